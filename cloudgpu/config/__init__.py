@@ -1,0 +1,1 @@
+"""Finds and reads settings, templates, desktops and policies into core's values."""

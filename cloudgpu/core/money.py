@@ -1,0 +1,64 @@
+"""Money as whole nano-dollars: exact inside, `Decimal` USD at the edges, rounded once at display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+
+NANO = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Money:
+    """An amount in nano-dollars (1e-9 USD). Amounts add and compare; they never mix with numbers."""
+
+    nanos: int
+
+    @classmethod
+    def usd(cls, amount: Decimal | int | str) -> Money:
+        """Return `amount` US dollars, rounded half-even to a nano-dollar.
+
+        Raises `decimal.InvalidOperation` for text that is no number and `ValueError` for NaN or infinity.
+        """
+        value = Decimal(amount)
+        if not value.is_finite():
+            message = f"{amount!r} is no finite amount"
+            raise ValueError(message)
+        return cls(int((value * NANO).to_integral_value(ROUND_HALF_EVEN)))
+
+    def __add__(self, other: Money) -> Money:
+        return Money(self.nanos + other.nanos)
+
+    def __sub__(self, other: Money) -> Money:
+        return Money(self.nanos - other.nanos)
+
+    def __neg__(self) -> Money:
+        return Money(-self.nanos)
+
+    def __bool__(self) -> bool:
+        return self.nanos != 0
+
+    @property
+    def dollars(self) -> Decimal:
+        """The exact amount in US dollars."""
+        return Decimal(self.nanos) / NANO
+
+    def scaled(self, factor: Fraction) -> Money:
+        """Return the amount times an exact factor, rounded half-even once."""
+        return Money(round(Fraction(self.nanos) * factor))
+
+    def text(self, places: int = 2) -> str:
+        """Return `$1.23`, rounded half-even to `places`; a non-zero amount is never shown as zero."""
+        shown = round(self.dollars, places)
+        if self.nanos and not shown:
+            return f"{'-' if self.nanos < 0 else ''}<${Decimal(1).scaleb(-places):f}"
+        return f"{'-' if shown < 0 else ''}${abs(shown):,.{places}f}"
+
+
+ZERO = Money(0)
+
+
+def charge(per_hour: Money, microseconds: int) -> Money:
+    """Return what `microseconds` cost at `per_hour`, exact and rounded half-even once to a nano-dollar."""
+    return per_hour.scaled(Fraction(microseconds, 3_600_000_000))

@@ -1,0 +1,65 @@
+"""Names, tags, keys and tokens: what may be written in them, and how they follow from each other."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+TAG_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
+NAME_RULE = "a name is 1 to 40 characters: a letter first, then letters, digits and hyphens, all lower case"
+
+_FIRST = (
+    "amber brave bright calm clever copper coral crisp daring eager early fair fleet gentle glad golden "
+    "grand green happy hardy honest humble jolly keen kind lively loyal lucid lucky mellow merry mild "
+    "modest neat nimble noble patient plain proud quick quiet rapid ready rosy royal rustic sandy sharp "
+    "silent silver simple sleek smart snowy solid steady sunny swift tidy tough vivid warm wise witty"
+).split()
+_SECOND = (
+    "acorn anchor aspen badger beacon birch bison brook canyon cedar cliff comet crane creek dune eagle "
+    "elm ember falcon fern finch fjord fox glacier grove harbor hawk heron hill island ivy jay juniper "
+    "kestrel lake lark linden lotus lynx maple marsh meadow mesa moose oak orchid osprey otter owl peak "
+    "pebble pine plover pond quail raven reef ridge river robin sparrow spruce stone summit swan thistle "
+    "tiger trout tulip valley violet walrus willow wren"
+).split()
+
+
+def digest(*parts: str) -> str:
+    """Return 64 hexadecimal digits that depend on every part and on where one ends and the next begins."""
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
+
+
+def made_name(key: str, taken: Collection[str]) -> str:
+    """Return two words that follow from the key, the first such pair that is not taken."""
+    for turn in range(10_000):
+        number = int(digest(key, str(turn))[:12], 16)
+        name = f"{_FIRST[number % len(_FIRST)]}-{_SECOND[number // len(_FIRST) % len(_SECOND)]}"
+        if turn > len(_FIRST) * 20:
+            name = f"{name}-{number % 1000}"
+        if name not in taken:
+            return name
+    message = "no free name is left"
+    raise ValueError(message)
+
+
+def machine_id(ledger: str, key: str) -> str:
+    """Return the cloudgpu-id of a key in a ledger: it survives park and start."""
+    return "cg-" + digest("machine", ledger, key)[:16]
+
+
+def token(ledger: str, key: str, attempt: int) -> str:
+    """Return the launch token of one attempt: at most 64 characters, letters and digits only."""
+    return digest("token", ledger, key, str(attempt))[:48]
+
+
+def tag_value(text: str) -> str:
+    """Return `text` as a tag may carry it, `[a-z0-9_-]{0,63}`; the full text stands in the ledger."""
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:63]
+
+
+def near(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that `word` most probably meant, or None."""
+    found = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.5)
+    return found[0] if found else None

@@ -1,0 +1,66 @@
+"""Times and durations as text: aware UTC in, aware UTC out."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def iso(moment: datetime) -> str:
+    """Return an aware time as fixed-width UTC text that sorts by time: `2026-11-20T11:07:45.123456Z`."""
+    if moment.tzinfo is None:
+        message = f"{moment!r} has no time zone"
+        raise ValueError(message)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_iso(text: str) -> datetime:
+    """Return the aware UTC time that `text` names; raise ValueError when it has no zone or is no time."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        message = f"{text!r} has no time zone"
+        raise ValueError(message)
+    return moment.astimezone(UTC)
+
+
+def epoch(moment: datetime) -> str:
+    """Return whole seconds since 1970 as text, as tags carry a time."""
+    return str(int(moment.timestamp()))
+
+
+def from_epoch(text: str) -> datetime:
+    """Return the aware UTC time of whole epoch seconds; raise ValueError for anything else."""
+    if not re.fullmatch(r"\d{1,11}", text):
+        message = f"{text!r} is no time in epoch seconds"
+        raise ValueError(message)
+    return datetime.fromtimestamp(int(text), UTC)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return `90m`, `1h30m`, `8h`, `3d`, `45s` as a duration; raise ValueError for anything else or for zero."""
+    text = text.strip().lower()
+    if not _DURATION.fullmatch(text):
+        message = f"{text!r} is no duration"
+        raise ValueError(message)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    if seconds <= 0 or seconds > 10 * 366 * 86400:
+        message = f"{text!r} is no duration between a second and ten years"
+        raise ValueError(message)
+    return timedelta(seconds=seconds)
+
+
+def duration_text(span: timedelta | float) -> str:
+    """Return a duration for people, two units at most: `3d 4h`, `8h`, `12m 5s`, `0s`."""
+    seconds = int(span.total_seconds() if isinstance(span, timedelta) else span)
+    sign = "-" if seconds < 0 else ""
+    seconds = abs(seconds)
+    pieces = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            pieces.append(f"{count}{unit}")
+    return sign + (" ".join(pieces[:2]) or "0s")

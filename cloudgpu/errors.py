@@ -1,0 +1,161 @@
+"""Errors: one class per reaction of the caller, each with its exit code.
+
+CloudgpuError                    1   ours: report it
+|-- InvalidRequest               2   say which field, which value, which way out
+|   `-- MissingExtra             2   install the named extra
+|-- BudgetRefused                3   a decision, not a fault
+|-- NoCapacity                   4   try the next offer
+|-- QuotaExceeded                5   stop; name the quota and how to raise it
+|-- AuthFailed                   6   stop; name the credential or permission
+|-- InstanceNotFound             7   gone: nothing to do there
+|-- ProviderUnavailable          8   we know nothing; ask later
+|   |-- RateLimited              8   wait `retry_after` seconds
+|   |-- LaunchUncertain          8   settle this very attempt before anything else
+|   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
+|-- StopUnproved                 9   the machine may still be billed: look again
+`-- Unreachable                 10   the machine does not answer as it should
+    |-- WrongHostKey            10   never retried
+    `-- Frozen                  10   connected, but silent
+
+An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
+"""
+
+from __future__ import annotations
+
+
+class CloudgpuError(Exception):
+    """An error with a sentence for a person and the field, value and way out for a program.
+
+    `message` is one whole sentence. `field` names what was wrong (an option, a key of a file),
+    `value` is what it held, `next` says what to do. Never put a secret in any of them.
+    """
+
+    exit_code = 1
+    kind = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        value: str | None = None,
+        next: str | None = None,  # noqa: A002  (the word of the JSON contract)
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.value = value
+        self.next = next
+
+    def as_dict(self) -> dict[str, str | None]:
+        """Return the body of `{"error": ...}` as the CLI prints it with `-o json`."""
+        return {
+            "kind": self.kind,
+            "field": self.field,
+            "value": self.value,
+            "message": self.message,
+            "next": self.next,
+        }
+
+
+class InvalidRequest(CloudgpuError):
+    """What was asked cannot be: the field is named, nothing was launched or lost."""
+
+    exit_code = 2
+    kind = "invalid_request"
+
+
+class MissingExtra(InvalidRequest):
+    """A provider's SDK is not installed; `next` is the command that installs it."""
+
+    kind = "missing_extra"
+
+
+class BudgetRefused(CloudgpuError):
+    """A budget does not carry this launch, start or extension."""
+
+    exit_code = 3
+    kind = "budget_refused"
+
+
+class NoCapacity(CloudgpuError):
+    """The provider has no such machine now in this zone and market."""
+
+    exit_code = 4
+    kind = "no_capacity"
+
+
+class QuotaExceeded(CloudgpuError):
+    """The account's quota does not allow it; `next` says how to raise it."""
+
+    exit_code = 5
+    kind = "quota_exceeded"
+
+
+class AuthFailed(CloudgpuError):
+    """A credential is missing, expired or not permitted to do this."""
+
+    exit_code = 6
+    kind = "auth_failed"
+
+
+class InstanceNotFound(CloudgpuError):
+    """The provider answered, and it has no such instance; or no machine bears this name."""
+
+    exit_code = 7
+    kind = "not_found"
+
+
+class ProviderUnavailable(CloudgpuError):
+    """The provider did not answer, or not in a way we understand: nothing is known."""
+
+    exit_code = 8
+    kind = "provider_unavailable"
+
+
+class RateLimited(ProviderUnavailable):
+    """The provider asks to wait `retry_after` seconds (None: it did not say)."""
+
+    kind = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **more: str | None) -> None:
+        super().__init__(message, **more)
+        self.retry_after = retry_after
+
+
+class LaunchUncertain(ProviderUnavailable):
+    """The launch may or may not have happened: settle this attempt first."""
+
+    kind = "launch_uncertain"
+
+
+class LedgerUnavailable(ProviderUnavailable):
+    """The ledger cannot be read or written, or a part of its past is missing."""
+
+    kind = "ledger_unavailable"
+
+
+class StopUnproved(CloudgpuError):
+    """A stop or termination was asked for and could not be proved: it may still be billed."""
+
+    exit_code = 9
+    kind = "stop_unproved"
+
+
+class Unreachable(CloudgpuError):
+    """The machine cannot be reached over SSH, or what runs on it does not answer."""
+
+    exit_code = 10
+    kind = "unreachable"
+
+
+class WrongHostKey(Unreachable):
+    """The machine showed another host key than the one pinned at launch. Never retried."""
+
+    kind = "wrong_host_key"
+
+
+class Frozen(Unreachable):
+    """The connection stands, but the other side has stopped answering."""
+
+    kind = "frozen"

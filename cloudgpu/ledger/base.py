@@ -1,0 +1,81 @@
+"""What a ledger store promises, whatever database it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cloudgpu.core.events import Draft, Event
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found: how many lines, the last hash, and a sentence per fault (none: all is well)."""
+
+    lines: int
+    head_hash: str
+    faults: tuple[str, ...]
+
+
+class View(Protocol):
+    """The ledger as it stands, read inside or outside the append lock."""
+
+    id: str
+
+    def machines(self) -> list[Row]:
+        """Return every machine's current row (`core.fold.machine_row`), living and ended, oldest first."""
+        ...
+
+    def machine(self, id: str) -> Row | None:  # noqa: A002
+        """Return one machine's row by its cloudgpu-id."""
+        ...
+
+    def head(self) -> tuple[int, str, str]:
+        """Return (seq, hash, recorded_at) of the last line; seq 0 for an empty ledger."""
+        ...
+
+
+class Ledger(View, Protocol):
+    """An append-only record with projections kept in the append's own transaction.
+
+    Every method raises LedgerUnavailable when the store cannot be read or written (full disk, damaged file),
+    InvalidRequest when it stands where it must not (a network file system).
+    """
+
+    def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+        """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
+        ...
+
+    def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
+        """Call `decision` under the append lock and write what it returns in the same transaction.
+
+        What `decision` raises ends the transaction and passes through; nothing is written then.
+        """
+        ...
+
+    def events(self, subject: str | None = None) -> Iterator[Event]:
+        """Yield lines by seq, of one subject or all."""
+        ...
+
+    def suspect(self) -> str | None:
+        """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
+        ...
+
+    def verify(self) -> Verification:
+        """Recompute the whole chain, compare the head record and the projections."""
+        ...
+
+    def settle(self, why: str) -> Event:
+        """Write `ledger_settled` and take the present end as the true one (after a verify and a listing)."""
+        ...
+
+    def rebuild(self) -> None:
+        """Drop the projections and fold them again from the lines."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store."""
+        ...
