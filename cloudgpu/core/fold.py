@@ -24,7 +24,8 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     """Return the machine as these lines tell it, as plain JSON values; None when none of them is of a machine.
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
-    `closed_nanos` is what ended intervals cost; `open_since` and `price` say what is running now.
+    `closed_nanos` is what ended intervals cost, `closed_micros` how long they were; `open_since` and `price` say
+    what is running now.
     `asked` is the last `stop`, `start` or `end` that was asked and not yet seen to be done.
     """
     lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
@@ -47,6 +48,12 @@ def spent(row: Mapping[str, Any], now: datetime) -> Money:
     if row["open_since"] is None or row["price"] is None:
         return closed
     return closed + charge(Money(row["price"]["nanos_per_hour"]), _micros(row["open_since"], iso(now)))
+
+
+def billed_micros(row: Mapping[str, Any], now: datetime) -> int:
+    """Return for how many microseconds the machine was billed up to `now`, as `spent` counts them."""
+    running = 0 if row["open_since"] is None else _micros(row["open_since"], iso(now))
+    return int(row["closed_micros"]) + running
 
 
 def _empty(line: Event) -> Row:
@@ -131,12 +138,20 @@ def _micros(start: str, end: str) -> int:
 
 def _add_cost(row: Row, lines: list[Event]) -> None:
     """Price the billed intervals; where the provider says when a state began, its word ends the interval."""
-    closed, open_since, price = Money(0), None, None
+    closed, micros, open_since, price = Money(0), 0, None, None
+
+    def close(until: str) -> None:
+        nonlocal closed, micros
+        if open_since is not None:
+            span = _micros(open_since, until)
+            micros += span
+            closed += charge(price, span) if price is not None else Money(0)
+
     for line in lines:
         body = line.body
         if line.kind in ("launch_intended", "machine_adopted", "price_observed"):
-            if open_since is not None and price is not None:
-                closed += charge(price, _micros(open_since, line.occurred_at))
+            if open_since is not None:
+                close(line.occurred_at)
                 open_since = max(open_since, line.occurred_at)
             if body["price"] is not None:
                 price = Money(body["price"]["nanos_per_hour"])
@@ -145,9 +160,8 @@ def _add_cost(row: Row, lines: list[Event]) -> None:
             at = body.get("since") or line.occurred_at
             if billed and open_since is None:
                 open_since = at
-            elif not billed and open_since is not None:
-                if price is not None:
-                    closed += charge(price, _micros(open_since, at))
+            elif not billed:
+                close(at)
                 open_since = None
-    row |= {"closed_nanos": closed.nanos, "open_since": open_since}
+    row |= {"closed_nanos": closed.nanos, "closed_micros": micros, "open_since": open_since}
     row["unpriced"] = price is None

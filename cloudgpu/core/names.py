@@ -63,3 +63,14 @@ def near(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` most probably meant, or None."""
     found = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.5)
     return found[0] if found else None
+
+
+def derived_key(fingerprint: str, generation: int) -> str:
+    """Return the launch key of the `generation`-th machine of a request that was given no key."""
+    return f"auto-{fingerprint[:20]}-{generation}"
+
+
+def lock_name(key: str) -> str:
+    """Return the lock under which this key is launched: all generations of one request share it."""
+    found = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
+    return found[1] if found else f"key-{key}"

@@ -60,6 +60,10 @@ class Ledger(View, Protocol):
         """Yield lines by seq, of one subject or all."""
         ...
 
+    def last(self, subject: str) -> Event | None:
+        """Return the latest line of one subject, or None."""
+        ...
+
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
         ...

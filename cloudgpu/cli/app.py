@@ -1,0 +1,177 @@
+"""The command line: a table of verbs, each imported only when it is used, and the one place where errors are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from cloudgpu import __version__
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+
+# verb: (module below cloudgpu.cli, one line of help). The order is that of --help.
+VERBS: dict[str, tuple[str, str]] = {
+    "doctor": ("doctor", "Check this machine, the settings and the ledger, and say what to do."),
+    "demo": ("demo", "Watch the main job on this machine: launch, notebook, cost, stop, proof."),
+    "up": ("up", "Launch a GPU machine: shows the plan, asks, launches, waits until SSH is verified."),
+    "ls": ("ls", "List machines, what they cost so far and when they end."),
+    "show": ("show", "Show one machine: state, price with its source, lease, access, history."),
+    "ssh": ("ssh", "Open a shell on a machine with the system's ssh."),
+    "exec": ("exec", "Run a command on a machine, with its own streams and exit status."),
+    "cp": ("cp", "Copy files to or from a machine: cloudgpu cp FILE NAME:PATH."),
+    "tunnel": ("tunnel", "Open Jupyter through a verified SSH tunnel."),
+    "stop": ("stop", "Stop a machine and prove that it is not billed any more."),
+    "start": ("start", "Start a stopped machine under a new lease."),
+    "down": ("down", "End a machine and all that was made with it, and prove it."),
+    "hold": ("hold", "Keep a machine from being ended by its lease until a given time."),
+    "extend": ("extend", "Make a machine's lease longer."),
+    "spot": ("spot", "Rehearse a spot interruption."),
+    "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
+}
+
+
+class VerbGroup(TyperGroup):
+    """A group whose commands are modules, imported when one is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module_name, summary = VERBS[cmd_name]
+        module = import_module(f"cloudgpu.cli.{module_name}")
+        info = CommandInfo(
+            cmd_name,
+            callback=module.command,
+            short_help=summary,
+            help=module.command.__doc__,
+            context_settings=getattr(module, "CONTEXT", None),
+        )
+        return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from cloudgpu.cli.completion import verbs
+
+        return verbs(ctx, incomplete, {verb: summary for verb, (_, summary) in VERBS.items()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from cloudgpu.core.names import near
+
+            meant = near(args[0], VERBS)
+            raise InvalidRequest(
+                f"There is no verb {args[0]!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+                field="verb",
+                value=args[0],
+                next=f"Run: cloudgpu {meant} --help" if meant else "Run: cloudgpu --help",
+            )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=VerbGroup,
+    rich_markup_mode=None,
+    add_completion=True,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="A GPU in one command, never a surprise bill, always the honest comparison.",
+    epilog="Start with: cloudgpu demo. Settings, ledger and keys are kept in CLOUDGPU_HOME.",
+)
+
+
+@app.callback()
+def root(
+    *,
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+) -> None:
+    """A GPU in one command, never a surprise bill, always the honest comparison."""
+    if version:
+        sys.stdout.write(f"cloudgpu {__version__}\n")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and leave with the exit code of the contract."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: list[str]) -> int:
+    """Run one command and return its exit code; every error is shown here, as text or as one JSON document."""
+    try:
+        code = app(args=args, prog_name="cloudgpu", standalone_mode=False)
+    except CloudgpuError as fault:
+        return _show(fault, args)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as fault:
+        return _show(_as_ours(fault), args)
+    return code if isinstance(code, int) else 0
+
+
+def _as_ours(fault: Exception) -> CloudgpuError:
+    """Turn a usage error of the parser into ours; anything else is a defect and keeps its traceback for the report."""
+    if type(fault).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(getattr(fault, "message", "") + "\n")
+        raise SystemExit(0)
+    if hasattr(fault, "format_message"):
+        param = getattr(fault, "param", None)
+        field = (param.opts[0] if param is not None and param.opts else None) or getattr(fault, "option_name", None)
+        context = getattr(fault, "ctx", None)
+        usage = context.command_path if context is not None else "cloudgpu"
+        return InvalidRequest(_sentence(fault.format_message()), field=field, next=f"Run: {usage} --help")
+    if os.environ.get("CLOUDGPU_TRACEBACK"):
+        raise fault
+    if isinstance(fault, OSError):
+        where = f" ({fault.filename})" if fault.filename else ""
+        return CloudgpuError(
+            f"The operating system refused: {fault.strerror or fault}{where}.",
+            field="file",
+            value=str(fault.filename) if fault.filename else None,
+            next="Free space or mend the permissions, then run it again: cloudgpu picks up where it was.",
+        )
+    return CloudgpuError(
+        f"A defect in cloudgpu: {type(fault).__name__}: {fault}",
+        next="Please report it with the output of the same command under CLOUDGPU_TRACEBACK=1.",
+    )
+
+
+def _sentence(message: str) -> str:
+    message = message.strip()
+    return message if message.endswith((".", "?", "!")) else message + "."
+
+
+def _show(fault: CloudgpuError, args: list[str]) -> int:
+    if wants_json(args):
+        sys.stdout.write(json.dumps({"error": fault.as_dict()}, indent=2) + "\n")
+    else:
+        sys.stderr.write(f"error: {fault.message}\n")
+        if fault.next:
+            sys.stderr.write(f"  {fault.next}\n")
+    return 255 if args and args[0] in ("exec", "run") else fault.exit_code
+
+
+def wants_json(args: list[str]) -> bool:
+    """Say whether the command line asks for JSON, whatever else is wrong with it."""
+    before = args[: args.index("--")] if "--" in args else args
+    if before and before[0] in ("exec", "ssh", "run"):
+        return False
+    pairs = zip(before, before[1:], strict=False)
+    return any(a in ("-o", "--output") and b == "json" for a, b in pairs) or any(
+        word in ("-ojson", "-o=json", "--output=json") for word in before
+    )

@@ -1,0 +1,112 @@
+"""What the verbs share: the options they have in common, reading what was typed, asking before acting."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.core.times import parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+
+class Format(StrEnum):
+    """How a verb prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _complete_name(incomplete: str) -> list[str]:
+    from cloudgpu.cli.completion import machine_names
+
+    return machine_names(incomplete)
+
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
+Name = Annotated[str, typer.Argument(help="The machine's name or id.", autocompletion=_complete_name)]
+MaybeName = Annotated[
+    str | None, typer.Argument(help="The machine; may be left out when there is only one.", autocompletion=_complete_name)
+]
+
+
+def open_here() -> Session:
+    """Return the session of this environment; stages are told on stderr."""
+    from cloudgpu.control.session import open_session
+
+    return open_session(os.environ, tell=tell)
+
+
+def tell(sentence: str) -> None:
+    """Say what is going on, on stderr."""
+    sys.stderr.write(f"  {sentence}\n")
+    sys.stderr.flush()
+
+
+def emit(output: Format, value: Any, text: str) -> None:
+    """Print the answer: `value` as one JSON document, or `text`."""
+    shown = json.dumps(value, indent=2, ensure_ascii=False) if output is Format.JSON else text
+    if shown:
+        sys.stdout.write(shown.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Exit when the answer is no."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidRequest(
+            "This spends or destroys something and there is no terminal to ask on.",
+            field="--yes",
+            value=None,
+            next="Add --yes to do it without being asked.",
+        )
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.stderr.write("Nothing was done.\n")
+        raise typer.Exit(0)
+
+
+def duration(text: str | None, field: str) -> timedelta | None:
+    """Return what a duration option says; raise InvalidRequest that names the option."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is no duration.", field=field, value=text, next="Write it like 90m, 8h, 1h30m or 3d."
+        ) from None
+
+
+def moment(text: str, field: str, now: datetime) -> datetime:
+    """Return the time that a duration from now, or an ISO time with a zone, names; InvalidRequest otherwise."""
+    from cloudgpu.core.times import from_iso
+
+    try:
+        return now + parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        at = from_iso(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is neither a duration nor a time with its zone.",
+            field=field,
+            value=text,
+            next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
+        ) from None
+    if at <= now:
+        raise InvalidRequest(f"{text} is in the past.", field=field, value=text, next="Name a time still to come.")
+    return at

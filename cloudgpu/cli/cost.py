@@ -1,0 +1,69 @@
+"""`cloudgpu cost`, first part: what machines cost so far, and the check of the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.errors import LedgerUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+
+def command(
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
+    ] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Say what every machine has cost so far (compute; disks and addresses come with a later version).
+
+    With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
+    an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
+    """
+    session = open_here()
+    if verify:
+        _verify(session, output, yes=yes)
+        return
+    _costs(session, output)
+
+
+def _costs(session: Session, output: Format) -> None:
+    from cloudgpu.cli.render import dollars, table
+    from cloudgpu.control.costs import costs
+
+    value = costs(session)
+    rows = [[item["name"], item["provider"], item["state"], dollars(item["spent_usd"], 4)] for item in value["machines"]]
+    text = table([*rows, ["total", "", "", dollars(value["total_usd"], 4)]], ["NAME", "AT", "STATE", "SPENT"], right=[3])
+    if value["unpriced"]:
+        text += f"\nNot in the total, for want of a price: {', '.join(value['unpriced'])}."
+    text += f"\n{value['desktop']['sentence']}"
+    emit(output, value, text if rows else "Nothing has been spent yet.")
+
+
+def _verify(session: Session, output: Format, *, yes: bool) -> None:
+    from cloudgpu.control.costs import settle_ledger
+
+    doubt, found = session.ledger.suspect(), session.ledger.verify()
+    value: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(found.faults)}
+    if found.faults and doubt is None:
+        raise LedgerUnavailable(
+            f"The ledger was altered: {found.faults[0]}",
+            field="ledger",
+            value=str(session.home.ledger),
+            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+        )
+    if doubt is None:
+        emit(output, value | {"settled": False}, f"The ledger is whole: {found.lines} lines, every hash right.")
+        return
+    tell(doubt)
+    confirm("Ask every account what is there, and take the ledger as it is now for the true one?", yes=yes)
+    look = settle_ledger(session, doubt)
+    for sentence in look.sentences:
+        tell(sentence)
+    emit(output, value | {"settled": True, "doubt": doubt}, "The ledger is settled; launches work again.")

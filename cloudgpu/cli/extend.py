@@ -1,0 +1,38 @@
+"""`cloudgpu extend`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, duration, emit, open_here
+
+
+def command(
+    name: Name,
+    by: Annotated[str, typer.Argument(help="By how much, like 4h.")],
+    *,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make a machine's lease longer, counted from its end (from now when it is over).
+
+    Past renew-until that end moves along, and the question says so.
+    """
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.lease import extend, plan_extension
+    from cloudgpu.core.times import iso
+    from cloudgpu.report.values import machine_value
+
+    session = open_here()
+    span = duration(by, "BY")
+    row = session.find(name)
+    if span is None:
+        return
+    extension = plan_extension(session, row, span)
+    end = when(iso(extension.lease.expires), session.clock())
+    moves = "; renew-until moves there too" if extension.moves_renew_until else ""
+    confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.", yes=yes)
+    row = extend(session, extension)
+    emit(output, machine_value(row, session.clock()), f"{row['name']} lives until {end}{moves}.")

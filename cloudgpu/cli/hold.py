@@ -1,0 +1,46 @@
+"""`cloudgpu hold`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, moment, open_here, tell
+from cloudgpu.errors import InvalidRequest
+
+
+def command(
+    name: Name,
+    until: Annotated[str | None, typer.Argument(help="For how long or until when: 2h, 2026-11-20T19:00+01:00.")] = None,
+    *,
+    release: Annotated[bool, typer.Option("--release", help="End the hold now.")] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Keep a machine from being ended by its lease (or for idleness) until a given time. A hold always has an end."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.lease import hold_loses_to, set_hold
+    from cloudgpu.core.times import iso
+    from cloudgpu.report.values import machine_value
+
+    session = open_here()
+    row = session.find(name)
+    if release == (until is not None):
+        raise InvalidRequest(
+            "A hold has an end: say until when, or --release.",
+            field="UNTIL",
+            value=until,
+            next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
+        )
+    if until is None:
+        row = set_hold(session, row, None)
+        emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
+        return
+    end = moment(until, "UNTIL", session.clock())
+    loses = hold_loses_to(row, end)
+    if loses:
+        tell(loses)
+    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}? It is billed meanwhile.", yes=yes)
+    row = set_hold(session, row, end)
+    emit(output, machine_value(row, session.clock()), f"{row['name']} is held until {when(iso(end), session.clock())}.")

@@ -1,0 +1,69 @@
+"""`cloudgpu ls`: machines from the ledger at once, or from the clouds with --refresh."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, tell
+from cloudgpu.errors import ProviderUnavailable
+
+
+def command(
+    *,
+    refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Also machines that have ended.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """List machines: state, price, what each has cost so far, and when its lease ends.
+
+    Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
+    account did not answer: its machines are shown as last seen.
+    """
+    from cloudgpu.control.session import living, open_session
+    from cloudgpu.control.view import age_of_view
+    from cloudgpu.report.values import foreign_value, machine_value
+
+    session = open_session(os.environ, tell=tell)
+    look = None
+    if refresh:
+        from cloudgpu.control.look import look_at_all
+
+        look = look_at_all(session)
+    now = session.clock()
+    rows = session.ledger.machines()
+    values = [machine_value(row, now) for row in (rows if all_ else living(rows))]
+    view = age_of_view(session, rows)
+    document: dict[str, Any] = {"machines": values, "view_as_of": view, "foreign": [], "unanswered": []}
+    if look:
+        document["foreign"] = [foreign_value(instance) for instance in look.foreign]
+        document["unanswered"] = [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered]
+        for sentence in look.sentences:
+            tell(sentence)
+    emit(output, document, _text(document, now, bool(rows)))
+    if look and look.unanswered:
+        raise _part_missing(document["unanswered"])
+
+
+def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:  # noqa: FBT001
+    from cloudgpu.cli.render import ago, machines
+
+    lines = []
+    if document["machines"]:
+        lines.append(machines(document["machines"], now))
+        lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
+    else:
+        lines.append("No machine is running." if any_ever else "No machine yet. Start with: cloudgpu up --dry-run")
+    lines += [
+        f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
+        for other in document["foreign"]
+    ]
+    return "\n".join(lines)
+
+
+def _part_missing(unanswered: list[dict[str, str]]) -> Exception:
+    for gap in unanswered:
+        tell(f"{gap['scope']} did not answer: {gap['why']}")
+    return typer.Exit(ProviderUnavailable.exit_code)

@@ -1,0 +1,52 @@
+"""`cloudgpu show`: one machine and its history."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask its provider first.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Every ledger line of this machine.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show one machine: state, price with its source and date, what it has cost, lease, access.
+
+    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too.
+    """
+    from cloudgpu.control.look import refresh as look
+    from cloudgpu.report.values import machine_value
+
+    session = open_here()
+    row = session.find(name, ended=True)
+    if refresh and row["provider_id"] and not row["ended"]:
+        row = look(session, row)
+    value = machine_value(row, session.clock())
+    lines = [_line(event) for event in session.ledger.events(row["id"])] if history else []
+    if history:
+        value["history"] = lines
+    emit(output, value, _text(value, lines, session.clock()))
+
+
+def _line(event: Any) -> dict[str, Any]:
+    names = ("seq", "occurred_at", "clock", "recorded_at", "actor", "kind")
+    return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
+
+
+def _text(value: dict[str, Any], lines: list[dict[str, Any]], now: Any) -> str:
+    from cloudgpu.cli.render import machine
+
+    shown = [machine(value, now)]
+    if lines:
+        shown.append("")
+    for line in lines:
+        body = line["body"]
+        said = body.get("why") or body.get("state") or body.get("proof") or body.get("outcome") or ""
+        shown.append(f"  {line['occurred_at'][:19].replace('T', ' ')}  {line['kind'].replace('_', ' '):18}  {said}".rstrip())
+    return "\n".join(shown)

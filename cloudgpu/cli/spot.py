@@ -1,0 +1,37 @@
+"""`cloudgpu spot`: rehearse an interruption."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
+
+
+class Action(StrEnum):
+    """What to do with a spot machine."""
+
+    INTERRUPT = "interrupt"
+
+
+def command(
+    action: Annotated[Action, typer.Argument(help="interrupt: give the machine its notice, as the market would.")],
+    name: Name,
+    *,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.rehearse import interrupt
+    from cloudgpu.core.times import iso
+
+    del action
+    session = open_here()
+    row = session.find(name)
+    confirm(f"Interrupt {row['name']}? It will be taken away after its notice.", yes=yes)
+    at = interrupt(session, row)
+    taken = when(iso(at), session.clock())
+    emit(output, {"name": row["name"], "taken_at": iso(at)}, f"{row['name']} has its notice; it is taken {taken}.")

@@ -1,0 +1,40 @@
+"""`cloudgpu start`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, duration, emit, open_here
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    lease: Annotated[str | None, typer.Option(help="The new lease, like 8h.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Start a stopped machine under a new lease, and wait until SSH is verified."""
+    from cloudgpu.cli.render import dollars, price
+    from cloudgpu.control.lifecycle import start
+    from cloudgpu.control.reach import wait_until_ready
+    from cloudgpu.core.money import Money
+    from cloudgpu.core.plan import Lease, run_cost
+    from cloudgpu.report.values import machine_value, usd
+
+    session = open_here()
+    span = duration(lease, "--lease") or session.settings.lease
+    row = session.find(name)
+    value = machine_value(row, session.clock())
+    cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), span)) if row["price"] else None
+    confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
+    now = session.clock().replace(microsecond=0)
+    row = start(session, row, Lease(now + span, now + max(span, session.settings.renew_until, timedelta(0))))
+    if not no_wait:
+        row = wait_until_ready(session, row)
+    value = machine_value(row, session.clock())
+    emit(output, value, f"{row['name']} is {row['state']}. Jupyter: cloudgpu tunnel {row['name']}")

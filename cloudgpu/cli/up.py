@@ -1,0 +1,158 @@
+"""`cloudgpu up`: plan, ask, launch, wait until SSH is verified."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, duration, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.launch import Launched, Prepared
+    from cloudgpu.core.facts import Want
+    from cloudgpu.core.money import Money
+
+
+def command(
+    *,
+    provider: Annotated[str | None, typer.Option(help="Where to launch: local, aws, gcp, azure, ...")] = None,
+    account: Annotated[str | None, typer.Option(help="Which configured account of the provider.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="NAME or NAME:COUNT, for example v100 or a100:8.")] = None,
+    instance_type: Annotated[str | None, typer.Option(help="An exact instance type.")] = None,
+    region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Only this zone.")] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Buy on the spot market.")] = False,
+    max_price: Annotated[str | None, typer.Option(help="The most to pay per hour, in USD.")] = None,
+    template: Annotated[str | None, typer.Option(help="The launch template (jupyter).")] = None,
+    name: Annotated[str | None, typer.Option(help="The machine's name; two words are made up without it.")] = None,
+    key: Annotated[str | None, typer.Option(help="A launch key: one machine per key, whoever asks again.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="A second machine of the same request.")] = False,
+    lease: Annotated[str | None, typer.Option(help="How long it lives unless renewed, like 8h.")] = None,
+    renew_until: Annotated[str | None, typer.Option(help="How long it may renew itself in use, like 3d.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Who it is for.")] = None,
+    project: Annotated[str | None, typer.Option(help="What it is charged to.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the provider has accepted.")] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Launch a GPU machine.
+
+    Shows what it will launch, where, on which market, at which price with its source, until when, and what `stop`
+    will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
+    The same request again returns the same machine.
+    """
+    from cloudgpu.control.launch import Wish, launch, prepare
+    from cloudgpu.report.values import machine_value, plan_value
+
+    wish = Wish(
+        want=_want(gpu, instance_type, region, zone, spot=spot, max_price=max_price),
+        account=account,
+        provider=provider,
+        name=name,
+        key=key,
+        new=new,
+        template=template,
+        lease=duration(lease, "--lease"),
+        renew_until=duration(renew_until, "--renew-until"),
+        owner=owner,
+        project=project,
+    )
+    session = open_here()
+    prepared = prepare(session, wish)
+    now = session.clock()
+    existing = prepared.existing and machine_value(prepared.existing, now)
+    document = {"plan": plan_value(prepared.plan), "existing": existing}
+    if dry_run:
+        emit(output, document, _plan_text(prepared, document, now))
+        return
+    if existing is None:
+        tell_plan(prepared, document, now, output)
+        confirm("Launch it?", yes=yes)
+    launched = launch(session, prepared, wait=not no_wait)
+    now = session.clock()
+    machine = machine_value(launched.row, now)
+    result = {"machine": machine, "found": launched.found, "plan": document["plan"]}
+    emit(output, result, _result_text(launched, machine, ready=not no_wait))
+
+
+def tell_plan(prepared: Prepared, document: dict[str, Any], now: Any, output: Format) -> None:
+    """Show the plan on stderr, so that stdout stays the answer's."""
+    import sys
+
+    if output is Format.TEXT:
+        sys.stderr.write(_plan_text(prepared, document, now) + "\n")
+
+
+def _plan_text(prepared: Prepared, document: dict[str, Any], now: Any) -> str:
+    from cloudgpu.cli.render import plan
+
+    del prepared
+    text = "Plan\n" + plan(document["plan"], now)
+    if document["existing"]:
+        text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
+    return text
+
+
+def _result_text(launched: Launched, machine: dict[str, Any], *, ready: bool) -> str:
+    name = machine["name"]
+    if launched.found:
+        tell(f"{name} was already launched by the same request; --new launches a second one")
+    if machine["state"] in ("stopped", "deallocated"):
+        return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
+    if not ready:
+        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh"
+    return f"{name} is ready.\n  cloudgpu tunnel {name}    Jupyter\n  cloudgpu ssh {name}       a shell\n  cloudgpu down {name}      end it"
+
+
+def _want(
+    gpu: str | None, instance_type: str | None, region: str | None, zone: str | None, *, spot: bool, max_price: str | None
+) -> Want:
+    from cloudgpu.core.facts import Market, Want
+
+    model, count = _gpu(gpu)
+    return Want(
+        gpu=model,
+        gpu_count=count,
+        instance_type=instance_type,
+        region=region,
+        zone=zone,
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        max_price=_price(max_price),
+    )
+
+
+def _gpu(text: str | None) -> tuple[str | None, int]:
+    if text is None:
+        return None, 1
+    model, _, count = text.partition(":")
+    if not model or (count and not count.isdigit()) or (":" in text and not 1 <= int(count or 0) <= 64):
+        raise InvalidRequest(
+            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
+            field="--gpu",
+            value=text,
+            next="For example --gpu v100 or --gpu a100:8",
+        )
+    return model.lower(), int(count or 1)
+
+
+def _price(text: str | None) -> Money | None:
+    from cloudgpu.core.money import Money
+
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.removeprefix("$"))
+        if amount.is_finite() and 0 < amount <= 100_000:  # noqa: PLR2004  (dearer than any machine on offer)
+            return Money.usd(amount)
+    except InvalidOperation:
+        pass
+    raise InvalidRequest(
+        f"{text!r} is no price per hour: it is an amount in USD above zero.",
+        field="--max-price",
+        value=text,
+        next="For example --max-price 1.50",
+    )

@@ -1,0 +1,166 @@
+"""Checks what cloudgpu stands on and says, for each thing that is not right, what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+from cloudgpu.config.paths import Home, find_home
+from cloudgpu.control.session import Session, open_session, utc_now
+from cloudgpu.errors import CloudgpuError
+
+FREE_BYTES = 500_000_000
+SDKS = {
+    "local": ("asyncssh", "jupyterlab"),
+    "aws": ("boto3",),
+    "gcp": ("google.cloud.compute_v1",),
+    "azure": ("azure.mgmt.compute", "azure.identity"),
+}
+
+
+class Verdict(StrEnum):
+    """How a check ended. Only `fail` stands in the way."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `next` is the way out when it is not ok, `exit_code` that of its fault."""
+
+    name: str
+    verdict: Verdict
+    said: str
+    next: str | None = None
+    exit_code: int = 0
+
+
+def examine(environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now) -> list[Check]:
+    """Return every check, in the order in which a fault would bite. Launches, changes and repairs nothing."""
+    home = find_home(environ)
+    checks = [_python(), _system(), _files(home)]
+    try:
+        session = open_session(environ, clock=clock)
+    except CloudgpuError as fault:
+        return [*checks, _failed("settings and ledger", fault)]
+    checks.append(Check("settings", Verdict.OK, _settings(session)))
+    checks += [_ledger(session), _key(session), _ssh_client()]
+    checks += list(_extras())
+    checks += list(_accounts(session))
+    return checks
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info < (3, 11):  # noqa: UP036  (said, where pip was forced)
+        return Check("python", Verdict.FAIL, f"Python {version} is too old.", "Install Python 3.11 or newer.", 2)
+    return Check("python", Verdict.OK, f"Python {version}, cloudgpu from {Path(__file__).parents[1]}")
+
+
+def _system() -> Check:
+    system = platform.system()
+    if system in ("Linux", "Darwin"):
+        return Check("system", Verdict.OK, f"{system} {platform.machine()}")
+    return Check("system", Verdict.FAIL, f"cloudgpu does not run on {system}.", "On Windows, use WSL.", 2)
+
+
+def _files(home: Home) -> Check:
+    place = home.root
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check(
+            "files", Verdict.FAIL, f"{place} cannot be written to.", "Mend its permissions or set CLOUDGPU_HOME.", 2
+        )
+    free = shutil.disk_usage(place).free
+    if free < FREE_BYTES:
+        return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {place}.", "Free some space.")
+    return Check("files", Verdict.OK, f"{home.root} ({free // 1_000_000_000} GB free)")
+
+
+def _settings(session: Session) -> str:
+    file = session.home.config_file
+    said = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
+    return f"{said}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
+
+
+def _ledger(session: Session) -> Check:
+    try:
+        doubt, found = session.ledger.suspect(), session.ledger.verify()
+    except CloudgpuError as fault:
+        return _failed("ledger", fault)
+    if doubt or found.faults:
+        return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
+    return Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
+
+
+def _key(session: Session) -> Check:
+    from cloudgpu.access.keys import client_key
+
+    if not session.client_key_file.exists():
+        return Check("ssh key", Verdict.OK, "made at the first launch")
+    try:
+        return Check("ssh key", Verdict.OK, str(client_key(session.home.keys).path))
+    except CloudgpuError as fault:
+        return _failed("ssh key", fault)
+
+
+def _ssh_client() -> Check:
+    found = shutil.which("ssh")
+    if found:
+        return Check("ssh client", Verdict.OK, found)
+    return Check(
+        "ssh client",
+        Verdict.WARN,
+        "There is no ssh on PATH: only the verb ssh needs it; exec, cp and tunnel do without.",
+        "Install OpenSSH's client (Debian: apt-get install openssh-client).",
+    )
+
+
+def _extras() -> Iterator[Check]:
+    for extra, modules in SDKS.items():
+        missing = [module for module in modules if not _there(module)]
+        if not missing:
+            yield Check(f"extra {extra}", Verdict.OK, "installed")
+        else:
+            yield Check(
+                f"extra {extra}",
+                Verdict.WARN,
+                f"not installed ({', '.join(missing)} missing)",
+                f"If you want it: pip install 'cloudgpu[{extra}]'",
+            )
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _accounts(session: Session) -> Iterator[Check]:
+    for name in sorted(session.settings.accounts):
+        try:
+            listing = session.provider(name).list()
+        except CloudgpuError as fault:
+            yield _failed(f"account {name}", fault)
+            continue
+        if listing.unanswered:
+            gap = listing.unanswered[0]
+            yield Check(f"account {name}", Verdict.FAIL, f"{gap.scope} did not answer: {gap.why}", None, 8)
+        else:
+            yield Check(f"account {name}", Verdict.OK, f"answers; {len(listing.instances)} machines of cloudgpu")
+
+
+def _failed(name: str, fault: CloudgpuError) -> Check:
+    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)

@@ -1,0 +1,215 @@
+"""Stops, starts and ends machines: asked in the ledger first, then carried out, then proved."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control import saved
+from cloudgpu.control.look import refresh
+from cloudgpu.control.observe import asked, is_news, observed, vanished
+from cloudgpu.control.session import Session
+from cloudgpu.control.settle import settle
+from cloudgpu.control.tidy import tidy
+from cloudgpu.core.attempts import price_to_json
+from cloudgpu.core.events import Draft
+from cloudgpu.core.names import lock_name
+from cloudgpu.core.plan import Lease
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.ledger.locks import hold
+from cloudgpu.providers.base import HasPrices, Pausable, Provider, Taggable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from cloudgpu.core.facts import Instance
+
+Row = dict[str, Any]
+PROVED_WITHIN = timedelta(minutes=5)
+
+
+def stop(session: Session, row: Row, *, why: str) -> Row:
+    """Stop the machine and return its row once a state that is not billed has been read back.
+
+    Raises InvalidRequest for a machine that cannot be stopped, StopUnproved when the proof did not come in time.
+    """
+    with _alone(session, row):
+        row = _settled(session, row)
+        provider = _pausable(session, row)
+        latest = refresh(session, row)
+        if latest["ended"]:
+            raise _gone(latest)
+        if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
+            return latest
+        session.tell(f"{row['name']}: stopping")
+        session.ledger.append([asked("stop", row["id"], why, session.clock())])
+        _ask(lambda: provider.stop(row["provider_id"]), session, row)
+        latest = _prove(session, latest, lambda seen: not seen["billed"] and seen["state"] not in ("unknown", "pending"))
+        tidy(session)
+        return latest
+
+
+def start(session: Session, row: Row, lease: Lease) -> Row:
+    """Start a stopped machine under a new lease and return its row once the start is accepted.
+
+    Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone.
+    """
+    session.check_launchable()
+    with _alone(session, row):
+        row = _settled(session, row)
+        provider = _pausable(session, row)
+        latest = refresh(session, row)
+        if latest["ended"]:
+            raise _gone(latest)
+        if latest["state"] in ("running", "pending"):
+            return latest
+        _set_lease(session, latest, provider, lease, "start")
+        session.ledger.append([*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())])
+        session.tell(f"{row['name']}: starting")
+        provider.start(row["provider_id"])
+        return refresh(session, latest)
+
+
+def end(session: Session, row: Row, *, why: str) -> Row:
+    """End the machine and all that was made with it; return its row once it is proved gone.
+
+    Works on every machine of this ledger, also one whose launch was interrupted or whose end was. Raises
+    StopUnproved when the proof did not come in time.
+    """
+    with _alone(session, row):
+        row = session.ledger.machine(row["id"]) or row
+        if row["attempt"] == "open":
+            row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
+        if row["ended"] is None:
+            row = _end(session, row, why)
+        elif row["provider_id"]:
+            session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
+        saved.forget(session.home.attempts, row["token"] or "none")
+        tidy(session)
+        return row
+
+
+def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
+    """End a machine that did not come up. The caller raises `fault`, which is made to say how this went."""
+    try:
+        end(session, row, why=f"it did not come up: {fault.message}")
+        fault.message += " It was removed; nothing is left running."
+    except CloudgpuError as second:
+        fault.message += f" It could not be removed ({second.message})."
+        fault.next = f"Run: cloudgpu down {row['name']}"
+
+
+def _end(session: Session, row: Row, why: str) -> Row:
+    provider = session.provider(row["account"])
+    session.tell(f"{row['name']}: ending")
+    session.ledger.append([asked("end", row["id"], why, session.clock())])
+    _ask(lambda: provider.terminate(row["provider_id"]), session, row)
+    return _prove(session, row, lambda seen: bool(seen["ended"]))
+
+
+def _ask(call: Callable[[], None], session: Session, row: Row) -> None:
+    """Send the request; where the provider does not answer, the proof decides whether it arrived."""
+    try:
+        call()
+    except ProviderUnavailable as fault:
+        session.tell(f"{row['name']}: {fault.message}; looking whether it arrived")
+
+
+def _prove(session: Session, row: Row, done: Callable[[Row], bool]) -> Row:
+    """Read the state back until `done`, or raise StopUnproved."""
+    deadline, pause, last = session.clock() + PROVED_WITHIN, 0.05, "no answer"
+    while True:
+        try:
+            row = _look_hard(session, row)
+            last = row["state"]
+        except ProviderUnavailable as fault:
+            last = fault.message
+        if done(row):
+            return row
+        if session.clock() >= deadline:
+            raise StopUnproved(
+                f"{row['name']} may still be billed: its end could not be proved (last word: {last}).",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
+            )
+        time.sleep(pause)
+        pause = min(2.0, pause * 1.5)
+
+
+def _look_hard(session: Session, row: Row) -> Row:
+    """Read one machine's state; unlike a casual look, `not found` after an asked end is the proof itself."""
+    provider, now = session.provider(row["account"]), session.clock()
+    try:
+        instance: Instance = provider.get(row["provider_id"])
+    except InstanceNotFound:
+        session.ledger.append([vanished(row["id"], row["provider_id"], "unknown to get after the end was asked", now)])
+    else:
+        if is_news(row, instance, now):
+            session.ledger.append([observed(instance, now)])
+    return session.ledger.machine(row["id"]) or row
+
+
+def _set_lease(session: Session, row: Row, provider: Provider, lease: Lease, why: str) -> None:
+    if isinstance(provider, Taggable):
+        provider.tag(row["provider_id"], lease.tags())
+    session.ledger.append([lease_line(row, lease, why, session.clock())])
+
+
+def lease_line(row: Row, lease: Lease, why: str, now: datetime) -> Draft:
+    """Return the line that records a lease that was set."""
+    body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
+    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}")
+
+
+def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
+    """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
+    if not isinstance(provider, HasPrices):
+        return []
+    from cloudgpu.core.facts import Accelerator, Available, Market
+
+    gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
+    place = (row["provider"], row["account"], row["region"], row["zone"], row["instance_type"])
+    price = next(iter(provider.prices([Available(*place, Market(row["market"]), gpus)])), None)
+    if price is None or (row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]):
+        return []
+    now = session.clock()
+    return [Draft("price_observed", row["id"], {"price": price_to_json(price)}, now, f"price:{row['id']}:{iso(now)}")]
+
+
+def _pausable(session: Session, row: Row) -> Any:
+    provider = session.provider(row["account"])
+    if row["stoppable"] is False or not isinstance(provider, Pausable):
+        raise InvalidRequest(
+            f"{row['name']} cannot be stopped and started ({row['market']} on {row['provider']}).",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        )
+    return provider
+
+
+def _settled(session: Session, row: Row) -> Row:
+    row = session.ledger.machine(row["id"]) or row
+    if row["attempt"] == "open":
+        row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
+    if row["ended"]:
+        raise _gone(row)
+    return row
+
+
+def _gone(row: Row) -> InstanceNotFound:
+    return InstanceNotFound(
+        f"{row['name']} is gone (since {from_iso(row['ended']):%Y-%m-%d %H:%M} UTC).",
+        field="name",
+        value=row["name"],
+        next="Run: cloudgpu up",
+    )
+
+
+def _alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
+    return hold(session.home.locks, lock_name(row["key"] or row["id"]), wait=900)

@@ -1,0 +1,166 @@
+"""Asks the providers and writes what they say: one look at an account, at all of them, at one machine."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.control import saved
+from cloudgpu.control.observe import adopted, is_news, looked, observed, settled, vanished
+from cloudgpu.control.session import Session, living
+from cloudgpu.control.tidy import tidy
+from cloudgpu.control.view import scope_of
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Listing, Price, Unanswered
+from cloudgpu.core.names import lock_name
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.ledger.locks import held
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Look:
+    """What a look at all accounts found, beside the rows in the ledger.
+
+    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right.
+    """
+
+    foreign: list[Instance] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+
+
+def look_at_all(session: Session) -> Look:
+    """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
+    rows = session.ledger.machines()
+    accounts = sorted(set(session.settings.accounts) | {row["account"] for row in living(rows)})
+    look = Look()
+    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+        listings = list(pool.map(lambda account: _listing(session, account), accounts))
+    for account, (kind, listing) in zip(accounts, listings, strict=True):
+        _write_listing(session, kind, account, listing, look)
+    tidy(session)
+    return look
+
+
+def refresh(session: Session, row: Row) -> Row:
+    """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
+
+    Raises ProviderUnavailable when nothing could be learned.
+    """
+    provider = session.provider(row["account"])
+    now = session.clock()
+    try:
+        instance = provider.get(row["provider_id"])
+    except InstanceNotFound:
+        if _too_fresh(row, provider.token_rule.listing_proves_after, now):
+            return row
+        session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now)])
+    else:
+        if is_news(row, instance, now):
+            session.ledger.append([observed(instance, now)])
+    return session.ledger.machine(row["id"]) or row
+
+
+def _listing(session: Session, account: str) -> tuple[str, Listing]:
+    kind = session.settings.accounts[account].provider if account in session.settings.accounts else "?"
+    try:
+        provider = session.provider(account)
+        return provider.kind, provider.list()
+    except CloudgpuError as fault:
+        return kind, Listing((), (Unanswered(account, fault.message),))
+
+
+def _write_listing(session: Session, kind: str, account: str, listing: Listing, look: Look) -> None:
+    look.unanswered += listing.unanswered
+    now = session.clock()
+    rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
+    drafts: list[Draft] = []
+    ours: set[str] = set()
+    for instance in listing.instances:
+        if instance.tags.get(TAG_LEDGER) != session.ledger.id:
+            look.foreign.append(instance)
+            continue
+        ours.add(instance.tags[TAG_ID])
+        drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, now)
+    if not listing.unanswered:
+        for row in living(list(rows.values())):
+            if row["id"] not in ours:
+                drafts += _missing(session, row, look, now)
+    gaps = [asdict(gap) for gap in listing.unanswered]
+    drafts.append(looked(scope_of(kind, account), len(ours), gaps, now))
+    session.ledger.append(drafts)
+
+
+def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now: datetime) -> list[Draft]:
+    drafts = []
+    if row is None:
+        look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
+        drafts.append(adopted(instance, _price_of(session, instance), now))
+    elif row["attempt"] == "open" and held(session.home.locks, lock_name(row["key"])):
+        return []  # the process that launches it is alive and writes this itself
+    elif row["attempt"] == "open":
+        look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
+        drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
+    if row is None or is_news(row, instance, now):
+        drafts.append(observed(instance, now))
+    return drafts
+
+
+def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
+    """Say what it means that a complete listing lacks this machine: silence alone proves nothing."""
+    provider = session.provider(row["account"])
+    proves_after = provider.token_rule.listing_proves_after
+    if row["attempt"] == "open":
+        return _missing_attempt(session, row, look, now)
+    try:
+        instance = provider.get(row["provider_id"])
+    except InstanceNotFound:
+        if _too_fresh(row, proves_after, now):
+            return []
+        look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
+        return [vanished(row["id"], row["provider_id"], "missing from a complete listing and unknown to get", now)]
+    except CloudgpuError as fault:
+        look.unanswered.append(Unanswered(row["name"], fault.message))
+        return []
+    return [observed(instance, now)] if is_news(row, instance, now) else []
+
+
+def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
+    if held(session.home.locks, lock_name(row["key"])):
+        return []
+    rule = session.provider(row["account"]).token_rule
+    if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
+        look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
+        return []
+    look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
+    saved.forget(session.home.attempts, row["token"])
+    return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]
+
+
+def _too_fresh(row: Row, proves_after: Any, now: datetime) -> bool:
+    return bool(now - from_iso(row["intended_at"]) < proves_after)
+
+
+def _price_of(session: Session, instance: Instance) -> Price | None:
+    """Ask the provider what a machine found without a record costs; None is shown as missing, never as zero."""
+    from cloudgpu.core.facts import Available
+    from cloudgpu.providers.base import HasPrices
+
+    provider = session.provider(instance.account)
+    if not isinstance(provider, HasPrices):
+        return None
+    item = Available(
+        instance.provider,
+        instance.account,
+        instance.region,
+        instance.zone,
+        instance.instance_type,
+        instance.market,
+        instance.accelerators,
+    )
+    return next(iter(provider.prices([item])), None)

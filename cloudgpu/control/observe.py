@@ -1,0 +1,148 @@
+"""Turns what a provider said into ledger lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.attempts import price_to_json
+from cloudgpu.core.events import OWN, PROVIDER, Draft
+from cloudgpu.core.facts import (
+    TAG_EXPIRES,
+    TAG_HOLD_UNTIL,
+    TAG_ID,
+    TAG_KEY,
+    TAG_NAME,
+    TAG_OWNER,
+    TAG_POLICY,
+    TAG_PROJECT,
+    TAG_RENEW_UNTIL,
+    Attempt,
+    Instance,
+    Price,
+)
+from cloudgpu.core.names import digest
+from cloudgpu.core.times import from_epoch, iso
+
+Row = dict[str, Any]
+
+
+def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -> Draft:
+    """Return the line that says what is about to be launched, before the call is sent."""
+    request, item = attempt.request, attempt.offer.available
+    body = {
+        "attempt": attempt.number,
+        "token": attempt.token,
+        "key": request.key,
+        "request": fingerprint,
+        "name": request.name,
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "accelerators": [asdict(gpu) for gpu in item.accelerators],
+        "price": price_to_json(attempt.offer.price),
+        "owner": request.owner,
+        "project": request.project,
+        "policy": request.policy,
+        "template": request.template,
+        "expires": iso(attempt.expires),
+        "renew_until": iso(attempt.renew_until),
+        "stoppable": item.stoppable,
+        "stop_means": stop_means,
+    }
+    return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
+
+
+def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> Draft:
+    """Return the line that ends an attempt: `made`, `refused` by the provider, or `void` (never made)."""
+    body = {"token": token, "outcome": outcome, "why": why}
+    return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
+
+
+def observed(instance: Instance, now: datetime) -> Draft:
+    """Return the line that says how the provider reports this machine now."""
+    body: dict[str, Any] = {
+        "provider_id": instance.id,
+        "state": str(instance.state),
+        "billed": instance.billed,
+        "since": instance.since and iso(instance.since),
+        "launched_at": instance.launched_at and iso(instance.launched_at),
+        "address": asdict(instance.address) if instance.address else None,
+        "reason": instance.reason,
+        "last_active": instance.last_active and iso(instance.last_active),
+        "expires": _tag_time(instance.tags, TAG_EXPIRES),
+        "renew_until": _tag_time(instance.tags, TAG_RENEW_UNTIL),
+        "hold_until": _tag_time(instance.tags, TAG_HOLD_UNTIL),
+    }
+    subject = instance.tags[TAG_ID]
+    clock = PROVIDER if instance.since else OWN
+    return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
+
+
+def is_news(row: Row, instance: Instance, now: datetime) -> bool:
+    """Say whether the provider's word differs from the row; an unchanged look writes no line per machine."""
+    body = observed(instance, now).body
+    lasting = ("provider_id", "state", "billed", "since", "address", "reason")
+    if any(row[name] != body[name] for name in lasting):
+        return True
+    return any(body[name] is not None and row[name] != body[name] for name in ("expires", "renew_until", "hold_until"))
+
+
+def vanished(machine: str, provider_id: str, proof: str, now: datetime) -> Draft:
+    """Return the line that says the machine is proved gone, and by what."""
+    body = {"provider_id": provider_id, "proof": proof}
+    return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
+
+
+def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
+    """Return the line that takes up a machine of this ledger that has no launch record here."""
+    tags = instance.tags
+    body = {
+        "key": tags.get(TAG_KEY, ""),
+        "request": tags.get(TAG_KEY, ""),
+        "name": tags.get(TAG_NAME) or tags[TAG_ID],
+        "provider": instance.provider,
+        "account": instance.account,
+        "region": instance.region,
+        "zone": instance.zone,
+        "instance_type": instance.instance_type,
+        "market": str(instance.market),
+        "accelerators": [asdict(gpu) for gpu in instance.accelerators],
+        "price": price and price_to_json(price),
+        "owner": tags.get(TAG_OWNER, ""),
+        "project": tags.get(TAG_PROJECT, ""),
+        "policy": tags.get(TAG_POLICY, ""),
+        "template": None,
+        "expires": _tag_time(tags, TAG_EXPIRES),
+        "renew_until": _tag_time(tags, TAG_RENEW_UNTIL),
+        "stoppable": None,
+        "stop_means": None,
+        "why": "it bears this ledger's tag and the ledger had no launch of it",
+    }
+    at = instance.launched_at or now
+    return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
+
+
+def asked(kind: str, machine: str, why: str, now: datetime) -> Draft:
+    """Return the line written before a stop, start or end is asked: `kind` is one of these words."""
+    return Draft(f"{kind}_asked", machine, {"why": why}, now, f"{kind}:{machine}:{iso(now)}")
+
+
+def looked(scope: str, machines: int, unanswered: list[dict[str, str]], now: datetime) -> Draft:
+    """Return the one line of a look at one account."""
+    body = {"machines": machines, "unanswered": unanswered}
+    return Draft("scope_looked", scope, body, now, f"look:{scope}:{iso(now)}")
+
+
+def _tag_time(tags: Mapping[str, str], key: str) -> str | None:
+    """Return a tag's epoch seconds as a ledger time; a tag that is missing, `0` or no time says nothing."""
+    text = tags.get(key, "")
+    try:
+        return iso(from_epoch(text)) if int(text or 0) else None
+    except ValueError:
+        return None

@@ -1,0 +1,35 @@
+"""Rehearses a spot interruption where the provider can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.events import Draft
+from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import CanRehearseInterruption
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session import Session
+
+
+def interrupt(session: Session, row: dict[str, Any]) -> datetime:
+    """Give a spot machine its notice and return when it will be taken, aware UTC.
+
+    Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse.
+    """
+    provider = session.provider(row["account"])
+    if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
+        raise InvalidRequest(
+            f"{row['name']} cannot be interrupted: it is {row['market'].replace('_', '-')} on {row['provider']}.",
+            field="name",
+            value=row["name"],
+            next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
+        )
+    at = provider.interrupt(row["provider_id"])
+    now = session.clock()
+    line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")
+    session.ledger.append([line])
+    return at

@@ -1,0 +1,178 @@
+"""One user's working place: settings, ledger, providers and clock, opened once per command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.paths import Home, find_home
+from cloudgpu.config.settings import Settings, load_settings
+from cloudgpu.core.names import near
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.open import open_ledger
+
+if TYPE_CHECKING:
+    from cloudgpu.access.target import Target
+    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+Tell = Callable[[str], None]
+
+
+def silent(_sentence: str) -> None:
+    """Tell nobody."""
+
+
+def utc_now() -> datetime:
+    """Return the present as aware UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class Session:
+    """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
+
+    home: Home
+    settings: Settings
+    ledger: Ledger
+    clock: Callable[[], datetime] = utc_now
+    tell: Tell = silent
+    _providers: dict[str, Provider] = field(default_factory=dict)
+
+    def provider(self, account: str) -> Provider:
+        """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
+        if account not in self._providers:
+            self._providers[account] = self._make(account)
+        return self._providers[account]
+
+    def _make(self, account: str) -> Provider:
+        from cloudgpu.providers.base import ProviderSettings
+        from cloudgpu.providers.registry import open_provider
+
+        configured = self.settings.accounts.get(account)
+        if configured is None:
+            raise self.unknown_account(account)
+        home = self.home.provider(configured.provider, account)
+        return open_provider(
+            configured.provider, ProviderSettings(account, dict(configured.options), home, self.clock)
+        )
+
+    def unknown_account(self, account: str) -> InvalidRequest:
+        """Return the error that names the accounts there are."""
+        known = sorted(self.settings.accounts)
+        meant = near(account, known)
+        return InvalidRequest(
+            f"No account is called {account!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            field="account",
+            value=account,
+            next=f"Use one of: {', '.join(known)}; or add [accounts.{account}] to {self.home.config_file}.",
+        )
+
+    def find(self, name: str | None, *, ended: bool = False) -> Row:
+        """Return the row of the machine called `name` (or of the only one there is, for None).
+
+        A living machine wins over ended ones of the same name; with `ended`, the latest ended one is good too.
+        Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
+        """
+        return find_machine(self.ledger.machines(), name, ended=ended)
+
+    def target(self, row: Row) -> Target:
+        """Return where this machine's SSH server was last seen; raise InstanceNotFound when it has no address."""
+        from cloudgpu.access.target import Target
+        from cloudgpu.core.facts import Address
+
+        if row["address"] is None:
+            raise InstanceNotFound(
+                f"{row['name']} has no address: it was last seen {row['state']}.",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu show {row['name']} --refresh",
+            )
+        address = Address(**row["address"])
+        return Target(row["id"], row["name"], address, self.client_key_file, self.home.known_hosts)
+
+    @property
+    def client_key_file(self) -> Path:
+        """The private key that logs in to every machine."""
+        return self.home.keys / "id_ed25519"
+
+    def template_paths(self) -> tuple[Path, ...]:
+        """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
+        return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
+
+    def check_launchable(self) -> None:
+        """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
+        doubt = self.ledger.suspect()
+        if doubt is not None:
+            raise LedgerUnavailable(
+                f"Nothing is launched while the ledger is in doubt: {doubt}",
+                field="ledger",
+                value=str(self.home.ledger),
+                next="Run: cloudgpu cost --verify --yes (it checks the ledger, asks the providers, and settles it); "
+                "ls, stop and down work meanwhile.",
+            )
+
+
+def living(rows: list[Row]) -> list[Row]:
+    """Return the rows of machines that are not proved gone."""
+    return [row for row in rows if row["ended"] is None]
+
+
+def find_machine(rows: list[Row], name: str | None, *, ended: bool = False) -> Row:
+    """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
+    alive = living(rows)
+    if name is None:
+        return _only(alive)
+    found = [row for row in alive if name in (row["name"], row["id"])]
+    if not found and ended:
+        found = [row for row in rows if name in (row["name"], row["id"])]
+    if found:
+        return found[-1]
+    raise _unknown(name, rows)
+
+
+def _only(alive: list[Row]) -> Row:
+    if len(alive) == 1:
+        return alive[0]
+    if not alive:
+        raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
+    names = ", ".join(row["name"] for row in alive[:8])
+    raise InvalidRequest(
+        f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
+    )
+
+
+def _unknown(name: str, rows: list[Row]) -> InstanceNotFound:
+    gone = [row for row in rows if row["name"] == name]
+    if gone:
+        return InstanceNotFound(
+            f"{name} ended at {gone[-1]['ended']}.",
+            field="name",
+            value=name,
+            next=f"Run: cloudgpu show {name} (what it was and cost) or cloudgpu up --name {name} (a new one)",
+        )
+    alive = [row["name"] for row in living(rows)]
+    meant = near(name, alive)
+    return InstanceNotFound(
+        f"No machine is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="name",
+        value=name,
+        next="Run: cloudgpu ls" + (" --all" if rows else ", or: cloudgpu up"),
+    )
+
+
+def open_session(
+    environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Tell = silent
+) -> Session:
+    """Return the session of CLOUDGPU_HOME and its config.toml. Makes no network call and no file.
+
+    Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
+    """
+    home = find_home(environ)
+    settings = load_settings(home, environ)
+    ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
+    return Session(home, settings, ledger, clock, tell)

@@ -1,0 +1,113 @@
+"""Settles an attempt whose process did not live to see its answer: by replay, or by what a listing proves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access import known_hosts
+from cloudgpu.control import saved
+from cloudgpu.control.observe import observed, settled
+from cloudgpu.control.session import Session, living
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
+from cloudgpu.core.names import lock_name
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.ledger.locks import held, hold
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.facts import Attempt, Instance
+    from cloudgpu.core.events import Draft
+
+Row = dict[str, Any]
+SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
+
+
+def settle_others(session: Session) -> None:
+    """Settle every unfinished attempt whose process no longer lives, except those that only a replay can settle.
+
+    Replaying another request could launch a machine that nobody waits for: those stay open and are named.
+    """
+    for row in living(session.ledger.machines()):
+        if row["attempt"] != "open" or held(session.home.locks, lock_name(row["key"])):
+            continue
+        with hold(session.home.locks, lock_name(row["key"]), wait=5):
+            try:
+                settle_by_listing(session, row)
+            except CloudgpuError as fault:
+                session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
+
+
+def settle(session: Session, row: Row, *, deadline: datetime) -> Row:
+    """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
+
+    The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
+    owner once the token has expired, goes by a listing. Raises LaunchUncertain when neither can tell yet.
+    """
+    attempt = saved.load(session.home.attempts, row["token"])
+    rule = session.provider(row["account"]).token_rule
+    age = session.clock() - from_iso(row["intended_at"])
+    if attempt is not None and age < rule.lifetime:
+        session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
+        send(session, attempt, deadline=deadline)
+    else:
+        settle_by_listing(session, row)
+    return session.ledger.machine(row["id"]) or row
+
+
+def send(session: Session, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Send a saved call and write down how it ended. The caller holds the launch lock.
+
+    Raises what the provider raised; where the machine was surely not made, the attempt is closed as refused.
+    """
+    provider = session.provider(attempt.request.account)
+    known_hosts.pin(session.home.known_hosts, attempt.machine, attempt.boot.host_public_key)
+    try:
+        instance = provider.launch(attempt, deadline=deadline)
+    except SURELY_NOT_MADE as fault:
+        now = session.clock()
+        session.ledger.append([settled(attempt.machine, attempt.token, "refused", fault.message, now)])
+        saved.forget(session.home.attempts, attempt.token)
+        raise
+    now = session.clock()
+    session.ledger.append(
+        [settled(attempt.machine, attempt.token, "made", "the provider accepted it", now), observed(instance, now)]
+    )
+    return instance
+
+
+def settle_by_listing(session: Session, row: Row) -> None:
+    """Close the attempt by what a complete listing proves; raise LaunchUncertain when it proves nothing yet."""
+    provider = session.provider(row["account"])
+    listing = provider.list()
+    now = session.clock()
+    for instance in listing.instances:
+        if instance.tags.get(TAG_ID) == row["id"] and instance.tags.get(TAG_LEDGER) == session.ledger.id:
+            session.ledger.append(_found(row, instance, now))
+            return
+    if listing.unanswered:
+        raise ProviderUnavailable(
+            f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
+        )
+    if now - from_iso(row["intended_at"]) < provider.token_rule.listing_proves_after:
+        raise LaunchUncertain(
+            f"The launch of {row['name']} was interrupted and it is too early to tell from the listing.",
+            field="name",
+            value=row["name"],
+            next=f"Run the same up again where it was started, or: cloudgpu down {row['name']}",
+        )
+    session.ledger.append([settled(row["id"], row["token"], "void", "absent from a complete listing", now)])
+    saved.forget(session.home.attempts, row["token"])
+
+
+def _found(row: Row, instance: Instance, now: datetime) -> list[Draft]:
+    return [settled(row["id"], row["token"], "made", "found in the provider's listing", now), observed(instance, now)]

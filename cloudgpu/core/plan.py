@@ -1,0 +1,97 @@
+"""What a launch would do and cost, as a value: what `up` shows before it acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Market, Offer
+from cloudgpu.core.money import Money, charge
+from cloudgpu.core.times import epoch
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """A launch before it happens.
+
+    `to_lease_end` and `to_renew_until` are what the machine costs if it runs that long, compute alone.
+    `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
+    """
+
+    request: LaunchRequest
+    offer: Offer
+    further_offers: int
+    expires: datetime
+    renew_until: datetime
+    to_lease_end: Money
+    to_renew_until: Money
+    stop_means: str
+    left_out: tuple[str, ...]
+    guards: tuple[str, ...]
+
+
+def launch_plan(
+    request: LaunchRequest,
+    offers: list[Offer],
+    *,
+    left_out: tuple[str, ...],
+    guards: tuple[str, ...],
+    now: datetime,
+) -> LaunchPlan:
+    """Return the plan for the first of `offers` (cheapest first, at least one), as of `now`."""
+    offer = offers[0]
+    lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
+    return LaunchPlan(
+        request=request,
+        offer=offer,
+        further_offers=len(offers) - 1,
+        expires=now + lease,
+        renew_until=now + renew,
+        to_lease_end=run_cost(offer.price.per_hour, lease),
+        to_renew_until=run_cost(offer.price.per_hour, renew),
+        stop_means=stop_means(offer),
+        left_out=left_out,
+        guards=guards,
+    )
+
+
+def run_cost(per_hour: Money, span: timedelta) -> Money:
+    """Return what running for `span` costs at `per_hour`."""
+    return charge(per_hour, max(0, span // timedelta(microseconds=1)))
+
+
+def stop_means(offer: Offer) -> str:
+    """Return the sentence that says what `stop` does to this machine."""
+    if offer.available.stop_means:
+        return offer.available.stop_means
+    if offer.available.market is Market.SPOT and not offer.available.stoppable:
+        return "it cannot be stopped; down ends it and deletes its disk"
+    return "what stop keeps and costs is not known for this provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a machine may live: both ends aware UTC, `expires` never after `renew_until`."""
+
+    expires: datetime
+    renew_until: datetime
+
+    def tags(self) -> dict[str, str]:
+        """Return the lease as the machine's tags carry it."""
+        return {TAG_EXPIRES: epoch(self.expires), TAG_RENEW_UNTIL: epoch(self.renew_until)}
+
+
+def extended(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
+    """Return the lease made longer by `by`, counted from its end, or from `now` when it is over.
+
+    Past `renew_until` that end moves along: the caller has to admit it anew.
+    """
+    end = max(expires, now) + by
+    return Lease(end, max(renew_until, end))
+
+
+def hold_tags(until: datetime | None) -> dict[str, str]:
+    """Return the tag of a hold; an ended or released one is `0`."""
+    return {TAG_HOLD_UNTIL: epoch(until) if until else "0"}

@@ -1,0 +1,112 @@
+"""Ledger rows and plans as the plain values that `-o json` prints and the library returns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.fold import spent
+from cloudgpu.core.money import NANO, Money
+from cloudgpu.core.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.facts import Accelerator, Instance, Price
+    from cloudgpu.core.plan import LaunchPlan
+
+Row = dict[str, Any]
+_PLAIN = (
+    "id name state billed provider account region zone instance_type market owner project policy template key "
+    "launched_at expires renew_until hold_until last_active reason seen_at address ended"
+).split()
+
+
+def machine_value(row: Row, now: datetime) -> dict[str, Any]:
+    """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
+
+    `spent_usd` is what it has cost up to `now` as far as the last look tells; `unsettled` says that its launch
+    was interrupted and nobody knows yet whether it exists.
+    """
+    value = {name: row[name] for name in _PLAIN}
+    value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
+    value["price"] = _row_price(row["price"])
+    value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
+    value["unsettled"] = row["attempt"] == "open"
+    value["asked"] = row["asked"]
+    return value
+
+
+def foreign_value(instance: Instance) -> dict[str, Any]:
+    """Return a machine that belongs to another ledger: shown, never touched."""
+    return {
+        "provider_id": instance.id,
+        "provider": instance.provider,
+        "account": instance.account,
+        "state": str(instance.state),
+        "billed": instance.billed,
+        "name": instance.tags.get("cloudgpu-name"),
+        "ledger": instance.tags.get("cloudgpu-ledger"),
+        "owner": instance.tags.get("cloudgpu-owner"),
+    }
+
+
+def plan_value(plan: LaunchPlan) -> dict[str, Any]:
+    """Return a launch plan: what `up --dry-run -o json` prints."""
+    item, request = plan.offer.available, plan.request
+    return {
+        "name": request.name or None,
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "gpus": [_accelerator(gpu) for gpu in item.accelerators],
+        "vcpus": item.vcpus,
+        "memory_gib": item.memory_gib,
+        "price": price_value(plan.offer.price),
+        "template": request.template,
+        "left_out": list(plan.left_out),
+        "owner": request.owner,
+        "project": request.project,
+        "policy": request.policy,
+        "lease_s": request.lease_s,
+        "expires": iso(plan.expires),
+        "renew_until": iso(plan.renew_until),
+        "cost_to_lease_end_usd": usd(plan.to_lease_end),
+        "cost_to_renew_until_usd": usd(plan.to_renew_until),
+        "stop_means": plan.stop_means,
+        "guards": list(plan.guards),
+        "further_offers": plan.further_offers,
+    }
+
+
+def price_value(price: Price) -> dict[str, Any]:
+    """Return a price with its source, date and how far it can be trusted."""
+    return {
+        "usd_per_hour": usd(price.per_hour),
+        "source": price.source,
+        "as_of": iso(price.as_of),
+        "basis": str(price.basis),
+    }
+
+
+def usd(amount: Money) -> str:
+    """Return an exact amount as plain decimal text in USD, without exponent."""
+    text = f"{Decimal(amount.nanos) / NANO:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _row_price(price: Row | None) -> dict[str, Any] | None:
+    if price is None:
+        return None
+    shown = {name: price[name] for name in ("source", "as_of", "basis")}
+    return {"usd_per_hour": usd(Money(price["nanos_per_hour"])), **shown}
+
+
+def _accelerator(gpu: Accelerator) -> dict[str, Any]:
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share}
+
+
+def _gpu(gpu: Row) -> Row:
+    return {name: gpu[name] for name in ("name", "count", "memory_gib", "share")}
