@@ -1,0 +1,54 @@
+"""For tests of cloudgpu and of provider plugins: a cloud that remembers, and what every provider promises.
+
+The suites need pytest; the fake cloud does not, and the command line may use it through an entry point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.testing.attempts import make_attempt, make_offer, new_host_key, pick
+from cloudgpu.testing.clock import ManualClock
+from cloudgpu.testing.fake import BareFakeProvider, FakeProvider, make
+from cloudgpu.testing.plugin import FAKE, write_plugin
+
+if TYPE_CHECKING:
+    from cloudgpu.testing.abilities import (
+        ABILITY_SUITES,
+        CanRehearseInterruptionContract,
+        HasPricesContract,
+        HasTimerContract,
+        PausableContract,
+        TaggableContract,
+    )
+    from cloudgpu.testing.contract import ProviderContract
+
+__all__ = [
+    "ABILITY_SUITES",
+    "FAKE",
+    "BareFakeProvider",
+    "CanRehearseInterruptionContract",
+    "FakeProvider",
+    "HasPricesContract",
+    "HasTimerContract",
+    "ManualClock",
+    "PausableContract",
+    "ProviderContract",
+    "TaggableContract",
+    "make",
+    "make_attempt",
+    "make_offer",
+    "new_host_key",
+    "pick",
+    "write_plugin",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (any of the suites)
+    """Import the suites, and pytest with them, only when one is asked for."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from cloudgpu.testing import abilities
+
+    return getattr(abilities, name)

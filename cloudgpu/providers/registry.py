@@ -1,0 +1,84 @@
+"""Finds providers by name through the entry points `cloudgpu.providers`; loads only the one that is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest, MissingExtra
+from cloudgpu.providers.base import GROUP, Factory, Provider, ProviderSettings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_LATER = frozenset({"aws", "gcp", "azure", "ssh"})  # promised, and not yet in this version
+_OURS = "cloudgpu"
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the names of the installed providers, sorted; none of them is loaded."""
+    return tuple(sorted({point.name for point in _points()}))
+
+
+def load(kind: str) -> Factory:
+    """Return the factory of a provider.
+
+    Raises InvalidRequest for a kind that is not known, not built yet or broken, MissingExtra when what it
+    stands on is not installed.
+    """
+    point = _point(kind)
+    try:
+        found = point.load()
+    except ModuleNotFoundError as error:
+        if (error.name or _OURS).partition(".")[0] == _OURS:
+            raise _broken(point, error) from error
+        raise _missing(point, error) from error
+    except Exception as error:  # what a plugin does while it is imported is not ours to know
+        raise _broken(point, error) from error
+    factory: Factory = found
+    return factory
+
+
+def open_provider(kind: str, settings: ProviderSettings) -> Provider:
+    """Return the provider of one configured account; nothing is asked over the network."""
+    return load(kind)(settings)
+
+
+def _points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # 20 ms that `--help` need not pay
+
+    return list(entry_points(group=GROUP))
+
+
+def _point(kind: str) -> EntryPoint:
+    points = _points()
+    found = {point.value: point for point in points if point.name == kind}
+    if len(found) > 1:
+        message = f"two installed packages both offer a provider {kind}: {' and '.join(sorted(found))}"
+        raise InvalidRequest(message, field="provider", value=kind, next="uninstall one of them")
+    if not found:
+        raise _unknown(kind, {point.name for point in points})
+    return next(iter(found.values()))
+
+
+def _unknown(kind: str, known: set[str]) -> InvalidRequest:
+    listed = f"this installation has: {', '.join(sorted(known)) or 'none'}"
+    if kind in _LATER:
+        message = f"the provider {kind} comes with a later version of cloudgpu"
+        return InvalidRequest(message, field="provider", value=kind, next=listed)
+    likely = near(kind, known | _LATER)
+    hint = f"did you mean {likely}? {listed}" if likely else listed
+    return InvalidRequest(f"there is no provider {kind!r}", field="provider", value=kind, next=hint)
+
+
+def _missing(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
+    owner = point.dist.name if point.dist else _OURS
+    what = f"'{_OURS}[{point.name}]'" if owner == _OURS else f"--force-reinstall {owner}"
+    message = f"the provider {point.name} needs {error.name}, which is not installed"
+    return MissingExtra(message, field="provider", value=point.name, next=f"pip install {what}")
+
+
+def _broken(point: EntryPoint, error: Exception) -> InvalidRequest:
+    message = f"the provider {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+    owner = point.dist.name if point.dist else _OURS
+    return InvalidRequest(message, field="provider", value=point.name, next=f"reinstall or report {owner}")

@@ -1,0 +1,129 @@
+"""Valid launch attempts for tests, with real host keys."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from cloudgpu.core import facts
+from cloudgpu.core.facts import Attempt, Available, Basis, Boot, LaunchRequest, Market, Offer, Part, Price, Want
+from cloudgpu.core.money import Money
+from cloudgpu.core.names import machine_id, tag_value
+from cloudgpu.core.names import token as token_of
+from cloudgpu.core.times import epoch
+
+STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
+import time
+
+while True:
+    time.sleep(3600)
+'''
+
+
+def new_host_key() -> tuple[str, str]:
+    """Return a new ed25519 key as its OpenSSH public line and its private PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return public.decode(), private.decode()
+
+
+def make_offer(available: Available, *, usd: str = "1.00", now: datetime | None = None) -> Offer:
+    """Return an offer at a price of the test's own."""
+    as_of = now or datetime.now(UTC)
+    return Offer(available, Price(Money.usd(usd), "a figure of this test", as_of, Basis.SETTING))
+
+
+def make_attempt(  # noqa: PLR0913  (a test names only what it is about)
+    available: Available,
+    *,
+    key: str = "contract",
+    name: str = "contract-machine",
+    number: int = 1,
+    ledger: str = "led-test",
+    token: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    lease: timedelta = timedelta(hours=1),
+    renew: timedelta = timedelta(hours=2),
+    now: datetime | None = None,
+    agent_source: str = STAND_IN_AGENT,
+    parts: Sequence[Part] = (),
+    jupyter: Sequence[str] = (),
+    user: str | None = None,
+    client_public_keys: Sequence[str] | None = None,
+    host_key: tuple[str, str] | None = None,
+) -> Attempt:
+    """Return the attempt to launch `available`, complete in every part; `tags` are added to its own.
+
+    Without `token` it follows from ledger, key and number; without keys new ones are made; `now` is aware UTC.
+    """
+    now = now or datetime.now(UTC)
+    public, private = host_key or new_host_key()
+    machine = machine_id(ledger, key)
+    request = LaunchRequest(
+        key=key,
+        name=name,
+        provider=available.provider,
+        account=available.account,
+        want=Want(instance_type=available.instance_type, zone=available.zone, market=available.market),
+        template="jupyter",
+        owner="tester",
+        project="default",
+        policy="default",
+        lease_s=int(lease.total_seconds()),
+        renew_s=int(renew.total_seconds()),
+    )
+    boot = Boot(
+        template="jupyter",
+        parts=tuple(parts),
+        jupyter=tuple(jupyter),
+        agent_source=agent_source,
+        user=user or getpass.getuser(),
+        client_public_keys=tuple(client_public_keys or (new_host_key()[0],)),
+        host_public_key=public,
+        host_private_key=private,
+    )
+    return Attempt(
+        token=token or token_of(ledger, key, number),
+        number=number,
+        machine=machine,
+        ledger=ledger,
+        request=request,
+        offer=make_offer(available, now=now),
+        tags={**_tags(request, machine, ledger, now + lease, now + renew), **(tags or {})},
+        boot=boot,
+        made_at=now,
+        expires=now + lease,
+        renew_until=now + renew,
+    )
+
+
+def pick(available: Sequence[Available], market: Market = Market.ON_DEMAND) -> Available:
+    """Return the first of what is available in this market; raise LookupError when there is none."""
+    found = next((item for item in available if item.market is market), None)
+    if found is None:
+        message = f"nothing is available in the market {market}"
+        raise LookupError(message)
+    return found
+
+
+def _tags(request: LaunchRequest, machine: str, ledger: str, expires: datetime, renew: datetime) -> dict[str, str]:
+    return {
+        facts.TAG_ID: machine,
+        facts.TAG_NAME: request.name,
+        facts.TAG_LEDGER: tag_value(ledger),
+        facts.TAG_SEQ: "1",
+        facts.TAG_KEY: tag_value(request.key),
+        facts.TAG_OWNER: request.owner,
+        facts.TAG_PROJECT: request.project,
+        facts.TAG_POLICY: request.policy,
+        facts.TAG_EXPIRES: epoch(expires),
+        facts.TAG_RENEW_UNTIL: epoch(renew),
+        facts.TAG_HOLD_UNTIL: "0",
+    }

@@ -1,0 +1,291 @@
+"""What every provider promises, as tests: a provider's test class inherits them all and cannot opt out.
+
+    class TestAcme(ProviderContract, PausableContract, TaggableContract):
+        @pytest.fixture
+        def factory(self): return acme.make
+
+The class must inherit the suite of every ability its provider has (`abilities.ABILITY_SUITES`), and may not
+override or skip a test; the contract itself checks that.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.core.facts import TAG_ID, Attempt, Instance, Market, State, Want
+from cloudgpu.core.names import digest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
+from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
+
+MakeAttempt = Callable[..., Attempt]
+PATIENCE_S = 30.0
+DEADLINE_S = 120.0
+GONE = (State.TERMINATED,)
+
+
+class ContractBase:
+    """The fixtures and helpers that every suite uses; override `factory`, `settings` and, rarely, the others."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        """Give the provider's factory; every provider has to."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> ProviderSettings:
+        """Give the settings of an account that the tests may fill with machines."""
+        return ProviderSettings("contract", {}, tmp_path / "provider", lambda: datetime.now(UTC))
+
+    @pytest.fixture
+    def provider(self, factory: Factory, settings: ProviderSettings) -> Iterator[Provider]:
+        """Give a fresh provider, and end all that was launched with it."""
+        provider = factory(settings)
+        yield provider
+        for instance in provider.list().instances:
+            provider.terminate(instance.id)
+            self.settle_gone(provider, instance.id)
+
+    @pytest.fixture
+    def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
+        """Give a maker of valid attempts at the first thing that is available; `market` chooses another."""
+        host_key, client_key = new_host_key(), new_host_key()[0]
+
+        def make(*, market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:  # noqa: ANN401
+            offered = pick(provider.available(Want(market=market)), market)
+            given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
+            return make_attempt(offered, **{**given, **changes})
+
+        return make
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; a suite on a manual clock advances that instead."""
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, f"not within {PATIENCE_S:.0f} seconds"
+            time.sleep(0.05)
+
+    def launch(self, provider: Provider, attempt: Attempt) -> Instance:
+        """Launch with a deadline that is far enough."""
+        return provider.launch(attempt, deadline=attempt.made_at + timedelta(seconds=DEADLINE_S))
+
+    def running(self, provider: Provider, attempt: Attempt) -> Instance:
+        """Launch, and return the machine once it runs."""
+        return self.settle(provider, self.launch(provider, attempt).id, State.RUNNING)
+
+    def settle(self, provider: Provider, id: str, *states: State) -> Instance:  # noqa: A002
+        """Wait until the machine is in one of `states` and return it."""
+        seen: list[Instance] = []
+
+        def there() -> bool:
+            seen.append(provider.get(id))
+            return seen[-1].state in states
+
+        try:
+            self.wait_until(there)
+        except AssertionError as error:
+            message = f"{id} came to {[str(look.state) for look in seen[-1:]]}, not to {[str(s) for s in states]}"
+            raise AssertionError(message) from error
+        return seen[-1]
+
+    def settle_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
+        self.wait_until(lambda: self.is_gone(provider, id))
+
+    def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether the machine is proved gone."""
+        try:
+            return provider.get(id).state in GONE
+        except InstanceNotFound:
+            return True
+
+    def listed(self, provider: Provider) -> list[Instance]:
+        """Return all living machines of a complete listing."""
+        listing = provider.list()
+        assert listing.unanswered == ()
+        return [instance for instance in listing.instances if instance.state not in GONE]
+
+
+class ProviderContract(ContractBase):
+    """What every provider promises."""
+
+    def test_every_suite_is_run_and_none_is_changed(self, provider: Provider) -> None:
+        """A provider cannot have an ability and leave out its tests."""
+        from cloudgpu.testing.abilities import faults_of
+
+        assert faults_of(type(self), provider) == []
+
+    def test_a_factory_asks_nothing_over_the_network(
+        self, factory: Factory, settings: ProviderSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Making a provider is instant and works without a network."""
+        asked: list[object] = []
+        for name in ("connect", "connect_ex", "sendto"):
+            monkeypatch.setattr(socket.socket, name, lambda *given: asked.append(given))
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **_: asked.append(given))
+        provider = factory(replace(settings, home=settings.home.with_name("another")))
+        assert provider.account == settings.account
+        assert asked == []
+
+    def test_it_says_how_long_a_token_lives(self, provider: Provider) -> None:
+        """Without that rule an uncertain launch cannot be settled."""
+        assert provider.token_rule.lifetime > timedelta(0)
+        assert provider.token_rule.listing_proves_after >= timedelta(0)
+        assert provider.token_rule.source
+
+    def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
+        """Offers are joined with prices and launches by these names."""
+        found = provider.available(Want())
+        assert found
+        assert {(item.provider, item.account) for item in found} == {(provider.kind, provider.account)}
+        assert all(item.region and item.zone and item.instance_type for item in found)
+
+    def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
+        """Nothing is an answer, not an error."""
+        assert list(provider.available(Want(gpu="impossible-gpu-9000"))) == []
+
+    def test_an_empty_account_lists_nothing_and_answers(self, provider: Provider) -> None:
+        """An empty listing is complete."""
+        assert self.listed(provider) == []
+
+    def test_a_launched_machine_is_what_was_asked(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The first answer and every later look tell the same machine."""
+        attempt = make_attempt()
+        item = attempt.offer.available
+        launched = self.launch(provider, attempt)
+        seen = self.settle(provider, launched.id, State.RUNNING)
+        for instance in (launched, seen):
+            assert (instance.provider, instance.account) == (provider.kind, provider.account)
+            assert (instance.region, instance.zone) == (item.region, item.zone)
+            assert (instance.instance_type, instance.market) == (item.instance_type, item.market)
+            assert instance.id == launched.id
+
+    def test_a_launched_machine_is_listed_with_exactly_its_tags(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """Tags are given in the call that makes the machine, and none is lost or added."""
+        attempt = make_attempt(tags={"cloudgpu-project": "with_under-score", "cloudgpu-hold-until": "1"})
+        made = self.running(provider, attempt)
+        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [made.id])
+        for instance in (provider.get(made.id), *self.listed(provider)):
+            assert dict(instance.tags) == dict(attempt.tags)
+
+    def test_a_running_machine_is_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Running costs money."""
+        assert self.running(provider, make_attempt()).billed
+
+    def test_times_are_aware_utc(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A time without a zone cannot be compared."""
+        made = self.running(provider, make_attempt())
+        assert made.launched_at is not None
+        for moment in (made.launched_at, made.since, made.last_active):
+            assert moment is None or moment.utcoffset() == timedelta(0)
+        if made.since:
+            assert made.since >= made.launched_at
+
+    def test_the_same_token_never_makes_a_second_machine(
+        self, provider: Provider, make_attempt: MakeAttempt, factory: Factory, settings: ProviderSettings
+    ) -> None:
+        """A replay returns the machine, also from another process (another provider value)."""
+        attempt = make_attempt()
+        first = self.launch(provider, attempt)
+        again = self.launch(provider, attempt)
+        settled = self.running(provider, attempt)
+        assert {first.id, again.id, settled.id} == {first.id}
+        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [first.id])
+        assert self.replayed_elsewhere(provider, factory(settings), attempt) == first.id
+
+    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+        """Return the id that a replay through another provider value of the same account gives."""
+        return self.launch(other, attempt).id
+
+    def test_another_token_makes_another_machine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Two launches that look alike but for the token are two machines."""
+        made = {self.launch(provider, make_attempt(key=key)).id for key in ("one", "two")}
+        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+        assert len(made) == 2  # noqa: PLR2004
+
+    def test_a_token_of_64_characters_is_accepted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The longest token that cloudgpu makes."""
+        attempt = make_attempt(token=digest("a long token"))
+        assert self.launch(provider, attempt).id == self.launch(provider, attempt).id
+
+    def test_a_terminated_machine_is_gone_and_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The proof is a later look."""
+        made = self.running(provider, make_attempt())
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        self.wait_until(lambda: self.listed(provider) == [])
+        with suppress(InstanceNotFound):
+            assert not provider.get(made.id).billed
+
+    def test_terminating_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A stop that was asked and not proved is asked again."""
+        made = self.launch(provider, make_attempt())
+        provider.terminate(made.id)
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        provider.terminate(made.id)
+
+    def test_terminating_one_leaves_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Only what was named is ended."""
+        kept, ended = (self.running(provider, make_attempt(key=key)) for key in ("kept", "ended"))
+        provider.terminate(ended.id)
+        self.settle_gone(provider, ended.id)
+        assert provider.get(kept.id).state is State.RUNNING
+
+    def test_an_unknown_id_is_not_found(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Nothing there is an answer of its own, and nothing to end."""
+        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound) as raised:
+            provider.get(unknown)
+        assert raised.value.message
+        provider.terminate(unknown)
+
+    def test_an_id_that_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """An id comes from a file that may be damaged; it never becomes a path, a pattern or a second argument."""
+        made = self.running(provider, make_attempt())
+        for wrong in ("../" + made.id, "*", "", "--all", made.id + "/", made.id + "\n"):
+            with pytest.raises(CloudgpuError):
+                provider.get(wrong)
+            with suppress(CloudgpuError):
+                provider.terminate(wrong)
+        assert provider.get(made.id).state is State.RUNNING
+
+    def test_ten_launches_at_once_make_ten_machines(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Threads share a provider; every machine is made and listed."""
+        attempts = [make_attempt(key=f"at-once-{number}") for number in range(self.at_once)]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            made = set(pool.map(lambda attempt: self.launch(provider, attempt).id, attempts))
+        assert len(made) == self.at_once
+        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+
+    def test_one_token_launched_ten_times_at_once_makes_one_machine(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """The same, when every thread sends the same call."""
+        attempt = make_attempt()
+        with ThreadPoolExecutor(self.at_once) as pool:
+            made = set(pool.map(lambda _: self.launch(provider, attempt).id, range(self.at_once)))
+        assert len(made) == 1
+        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+
+    at_once = 10  # where a machine is dear in the test, a class may take fewer, never under 3
+
+    def test_no_secret_is_in_a_repr(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """What is logged by accident must not open the machine."""
+        attempt = make_attempt()
+        secret = attempt.boot.host_private_key.splitlines()[2]
+        made = self.running(provider, attempt)
+        assert made.tags[TAG_ID] == attempt.machine
+        assert not any(secret in repr(value) for value in (attempt, attempt.boot, made, provider))

@@ -1,0 +1,169 @@
+"""The fake cloud's inside: its memory, its clock, and the faults that a test orders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Address, State
+from cloudgpu.core.names import TAG_VALUE
+from cloudgpu.core.times import from_epoch
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+)
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.testing.machines import FakeMachine, phase
+from cloudgpu.testing.settings import read_options
+from cloudgpu.testing.store import Cloud, Fault, FileStore, MemoryStore, Store
+
+Ordered = CloudgpuError | Callable[[], CloudgpuError | None]
+
+
+class FaultyCloud:
+    """The fake cloud itself, and the ways to make it fail. Faults survive in a `state_file`, except callables."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self.clock = settings.clock
+        self.options = read_options(settings)
+        self.address: Address | None = None  # overrides the options `host` and `port` in this process
+        self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()
+        self._hooks: list[tuple[str, Callable[[], CloudgpuError | None]]] = []
+
+    def fail_next(self, method: str, error: Ordered, *, times: int = 1) -> None:
+        """Make the next `times` calls of `method` raise `error` and do nothing.
+
+        A callable is called first: what it raises or returns is raised; None lets the call go on.
+        """
+        if not isinstance(error, CloudgpuError):
+            self._hooks += [(method, error)] * times
+            return
+        with self._store.open() as cloud:
+            cloud.faults += [Fault.of(method, error)] * times
+
+    def lose_reply(self, method: str, *, times: int = 1) -> None:
+        """Make the next calls of `method` do their work and lose the answer."""
+        kind = LaunchUncertain if method == "launch" else ProviderUnavailable
+        error = kind(f"the reply to {method} was lost", next="ask again")
+        with self._store.open() as cloud:
+            cloud.faults += [Fault.of(method, error, after=True)] * times
+
+    def hide(self, scope: str) -> None:
+        """Let a region, or the whole account, not answer listings until `show`."""
+        with self._store.open() as cloud:
+            cloud.hidden.add(scope)
+
+    def show(self, scope: str) -> None:
+        """Let a hidden scope answer again."""
+        with self._store.open() as cloud:
+            cloud.hidden.discard(scope)
+
+    def exhaust(self, zone: str) -> None:
+        """Let a zone have no capacity until `refill`."""
+        with self._store.open() as cloud:
+            cloud.exhausted.add(zone)
+
+    def refill(self, zone: str) -> None:
+        """Give a zone its capacity back."""
+        with self._store.open() as cloud:
+            cloud.exhausted.discard(zone)
+
+    def die(self, id: str) -> None:  # noqa: A002
+        """Let a machine die: it is stopped, for the reason `died`."""
+        stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
+        self._change(id, wish=State.STOPPED, reason="died", asked_at=stopped_at_once)
+
+    def take(self, id: str) -> None:  # noqa: A002
+        """Let the cloud take a machine now, without notice."""
+        self._change(id, taken_at=self.clock())
+
+    def heard_from(self, id: str, at: datetime) -> None:  # noqa: A002
+        """Let the machine report activity at `at`, as its agent would."""
+        self._change(id, last_active=at)
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each method of the provider was called, by every process that shares the state."""
+        with self._store.open() as cloud:
+            return Counter(cloud.calls)
+
+    @contextmanager
+    def _call(self, method: str) -> Iterator[Cloud]:
+        """Count the call, raise what was ordered before it, or after it is done."""
+        self._run_hook(method)
+        with self._store.open() as cloud:
+            cloud.calls[method] += 1
+            fault = cloud.take(method)
+            if fault and not fault.after:
+                raise fault.error()
+            yield cloud
+        if fault:
+            raise fault.error()
+
+    def _run_hook(self, method: str) -> None:
+        found = next((hook for hook in self._hooks if hook[0] == method), None)
+        if found is None:
+            return
+        self._hooks.remove(found)
+        error = found[1]()
+        if error is not None:
+            raise error
+
+    def _change(self, id: str, **changes: object) -> None:  # noqa: A002
+        with self._store.open() as cloud:
+            self._set(cloud, self._living(cloud, id), **changes)
+
+    def _set(self, cloud: Cloud, machine: FakeMachine, **changes: object) -> None:
+        if "wish" in changes:
+            changes = {"asked_at": self.clock(), "reason": None, **changes}
+        cloud.machines[machine.id] = replace(machine, **changes)  # type: ignore[arg-type]
+
+    def _state(self, machine: FakeMachine) -> State:
+        return phase(machine, self.clock(), self.options.pace).state
+
+    def _found(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
+        machine = cloud.machines.get(id)
+        if machine is None or self._forgotten(machine):
+            message = f"the fake cloud has no machine {id}"
+            raise InstanceNotFound(message, field="id", value=id)
+        return machine
+
+    def _living(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
+        machine = self._found(cloud, id)
+        if self._state(machine) is State.TERMINATED or machine.wish is State.TERMINATED:
+            message = f"the machine {id} was terminated"
+            raise InstanceNotFound(message, field="id", value=id)
+        return machine
+
+    def _forgotten(self, machine: FakeMachine) -> bool:
+        now = phase(machine, self.clock(), self.options.pace)
+        return now.state is State.TERMINATED and self.clock() >= now.since + timedelta(seconds=self.options.keep_s)
+
+
+def refused(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:
+    """Return the error of a call that cannot be."""
+    return InvalidRequest(message, field=field, value=value, next=hint)
+
+
+def no_capacity(instance_type: str, zone: str) -> NoCapacity:
+    """Return the error of a zone that was exhausted."""
+    return NoCapacity(f"{zone} has no {instance_type} now", field="zone", value=zone, next="try another zone")
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Refuse what a tag cannot hold, and a renew-until that is no time."""
+    for key, value in tags.items():
+        if not TAG_VALUE.fullmatch(value):
+            raise refused(key, value, f"the tag {key} cannot hold {value!r}", "use a-z, 0-9, _ and -, 63 at most")
+    try:
+        from_epoch(tags.get(TAG_RENEW_UNTIL, "0"))
+    except ValueError as error:
+        raise refused(TAG_RENEW_UNTIL, tags[TAG_RENEW_UNTIL], f"the tag {TAG_RENEW_UNTIL} holds no time") from error

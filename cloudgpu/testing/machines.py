@@ -1,0 +1,104 @@
+"""A machine of the fake cloud: what was asked of it, and the state that follows from the time that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Accelerator, Market, State
+from cloudgpu.core.times import from_epoch, from_iso, iso
+
+_TIMES = ("made_at", "asked_at", "taken_at", "last_active")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the fake cloud takes, in seconds: to boot, to stop, and how long it remembers what has ended."""
+
+    boot_s: float = 0.0
+    stop_s: float = 0.0
+    keep_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FakeMachine:
+    """A machine as the fake cloud keeps it.
+
+    `wish` is the state that was last asked for, `asked_at` when; `taken_at` is when an interruption takes it.
+    `call` is the fingerprint of the launch call, so that a token cannot be used for another one.
+    """
+
+    id: str
+    token: str
+    call: str
+    account: str
+    made_at: datetime
+    tags: Mapping[str, str]
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    accelerators: tuple[Accelerator, ...]
+    user: str
+    wish: State
+    asked_at: datetime
+    reason: str | None = None
+    taken_at: datetime | None = None
+    last_active: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A state, since when, and why (None: because it was asked for)."""
+
+    state: State
+    since: datetime
+    reason: str | None = None
+
+
+def phase(machine: FakeMachine, now: datetime, pace: Pace) -> Phase:
+    """Return what the machine is doing at `now`."""
+    end = _end(machine)
+    if end and end.since <= now and not (machine.wish is State.TERMINATED and machine.asked_at <= end.since):
+        return end
+    between, after, takes = {
+        State.RUNNING: (State.PENDING, State.RUNNING, pace.boot_s),
+        State.STOPPED: (State.STOPPING, State.STOPPED, pace.stop_s),
+        State.TERMINATED: (State.STOPPING, State.TERMINATED, pace.stop_s),
+    }[machine.wish]
+    done_at = machine.asked_at + timedelta(seconds=takes)
+    if now < done_at:
+        return Phase(between, machine.asked_at, machine.reason)
+    return Phase(after, done_at, machine.reason)
+
+
+def timer(machine: FakeMachine) -> datetime | None:
+    """Return when the cloud's own timer ends the machine: its renew-until tag, aware UTC."""
+    text = machine.tags.get(TAG_RENEW_UNTIL)
+    return from_epoch(text) if text else None
+
+
+def to_json(machine: FakeMachine) -> dict[str, Any]:
+    """Return the machine as plain JSON values."""
+    times = {name: (at := getattr(machine, name)) and iso(at) for name in _TIMES}
+    return {**asdict(machine), "market": str(machine.market), "wish": str(machine.wish), **times}
+
+
+def from_json(data: Mapping[str, Any]) -> FakeMachine:
+    """Return the machine that `to_json` wrote."""
+    times = {name: data[name] and from_iso(data[name]) for name in _TIMES}
+    gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
+    kinds = {"market": Market(data["market"]), "wish": State(data["wish"]), "accelerators": gpus}
+    return FakeMachine(**{**data, **times, **kinds})
+
+
+def _end(machine: FakeMachine) -> Phase | None:
+    """Return the earliest end that nobody has to ask for: an interruption or the timer."""
+    ends = [
+        Phase(State.TERMINATED, at, why)
+        for at, why in ((machine.taken_at, "interrupted"), (timer(machine), "renew-until"))
+        if at is not None
+    ]
+    return min(ends, key=lambda end: end.since, default=None)

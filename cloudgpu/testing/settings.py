@@ -1,0 +1,84 @@
+"""The fake provider's settings, read as strictly as a real provider reads its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.testing.machines import Pace
+
+
+@dataclass(frozen=True, slots=True)
+class FakeOptions:
+    """The table `[accounts.NAME]` of a fake account: all seconds of its clock, prices in USD per hour on demand."""
+
+    boot_s: float = 0.0
+    stop_s: float = 0.0
+    keep_s: float = 3600.0
+    lag_s: float = 0.0  # how long a fresh machine is missing from listings
+    notice_s: float = 120.0  # how long before it is taken a spot machine is told
+    token_s: float = 86400.0  # how long a token is remembered
+    prices: Mapping[str, Decimal] | None = None
+    host: str | None = None  # where every running machine says its SSH server answers; None: no address
+    port: int = 22
+    state_file: Path | None = None  # shared by several processes; None: in memory
+
+    @property
+    def pace(self) -> Pace:
+        """How long the machines take."""
+        return Pace(self.boot_s, self.stop_s, self.keep_s)
+
+
+_KNOWN = tuple(item.name for item in fields(FakeOptions))
+
+
+def read_options(settings: ProviderSettings) -> FakeOptions:
+    """Return the options of an account; raise InvalidRequest naming the key that cannot be."""
+    read = {key: _read(settings, key, value) for key, value in settings.options.items()}
+    return FakeOptions(**read)
+
+
+def _read(settings: ProviderSettings, key: str, value: Any) -> Any:
+    field = f"accounts.{settings.account}.{key}"
+    if key not in _KNOWN:
+        likely = near(key, _KNOWN)
+        message = f"{field} is no setting of the fake provider"
+        hint = f"did you mean {likely}?" if likely else f"it knows {', '.join(_KNOWN)}"
+        raise InvalidRequest(message, field=field, value=str(value), next=hint)
+    reader: Callable[[Any], Any] = _READERS.get(key, _seconds)
+    try:
+        return reader(value)
+    except (ValueError, TypeError, InvalidOperation, AttributeError) as error:
+        message = f"{field} cannot be {value!r}: {error}"
+        raise InvalidRequest(message, field=field, value=str(value), next="correct it in config.toml") from error
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        message = "it takes a number of seconds from 0"
+        raise ValueError(message)
+    return float(value)
+
+
+def _prices(value: Any) -> Mapping[str, Decimal]:
+    prices = {name: Decimal(str(usd)) for name, usd in value.items()}
+    if any(not usd.is_finite() or usd < 0 for usd in prices.values()):
+        message = "a price is a number of dollars from 0"
+        raise ValueError(message)
+    return prices
+
+
+def _port(value: Any) -> int:
+    if type(value) is not int or not 0 < value < 65536:
+        message = "a port is a whole number from 1 to 65535"
+        raise ValueError(message)
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {"prices": _prices, "port": _port, "host": str, "state_file": Path}

@@ -1,0 +1,78 @@
+"""What the fake cloud sells: two regions of two zones, a few machine types, both markets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from cloudgpu.core.facts import Accelerator, Available, Market, Want
+from cloudgpu.core.money import Money
+from cloudgpu.core.offers import fits
+
+REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
+SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs beside the same machine on demand
+
+_STOPPABLE = "keeps its disk, which costs nothing in the fake cloud"
+_SPOT = "a one-time spot machine cannot be stopped: ending it loses its disk"
+
+
+@dataclass(frozen=True, slots=True)
+class FakeType:
+    """A machine type of the fake cloud; `usd` is its made-up price per hour on demand."""
+
+    name: str
+    accelerators: tuple[Accelerator, ...]
+    vcpus: int
+    memory_gib: float
+    usd: str
+
+
+TYPES: Mapping[str, FakeType] = {
+    item.name: item
+    for item in (
+        FakeType("fake.cpu", (), 2, 8, "0.10"),
+        FakeType("fake.v100.1", (Accelerator("v100", 1, 16),), 8, 61, "3.00"),
+        FakeType("fake.v100.4", (Accelerator("v100", 4, 16),), 32, 244, "12.00"),
+        FakeType("fake.a100.1", (Accelerator("a100-40gb", 1, 40),), 12, 85, "3.60"),
+        FakeType("fake.a100.8", (Accelerator("a100-80gb", 8, 80),), 96, 1360, "40.00"),
+    )
+}
+
+
+def offered(account: str, want: Want) -> list[Available]:
+    """Return all that the fake cloud has of what is wanted, whether it has capacity now or not."""
+    everything = (
+        _available(account, region, zone, kind, market)
+        for region, zones in REGIONS.items()
+        for zone in zones
+        for kind in TYPES.values()
+        for market in Market
+    )
+    return [item for item in everything if fits(item, want)]
+
+
+def usd_per_hour(item: Available, prices: Mapping[str, Decimal]) -> Money | None:
+    """Return the price of an offer, `prices` (per type, on demand) first; None for a type that is not sold here."""
+    kind = TYPES.get(item.instance_type)
+    amount = prices.get(item.instance_type, Decimal(kind.usd) if kind else None)
+    if amount is None:
+        return None
+    return Money.usd(amount * SPOT_SHARE if item.market is Market.SPOT else amount)
+
+
+def _available(account: str, region: str, zone: str, kind: FakeType, market: Market) -> Available:
+    stoppable = market is Market.ON_DEMAND
+    return Available(
+        provider="fake",
+        account=account,
+        region=region,
+        zone=zone,
+        instance_type=kind.name,
+        market=market,
+        accelerators=kind.accelerators,
+        vcpus=kind.vcpus,
+        memory_gib=kind.memory_gib,
+        stoppable=stoppable,
+        stop_means=_STOPPABLE if stoppable else _SPOT,
+    )

@@ -1,0 +1,144 @@
+"""Where the fake cloud keeps itself: in memory, or in one JSON file that several processes share."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
+from cloudgpu.testing.machines import FakeMachine, from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error that waits for the next call of `method`; `after`: the thing is done first, only the reply is lost."""
+
+    method: str
+    after: bool
+    body: Mapping[str, str | None]
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, method: str, error: CloudgpuError, *, after: bool = False) -> Fault:
+        """Return the fault that raises an error like this one."""
+        return cls(method, after, error.as_dict(), getattr(error, "retry_after", None))
+
+    def error(self) -> CloudgpuError:
+        """Return the error to raise."""
+        words = {name: self.body[name] for name in ("field", "value", "next")}
+        message = self.body["message"] or ""
+        kind = _kinds()[self.body["kind"] or ""]
+        if kind is RateLimited:
+            return RateLimited(message, retry_after=self.retry_after, **words)
+        return kind(message, **words)
+
+
+@dataclass(slots=True)
+class Cloud:
+    """All that the fake cloud knows, and the faults that were ordered."""
+
+    machines: dict[str, FakeMachine] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    faults: list[Fault] = field(default_factory=list)
+    hidden: set[str] = field(default_factory=set)
+    exhausted: set[str] = field(default_factory=set)
+
+    def take(self, method: str) -> Fault | None:
+        """Return the next fault of this method and forget it."""
+        found = next((fault for fault in self.faults if fault.method == method), None)
+        if found:
+            self.faults.remove(found)
+        return found
+
+
+class Store(Protocol):
+    """Holds one Cloud; one caller at a time."""
+
+    def open(self) -> AbstractContextManager[Cloud]:
+        """Return a context manager that gives the Cloud alone and keeps every change."""
+        ...
+
+
+class MemoryStore:
+    """Keeps the cloud in this process."""
+
+    def __init__(self) -> None:
+        self._cloud = Cloud()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def open(self) -> Iterator[Cloud]:
+        """Give the cloud to one thread at a time."""
+        with self._lock:
+            yield self._cloud
+
+
+class FileStore:
+    """Keeps the cloud in a JSON file (0600), under a lock that every process takes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def open(self) -> Iterator[Cloud]:
+        """Give the cloud to one thread of one process at a time."""
+        import fcntl
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_name(self._path.name + ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            cloud = self._read()
+            try:
+                yield cloud
+            finally:
+                self._write(cloud)
+
+    def _read(self) -> Cloud:
+        if not self._path.exists():
+            return Cloud()
+        try:
+            return _from_json(json.loads(self._path.read_bytes()))
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"the fake cloud's state file {self._path} cannot be read: {error}"
+            raise ProviderUnavailable(message, field="state_file", value=str(self._path)) from error
+
+    def _write(self, cloud: Cloud) -> None:
+        fresh = self._path.with_name(self._path.name + ".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(json.dumps(_to_json(cloud), indent=1, sort_keys=True))
+        fresh.replace(self._path)
+
+
+def _to_json(cloud: Cloud) -> dict[str, Any]:
+    return {
+        "machines": [to_json(machine) for machine in cloud.machines.values()],
+        "calls": dict(cloud.calls),
+        "faults": [asdict(fault) for fault in cloud.faults],
+        "hidden": sorted(cloud.hidden),
+        "exhausted": sorted(cloud.exhausted),
+    }
+
+
+def _from_json(data: Mapping[str, Any]) -> Cloud:
+    return Cloud(
+        machines={item["id"]: from_json(item) for item in data["machines"]},
+        calls=Counter(data["calls"]),
+        faults=[Fault(**fault) for fault in data["faults"]],
+        hidden=set(data["hidden"]),
+        exhausted=set(data["exhausted"]),
+    )
+
+
+def _kinds() -> dict[str, type[CloudgpuError]]:
+    found, waiting = {}, [CloudgpuError]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.kind] = kind
+        waiting += kind.__subclasses__()
+    return found

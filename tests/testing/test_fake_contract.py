@@ -1,0 +1,93 @@
+"""The fake cloud keeps every promise of the contract: in memory, in a shared file, and without the abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.core.facts import Attempt
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
+from cloudgpu.testing import (
+    BareFakeProvider,
+    CanRehearseInterruptionContract,
+    HasPricesContract,
+    HasTimerContract,
+    ManualClock,
+    PausableContract,
+    ProviderContract,
+    TaggableContract,
+    make,
+)
+
+
+class OnManualClock(ProviderContract):
+    """Waits by moving the clock: the cloud needs 30 seconds to boot, 10 to stop, and lists what is new after 5."""
+
+    options: dict[str, object] = {"boot_s": 30, "stop_s": 10, "lag_s": 5, "notice_s": 120}  # noqa: RUF012
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path, clock: ManualClock) -> ProviderSettings:
+        self.clock_moved = clock
+        return ProviderSettings("contract", self.options, tmp_path, clock)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(3000):
+            if condition():
+                return
+            self.clock_moved.advance(1)
+        pytest.fail("not within 3000 seconds of the clock")
+
+    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+        return self.launch(provider, attempt).id  # in memory, another value is another cloud
+
+
+class TestFakeInMemory(
+    OnManualClock,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    HasTimerContract,
+    CanRehearseInterruptionContract,
+):
+    """With every ability, in memory."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return make
+
+
+class TestFakeInAFile(
+    OnManualClock,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    HasTimerContract,
+    CanRehearseInterruptionContract,
+):
+    """With every ability, in a file that several values share."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return make
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path, clock: ManualClock) -> ProviderSettings:
+        self.clock_moved = clock
+        return ProviderSettings("contract", {**self.options, "state_file": str(tmp_path / "cloud.json")}, tmp_path, clock)
+
+    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+        return self.launch(other, attempt).id
+
+
+class TestBareFake(OnManualClock):
+    """With no ability but the base ones."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return BareFakeProvider
