@@ -1,0 +1,232 @@
+"""Reads config.toml: who launches, with which account and template, for how long."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from cloudgpu.config.paths import Home
+from cloudgpu.config.textfile import read_text, shown
+from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.times import duration_text, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
+MARKETS = ("on_demand", "spot")
+LONGEST = 200  # characters of an owner's or project's name
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A configured account: its name, the provider's name, and what else its table holds."""
+
+    name: str
+    provider: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What config.toml says, with defaults for what it leaves out.
+
+    `account` is the one to use where a provider has several (None: it has to be named each time). `market` is
+    the text of a `core.facts.Market`. `accounts` always holds one of `local` and one of `provider`.
+    """
+
+    owner: str
+    project: str = "default"
+    provider: str = "local"
+    account: str | None = None
+    template: str = "jupyter"
+    lease: timedelta = timedelta(hours=8)
+    renew_until: timedelta = timedelta(hours=72)
+    market: str = "on_demand"
+    desktop: str = "rtx3090"
+    ledger_url: str | None = field(default=None, repr=False)  # may hold a password
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+
+
+def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
+    """Return the settings of `home`; without a config.toml, the defaults. CLOUDGPU_LEDGER wins over `ledger`.
+
+    Raises InvalidRequest for the first fault, with file and key as its `field`.
+    """
+    text = read_text(home.config_file, "config.toml") or ""
+    settings = settings_from_text(text, login=login_name(environ))
+    url = environ.get("CLOUDGPU_LEDGER")
+    return replace(settings, ledger_url=url) if url else settings
+
+
+def settings_from_text(text: str, *, login: str) -> Settings:
+    """Return the settings that a config.toml with this text stands for; `login` owns what it names no owner for."""
+    table = _parse(text) if text.strip() else {}
+    _check_keys(table)
+    values = {_ARGUMENT.get(key, key): read(key, table[key]) for key, read in _READERS.items() if key in table}
+    settings = Settings(**{"owner": login, **values})
+    _check_spans(settings, table)
+    accounts = _accounts(table.get("accounts", {}), settings.provider)
+    _check_account(settings, accounts)
+    return replace(settings, accounts=MappingProxyType(accounts))
+
+
+def login_name(environ: Mapping[str, str]) -> str:
+    """Return the name of the user who runs this process; `uid-1000` for one that the system does not name."""
+    named = environ.get("LOGNAME") or environ.get("USER") or ""
+    if named.isprintable() and 0 < len(named.strip()) <= LONGEST:
+        return named.strip()
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
+def _fault(key: str, value: object, says: str, *, next: str) -> InvalidRequest:  # noqa: A002
+    """Return the error for one key; `says` goes on after its name: `has to be text`."""
+    name = f"config.toml: {key}"
+    end = "" if says.endswith("?") else "."
+    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=next)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    meant = near(word, known)
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def _parse(text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        why = "Tables nested too deeply"
+    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
+        why = str(error)
+    found = re.search(r"at line (\d+), column", why)
+    line = found[1] if found else text.rstrip().count("\n") + 1 if "end of document" in why else None
+    place = f"line {line}" if line else "an unknown line"
+    says = re.sub(r" ?\(at .*\)", "", why, flags=re.DOTALL).rstrip(".")
+    raise InvalidRequest(
+        f"config.toml is not valid TOML: {shown(says)}, at {place}.",
+        field=f"config.toml: {place}",
+        value=None,  # a line of this file may hold a secret
+        next='Write one `key = value` on a line, text in quotes, for example: lease = "8h".',
+    )
+
+
+def _check_keys(table: Mapping[str, Any]) -> None:
+    known = (*_READERS, "accounts")
+    for key in table:
+        if key not in known:
+            name = str(shown(key))
+            raise _fault(name, name, f"is no setting{_meant(key, known)}", next=f"Settings: {', '.join(known)}.")
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _fault(key, value, "has to be text", next=f'Write it in quotes: {key} = "..."')
+    if not value.strip() or not value.isprintable() or len(value) > LONGEST:
+        says = f"has to be one line of 1 to {LONGEST} characters"
+        raise _fault(key, value, says, next=f"Correct {key}, or leave it out.")
+    return value.strip()
+
+
+def _name(key: str, value: object) -> str:
+    text = _text(key, value)
+    if not NAME.fullmatch(text):
+        raise _fault(key, value, f"is {shown(text)!r}, which is no name", next=f"For {key}, {NAME_RULE}.")
+    return text
+
+
+def _span(key: str, value: object) -> timedelta:
+    text = _text(key, value)
+    try:
+        return parse_duration(text)
+    except ValueError:
+        says = f"is {shown(text)!r}, which is no duration from a second to ten years"
+        raise _fault(key, value, says, next=f'Write it like {key} = "90m", "8h", "1h30m" or "3d".') from None
+
+
+def _market(key: str, value: object) -> str:
+    text = _text(key, value)
+    if text not in MARKETS:
+        says = f"is {shown(text)!r}, which is no market{_meant(text, MARKETS)}"
+        raise _fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
+    return text
+
+
+_READERS: dict[str, Callable[[str, object], Any]] = {
+    "owner": _text,
+    "project": _text,
+    "provider": _name,
+    "account": _name,
+    "template": _name,
+    "lease": _span,
+    "renew_until": _span,
+    "market": _market,
+    "desktop": _name,
+    "ledger": _text,
+}
+_ARGUMENT = {"ledger": "ledger_url"}
+
+
+def _check_spans(settings: Settings, table: Mapping[str, Any]) -> None:
+    if settings.lease <= settings.renew_until:
+        return
+    key = "lease" if "lease" in table else "renew_until"
+    raise _fault(
+        key,
+        table[key],
+        f"leaves a lease ({duration_text(settings.lease)}) longer than renew_until "
+        f"({duration_text(settings.renew_until)}): a machine could not live to the end of its lease",
+        next=f"Make renew_until at least as long as lease; without a line, lease is "
+        f"{duration_text(timedelta(hours=8))} and renew_until is {duration_text(timedelta(hours=72))}.",
+    )
+
+
+def _accounts(table: object, provider: str) -> dict[str, Account]:
+    if not isinstance(table, dict):
+        raise _fault("accounts", table, "has to be a table", next="Write: [accounts.NAME]")
+    accounts = {name: _account(name, options) for name, options in table.items()}
+    for kind in SHIPPED_KINDS:
+        _check_free(kind, accounts)
+    for kind in ("local", provider):
+        if all(account.provider != kind for account in accounts.values()):
+            _check_free(kind, accounts)
+            accounts[kind] = Account(kind, kind)
+    return accounts
+
+
+def _check_free(kind: str, accounts: Mapping[str, Account]) -> None:
+    """Refuse an account that bears the name of another provider: `--account aws` has to mean aws."""
+    taken = accounts.get(kind)
+    if taken is not None and taken.provider != kind:
+        says = f"bears the name of another provider than its own, {taken.provider}"
+        raise _fault(f"accounts.{kind}", kind, says, next=f"Give this account of {taken.provider} another name.")
+
+
+def _account(name: str, table: object) -> Account:
+    key = f"accounts.{shown(name)}"
+    _name(key, name)
+    if not isinstance(table, dict):
+        raise _fault(key, table, "has to be a table", next=f"Write: [{key}]")
+    if "provider" not in table and name not in SHIPPED_KINDS:
+        says = "names no provider"
+        raise _fault(key, None, says, next=f'Add provider = "..." ({", ".join(SHIPPED_KINDS)}) under [{key}].')
+    provider = _name(f"{key}.provider", table.get("provider", name))
+    options = {option: value for option, value in table.items() if option != "provider"}
+    return Account(name, provider, MappingProxyType(options))
+
+
+def _check_account(settings: Settings, accounts: Mapping[str, Account]) -> None:
+    """Refuse a chosen account that does not exist."""
+    name = settings.account
+    if name is not None and name not in accounts:
+        says = f"is {name!r}, which is no account{_meant(name, accounts)}"
+        raise _fault("account", name, says, next=f"Add [accounts.{name}], or use: {', '.join(sorted(accounts))}.")

@@ -1,0 +1,64 @@
+"""Reads a small text file that a person wrote, and shows a wrong value of it in an error."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from cloudgpu.errors import InvalidRequest
+
+LARGEST = 1 << 20  # bytes; a settings file of this size is something else
+WIDEST = 60  # characters of a wrong value that an error repeats
+
+
+def read_text(path: Path, name: str) -> str | None:
+    """Return the text of the file, or None when there is none; `name` is what errors call it.
+
+    Raises InvalidRequest for what is no readable UTF-8 text file of at most a mebibyte.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _unfit(path, name, "is a directory" if path.is_dir() else "is not a file")
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise _unfit(path, name, "is a link to a file that is not there") from None
+        return None
+    except OSError as error:
+        raise _unfit(path, name, f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(raw) > LARGEST:
+        raise _unfit(path, name, f"is larger than {LARGEST:,} bytes")
+    return _decoded(raw, path, name)
+
+
+def _decoded(raw: bytes, path: Path, name: str) -> str:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _unfit(path, name, f"is not text: line {line} is not UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise _unfit(path, name, f"is not text: line {line} holds a zero byte")
+    return text
+
+
+def _unfit(path: Path, name: str, says: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{name} {says} ({path}).", field=name, value=str(path), next=f"Put a UTF-8 text file at {path}, or remove it."
+    )
+
+
+def shown(value: object) -> str | None:
+    """Return a value as an error names it: short, on one line, never the inside of a table or list."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode()
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
