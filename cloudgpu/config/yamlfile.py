@@ -146,8 +146,8 @@ def parse_yaml(text: str, path: Path) -> Table:
         _check_events(text, path)
         node = yaml.compose(text, _CoreLoader)
     except yaml.MarkedYAMLError as error:
-        mark, says = error.problem_mark or error.context_mark, error.problem or error.context
-        raise _refused(path, mark.line + 1 if mark is not None else 1, f"is not valid YAML: {says}") from None
+        says = f"is not valid YAML: {error.problem or error.context}"
+        raise _refused(path, _line(error.problem_mark or error.context_mark), says) from None
     except yaml.YAMLError as error:  # a control character: it has a position and no line
         position = getattr(error, "position", 0)
         raise _refused(path, text.count("\n", 0, position) + 1, "holds a character that YAML does not allow") from None
@@ -155,6 +155,10 @@ def parse_yaml(text: str, path: Path) -> Table:
         raise _refused(path, 1, "holds no `key: value` lines")
     lines: dict[str, int] = {}
     return Table(path, _table(node, path, "", lines), lines)
+
+
+def _line(mark: Any) -> int:
+    return 1 if mark is None else int(mark.line) + 1
 
 
 def _refused(path: Path, line: int, says: str) -> InvalidRequest:
@@ -166,7 +170,7 @@ def _check_events(text: str, path: Path) -> None:
     """Refuse what plain data does not need, before anything is built of it."""
     depth = documents = 0
     for event in yaml.parse(text, _CoreLoader):
-        line = event.start_mark.line + 1
+        line = _line(event.start_mark)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -182,7 +186,7 @@ def _check_events(text: str, path: Path) -> None:
 def _table(node: yaml.MappingNode, path: Path, prefix: str, lines: dict[str, int]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
+        line = _line(key_node.start_mark)
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _STR or not key_node.value.isprintable():
             raise _refused(path, line, "has a key that is not text")
         key = key_node.value
@@ -198,7 +202,7 @@ def _value(node: yaml.Node, path: Path, name: str, lines: dict[str, int]) -> Any
         return _table(node, path, f"{name}.", lines)
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            lines[f"{name}[{number}]"] = item.start_mark.line + 1
+            lines[f"{name}[{number}]"] = _line(item.start_mark)
         return [_value(item, path, f"{name}[{number}]", lines) for number, item in enumerate(node.value)]
     return _SCALARS[node.tag](node.value)
 
