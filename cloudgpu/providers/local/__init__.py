@@ -1,0 +1,1 @@
+"""Machines on this computer that behave like a cloud's."""

@@ -74,15 +74,15 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
     child = await Child.start(process, room)
     if isinstance(process, Session):
         process.child = child
-    ends = [asyncio.create_task(child.finish()), asyncio.create_task(process.channel.wait_closed())]
+    finished, closed = asyncio.create_task(child.finish()), asyncio.create_task(process.channel.wait_closed())
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if ends[0].done():
-            child.report(ends[0].result())
+        await asyncio.wait((finished, closed), return_when=asyncio.FIRST_COMPLETED)
+        if finished.done():
+            child.report(finished.result())
     finally:
-        for task in ends:
-            task.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
+        finished.cancel()
+        closed.cancel()
+        await asyncio.gather(finished, closed, return_exceptions=True)
         child.let_go()
 
 
@@ -154,7 +154,7 @@ class Child:
             preexec_fn=_own_terminal if self.terminal is not None else None,
         )
 
-    def _pump(self, pump: Any) -> None:  # noqa: ANN401  (a coroutine)
+    def _pump(self, pump: Any) -> None:
         self._pumps.append(asyncio.create_task(pump))
 
     async def finish(self) -> int:

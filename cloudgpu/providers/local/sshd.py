@@ -9,6 +9,7 @@ import ipaddress
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 
@@ -77,7 +78,7 @@ class _Server(asyncssh.SSHServer):
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         await session.run(process, self._room)
 
-    def _sftp(self, channel: asyncssh.SSHServerChannel[bytes]) -> _Files:
+    def _sftp(self, channel: Any) -> _Files:  # asyncssh does not export the type it names here
         return _Files(channel, self._room.home)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:  # noqa: ARG002

@@ -1,0 +1,159 @@
+"""Builds a machine's directory from an attempt, and starts its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudgpu.providers.local as local_package
+from cloudgpu.core.facts import Attempt
+from cloudgpu.providers.local.layout import Layout, lock_alive, sync_directory, write_file, write_json
+from cloudgpu.providers.local.processes import MARKER, marker, wait_for
+
+MODULE = "cloudgpu.providers.local.machine"
+AGENT_INTERVAL_S = 5
+LONGEST_TMPDIR = 60  # characters; sockets are made below it, and their paths end at 104 (macOS) or 108
+_KEPT = (
+    "LANG LANGUAGE TZ SHELL LD_LIBRARY_PATH DYLD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
+    "HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy"
+).split()
+_KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
+_JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
+
+
+def login_name() -> str:
+    """Return the name of the user whose rights the machine has."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user without an entry
+        return os.environ.get("LOGNAME") or os.environ.get("USER") or f"uid-{os.geteuid()}"
+
+
+def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, Any]) -> None:
+    """Write a whole machine into `building`, which will be renamed to `final`; everything is durable afterwards."""
+    here = Layout(building)
+    for directory in (here.tags.parent, here.host_key.parent, here.logs, here.scratch, here.agent):
+        directory.mkdir(mode=0o700, parents=True)
+    write_file(here.host_key, attempt.boot.host_private_key)
+    write_file(here.authorized_keys, "".join(f"{line.strip()}\n" for line in attempt.boot.client_public_keys))
+    write_json(here.tags, attempt.tags)
+    script = "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
+    if script.strip():
+        write_file(here.on_start, script)
+    _write_profiles(here)
+    if attempt.boot.agent_source:
+        _write_agent(here, Layout(final), attempt)
+    write_json(here.record, record)
+    for directory in (here.tags.parent, here.host_key.parent, here.agent, here.home, building):
+        sync_directory(directory)
+
+
+def _write_profiles(here: Layout) -> None:
+    """Keep our Python first on PATH in login shells, whose system profiles set PATH anew."""
+    line = f'PATH={shlex.quote(_bin())}:"$PATH"\nexport PATH\n'
+    for name in (".profile", ".zprofile"):
+        write_file(here.home / name, line, 0o644)
+
+
+def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
+    write_file(here.agent / "agent.py", attempt.boot.agent_source)
+    wrapper = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$HOME/.cloudgpu/agent.py" "$@"\n'
+    write_file(here.agent / "agent", wrapper, 0o700)
+    settings = {
+        "id": attempt.machine,
+        "jupyter": jupyter_command(attempt.boot.jupyter),
+        "root": str(final.home),
+        "metadata": {"kind": "file", "path": str(final.tags)},
+        "notice": {"kind": "file", "path": str(final.spot)},
+        "end": [sys.executable, "-P", "-m", MODULE, "--power-off", str(final.root)],
+        "interval": AGENT_INTERVAL_S,
+    }
+    write_file(here.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
+
+
+def jupyter_command(words: tuple[str, ...]) -> list[str]:
+    """Return a template's Jupyter command as it runs here: by the Python that runs cloudgpu, whatever PATH says."""
+    if not words:
+        return []
+    program, *rest = words
+    if program.startswith("jupyter-"):
+        program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
+    if program != "jupyter":
+        return list(words)
+    if rest and rest[0] in _JUPYTER_MODULES:
+        return [sys.executable, "-m", _JUPYTER_MODULES[rest[0]], *rest[1:]]
+    return [sys.executable, "-m", "jupyter", *rest]
+
+
+def spawn(layout: Layout) -> bool:
+    """Start the machine process, which outlives us; return False when one lives already.
+
+    The lock on `alive` is taken here and inherited, so that the machine counts as alive from now on. A shell
+    stands between, so that the process is no child of ours and leaves no zombie when it ends.
+    """
+    taken: list[int] = []
+    if not wait_for(lambda: _take(layout, taken), 1.0):  # a look at the lock holds it for an instant
+        return False
+    log = layout.logs / "machine.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    command = [sys.executable, "-P", "-m", MODULE, str(layout.root), "--alive", str(taken[0])]
+    try:
+        with log.open("ab") as out:
+            subprocess.run(  # noqa: S603  (our own words)
+                ["/bin/sh", "-c", '"$@" &', "sh", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=layout.home,
+                env=_environ(layout),
+                start_new_session=True,
+                pass_fds=taken,
+                check=True,
+            )
+    finally:
+        os.close(taken[0])
+    return True
+
+
+def _take(layout: Layout, taken: list[int]) -> bool:
+    descriptor = lock_alive(layout)
+    if descriptor is not None:
+        taken.append(descriptor)
+    return descriptor is not None
+
+
+def _environ(layout: Layout) -> dict[str, str]:
+    """Return the machine's environment: nothing of the caller's that may be secret, all that a shell needs."""
+    kept = {key: value for key, value in os.environ.items() if key in _KEPT or key.startswith(_KEPT_PREFIXES)}
+    user = login_name()
+    own = {
+        "HOME": str(layout.home),
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": kept.get("SHELL") or _login_shell(),
+        "PATH": f"{_bin()}:{os.environ.get('PATH', os.defpath)}",
+        "PYTHONPATH": str(Path(local_package.__file__).parents[3]),
+        MARKER: marker(layout.root),
+    }
+    if len(str(layout.scratch)) <= LONGEST_TMPDIR:
+        own["TMPDIR"] = str(layout.scratch)
+    return {**kept, **own}
+
+
+def _login_shell() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        return "/bin/sh"
+
+
+def _bin() -> str:
+    return str(Path(sys.executable).parent)

@@ -1,0 +1,116 @@
+"""When a local machine has to end by itself: its timer, its interruption, and its lease when no agent watches it.
+
+Each end is held against two clocks: the wall clock, which runs on while a laptop sleeps, and the monotonic one,
+which nobody can set back. Whichever gets there first ends the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.times import from_epoch, from_iso
+from cloudgpu.providers.local.layout import Layout, read_json
+
+RENEW_UNTIL, LEASE, INTERRUPTED = "renew-until", "lease", "interrupted"
+AGENT_EXPIRES = "expires"  # the agent's own renewals, in its directory
+
+_Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    wall: float
+    monotonic: float
+
+
+class Deadlines:
+    """Reads the machine's tags and notice again whenever they change.
+
+    `wall` returns epoch seconds, `monotonic` seconds that never jump.
+    """
+
+    def __init__(self, layout: Layout, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
+        self._wall, self._monotonic = wall, monotonic
+        self._stamps: tuple[_Stamp, ...] = ()
+        self._ends: dict[str, _End] = {}
+
+    def due(self, *, lease_too: bool) -> str | None:
+        """Return why the machine has to end now, or None; a lease counts only with `lease_too`."""
+        self._refresh()
+        wall, monotonic = self._wall(), self._monotonic()
+        for reason in (INTERRUPTED, RENEW_UNTIL, LEASE):
+            end = self._ends.get(reason)
+            if end is None or (reason == LEASE and not lease_too):
+                continue
+            if wall >= end.wall or monotonic >= end.monotonic:
+                return reason
+        return None
+
+    def _refresh(self) -> None:
+        stamps = tuple(_stamp(path) for path in self._files)
+        if stamps == self._stamps:
+            return
+        tags_file, spot_file, expires_file = self._files
+        try:
+            tags, spot = read_json(tags_file), read_json(spot_file)
+        except (OSError, ValueError):
+            return  # unreadable now: what was read before still holds, and the next look tries again
+        self._stamps = stamps
+        self._set(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
+        self._set(LEASE, lease_end(tags or {}, expires_file))
+        self._set(INTERRUPTED, _notice_time(spot))
+
+    def _set(self, reason: str, wall: float | None) -> None:
+        known = self._ends.get(reason)
+        if wall is None:
+            self._ends.pop(reason, None)
+        elif known is None or known.wall != wall:
+            self._ends[reason] = _End(wall, self._monotonic() + wall - self._wall())
+
+
+def tag_time(tags: Mapping[str, str], key: str) -> float | None:
+    """Return the epoch seconds a tag holds; None when it is missing, 0 or no time."""
+    return _epoch(tags.get(key, "0"))
+
+
+def agent_expires(path: Path) -> float | None:
+    """Return the end of the lease as the agent renewed it, or None."""
+    with contextlib.suppress(OSError, ValueError):
+        return _epoch(path.read_text(encoding="ascii").strip())
+    return None
+
+
+def lease_end(tags: Mapping[str, str], expires_file: Path) -> float | None:
+    """Return when the lease ends: the tag or the agent's later renewal, and not before a hold has ended."""
+    expires = tag_time(tags, TAG_EXPIRES)
+    if expires is None:
+        return None
+    return max(expires, agent_expires(expires_file) or 0, tag_time(tags, TAG_HOLD_UNTIL) or 0)
+
+
+def _epoch(text: str) -> float | None:
+    try:
+        return from_epoch(text.partition(".")[0]).timestamp() or None
+    except ValueError:
+        return None
+
+
+def _notice_time(spot: Mapping[str, Any] | None) -> float | None:
+    try:
+        return from_iso(str(spot["time"])).timestamp() if spot else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

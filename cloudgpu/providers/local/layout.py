@@ -1,0 +1,213 @@
+"""Where a local machine's files lie, and how they are written so that a kill leaves the old or the new, never half.
+
+machine.json   what was accepted and what is wanted; only the provider writes it
+run.json       what the machine process says about itself; only that process writes it
+alive          locked by the machine process for as long as it lives; its number is inside
+metadata/      what the machine may read about itself: tags.json, spot.json
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INSTANCE_PREFIX = "i-"
+BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
+RECORD = "machine.json"
+LAST_LINE = 200  # characters of a log's last line that a reason may hold
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths inside one machine's directory."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """What was accepted and is wanted."""
+        return self.root / RECORD
+
+    @property
+    def run(self) -> Path:
+        """What the machine process says."""
+        return self.root / "run.json"
+
+    @property
+    def alive(self) -> Path:
+        """The machine process's lock; touched every second."""
+        return self.root / "alive"
+
+    @property
+    def tags(self) -> Path:
+        """The tags: the only copy."""
+        return self.root / "metadata" / "tags.json"
+
+    @property
+    def spot(self) -> Path:
+        """The interruption notice, when there is one."""
+        return self.root / "metadata" / "spot.json"
+
+    @property
+    def power_off(self) -> Path:
+        """Why the machine was asked from inside to end."""
+        return self.root / "metadata" / "power-off.json"
+
+    @property
+    def host_key(self) -> Path:
+        """The SSH server's private key."""
+        return self.root / "ssh" / "host_key"
+
+    @property
+    def authorized_keys(self) -> Path:
+        """The public keys that may log in."""
+        return self.root / "ssh" / "authorized_keys"
+
+    @property
+    def on_start(self) -> Path:
+        """The template's script, when it has one."""
+        return self.root / "on_start.sh"
+
+    @property
+    def logs(self) -> Path:
+        """Where machine, on_start and agent write."""
+        return self.root / "log"
+
+    @property
+    def scratch(self) -> Path:
+        """The machine's own TMPDIR."""
+        return self.root / "tmp"
+
+    @property
+    def home(self) -> Path:
+        """HOME and working directory of its sessions."""
+        return self.root / "home"
+
+    @property
+    def agent(self) -> Path:
+        """The agent's directory."""
+        return self.home / ".cloudgpu"
+
+
+def write_file(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file whole and durable: a temporary one beside it, synced, then renamed over it."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, body: Mapping[str, Any]) -> None:
+    """Write a JSON object whole and durable."""
+    write_file(path, json.dumps(body, sort_keys=True, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None when there is no file; raise ValueError when it is no JSON object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if not isinstance(found, dict):
+        message = f"{path.name} holds no JSON object"
+        raise ValueError(message)  # noqa: TRY004  (json raises ValueError too)
+    return found
+
+
+def sync_directory(path: Path) -> None:
+    """Make what was created, renamed or removed in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_alive(layout: Layout) -> int | None:
+    """Take the machine's own lock and return its descriptor; None when the machine process holds it."""
+    return _try_lock(os.open(layout.alive, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+
+
+def is_alive(layout: Layout) -> bool:
+    """Say whether the machine process lives."""
+    try:
+        descriptor = os.open(layout.alive, os.O_RDWR)
+    except FileNotFoundError:  # never spawned, or gone with its directory
+        return False
+    mine = _try_lock(descriptor, fcntl.LOCK_SH)
+    if mine is not None:
+        os.close(mine)
+    return mine is None
+
+
+def _try_lock(descriptor: int, kind: int) -> int | None:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def process_number(layout: Layout) -> int | None:
+    """Return the number of the machine process as it last wrote it."""
+    try:
+        text = layout.alive.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log that is not blank, cut short; empty when there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:LAST_LINE] for line in reversed(lines) if line.strip()), "")
+
+
+def remove(directory: Path) -> None:
+    """Remove a machine's directory, its record last: what a kill leaves is still known to be on its way out."""
+    with os.scandir(directory) as entries:
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in names:
+        path = directory / name
+        if is_directory:
+            _remove_tree(path)
+        elif name != RECORD:
+            path.unlink(missing_ok=True)
+    (directory / RECORD).unlink(missing_ok=True)
+    directory.rmdir()
+
+
+def _remove_tree(tree: Path) -> None:
+    try:
+        shutil.rmtree(tree)
+    except PermissionError:
+        _open_up(tree)
+        shutil.rmtree(tree)
+
+
+def _open_up(tree: Path) -> None:
+    """Let us into directories that were made read-only (git and Go's module cache do that)."""
+    tree.chmod(stat.S_IRWXU)
+    for place, directories, _ in os.walk(tree):
+        for name in directories:
+            path = Path(place, name)
+            if not path.is_symlink():
+                path.chmod(stat.S_IRWXU)

@@ -1,0 +1,185 @@
+"""The process of one local machine: its SSH server, its first start, its agent, its timer, its end.
+
+`python -m cloudgpu.providers.local.machine DIR --alive FD` lives as long as the machine is on; FD is the
+descriptor of DIR/alive, locked by whoever started it, so that no moment passes in which a living machine looks dead.
+`python -m cloudgpu.providers.local.machine --power-off DIR REASON` ends it from inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.core.times import iso
+from cloudgpu.providers.local import inside
+from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines
+from cloudgpu.providers.local.layout import Layout, is_alive, process_number, read_json, write_json
+from cloudgpu.providers.local.processes import GENTLE_S, ask_to_end, end_all, marker
+
+LOOK_S = 0.25  # how often tags, notice and timers are looked at
+SIGN_S = 1.0  # how often `alive` is touched: a machine that was killed is known to have lived until then
+TYPED_S = 5.0
+ASKED = "asked"
+
+
+class Machine:
+    """One machine, from the moment its process runs until it is powered off."""
+
+    def __init__(self, root: Path, descriptor: int) -> None:
+        self.layout = Layout(root)
+        self.descriptor = descriptor
+        self.mark = marker(root)
+        self.record = read_json(self.layout.record) or {}
+        self.before = _read_or_empty(self.layout.run)
+        self.said: dict[str, Any] = {"boot": self.record["boots"], "on_start": self.before.get("on_start")}
+        self.agent = inside.Agent(self.layout)
+        self._asked = asyncio.Event()
+        self._typed_at = 0.0
+
+    def say(self, **facts: Any) -> None:
+        """Add facts to what this process says about itself in run.json."""
+        self.said |= facts
+        write_json(self.layout.run, self.said)
+
+    async def live(self) -> str:
+        """Run until there is a reason to end; return the reason."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked.set)
+        self._beside = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._first_start())]
+        await asyncio.sleep(0)  # both begin before the SSH server's imports take the processor
+        await self._listen()
+        return await self._watch()
+
+    async def _first_start(self) -> None:
+        if self.said["on_start"] is None and self.layout.on_start.exists():
+            status = await inside.run_on_start(self.layout)
+            self.say(on_start={"status": status})
+
+    async def _listen(self) -> None:
+        from cloudgpu.providers.local.sshd import serve
+
+        facts = {
+            "host_key": self.layout.host_key.read_text(),
+            "authorized_keys": self.layout.authorized_keys.read_text().splitlines(),
+            "user": self.record["user"],
+            "home": self.layout.home,
+            "environ": inside.environ(),
+            "shell": os.environ.get("SHELL", "/bin/sh"),
+            "on_input": self._typed,
+        }
+        try:
+            self.acceptor = await serve(**facts, port=self.before.get("port") or 0)
+        except OSError:  # somebody else has taken the port of the last time
+            self.acceptor = await serve(**facts, port=0)
+        self.say(port=self.acceptor.get_port(), pid=os.getpid(), started_at=_now())
+
+    async def _watch(self) -> str:
+        deadlines = Deadlines(self.layout, time.time, time.monotonic)
+        signed = 0.0
+        orphans: set[int] = set()
+        while True:
+            if time.monotonic() - signed >= SIGN_S:
+                signed = time.monotonic()
+                os.utime(self.descriptor)
+                orphans = inside.reap_orphans(orphans)
+            reason = deadlines.due(lease_too=not self.agent.watches())
+            if reason is not None:
+                return reason
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), LOOK_S)
+                return self._why_asked()
+
+    def _why_asked(self) -> str:
+        from_inside = _read_or_empty(self.layout.power_off)
+        if "reason" in from_inside:
+            return str(from_inside["reason"])
+        wanted = (_read_or_empty(self.layout.record)).get("wanted")
+        return ASKED if wanted != "running" else "SIGTERM from outside"
+
+    def _typed(self) -> None:
+        if time.monotonic() - self._typed_at >= TYPED_S:
+            self._typed_at = time.monotonic()
+            with contextlib.suppress(OSError):
+                (self.layout.agent / "terminal-input").touch()
+
+    def power_off(self, reason: str) -> None:
+        """End every process of the machine, say why and when, and leave. Does not return."""
+        state = "terminated" if reason == INTERRUPTED else "stopped"
+        try:
+            self._say_end(state, reason)
+            end_all(self.mark, roots=(os.getpid(),), gentle_s=GENTLE_S)
+            self._say_end(state, reason)
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+
+    def _say_end(self, state: str, reason: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not keep the machine on
+            self.say(end={"state": state, "reason": reason, "at": _now()})
+
+
+def power_off_from_inside(root: Path, reason: str) -> None:
+    """Ask the machine process to end; when it is dead, end what it left behind."""
+    layout = Layout(root)
+    line = reason.strip().splitlines()[0][:200] if reason.strip() else ASKED
+    write_json(layout.power_off, {"reason": line, "at": _now()})
+    number = process_number(layout)
+    if is_alive(layout) and number is not None:
+        ask_to_end(number, marker(root))
+    else:
+        end_all(marker(root), gentle_s=GENTLE_S)
+
+
+def run(root: Path, descriptor: int) -> None:
+    """Be the machine process of `root` until it is powered off."""
+    with contextlib.suppress(OSError):  # only when we lead a session already
+        os.setsid()
+    for number in (signal.SIGINT, signal.SIGQUIT):  # a shell's background job ignores them, and so would all sessions
+        signal.signal(number, signal.SIG_DFL)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    inside.adopt_orphans()
+    try:
+        asyncio.run(_live(Machine(root, descriptor)))
+    except BaseException:
+        end_all(marker(root), roots=(os.getpid(),))  # what was begun must not outlive us
+        raise  # the last line of the log says why
+
+
+async def _live(machine: Machine) -> None:
+    # powered off inside the loop: leaving it would kill the children before they are asked
+    machine.power_off(await machine.live() if machine.record["wanted"] == "running" else ASKED)
+
+
+def _read_or_empty(path: Path) -> Mapping[str, Any]:
+    try:
+        return read_json(path) or {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _now() -> str:
+    return iso(datetime.now(UTC))
+
+
+def main(arguments: list[str]) -> None:
+    """Dispatch the two uses."""
+    match arguments:
+        case ["--power-off", root, *words]:
+            power_off_from_inside(Path(root), " ".join(words))
+        case [root, "--alive", descriptor]:
+            run(Path(root), int(descriptor))
+        case _:
+            sys.exit("usage: machine DIR --alive FD | machine --power-off DIR REASON")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

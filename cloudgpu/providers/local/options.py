@@ -1,0 +1,100 @@
+"""The settings of a local account, checked: every fault names `accounts.<account>.<key>`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from cloudgpu.core.names import near
+from cloudgpu.core.times import parse_duration
+from cloudgpu.errors import InvalidRequest
+
+WATTS = Decimal(100)
+USD_PER_KWH = Decimal("0.12")
+NOTICE = timedelta(minutes=2)
+START_TIMEOUT = timedelta(seconds=20)
+_KEYS = ("watts", "usd_per_kwh", "interruption_notice", "machine_start_timeout")
+_IGNORED = ("provider",)  # says whose account it is; read by whoever made us
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that a price is made of, and where it comes from."""
+
+    value: Decimal
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """`watts` is what this machine draws without its GPUs' share; the rest as named."""
+
+    watts: Figure
+    usd_per_kwh: Figure
+    notice: timedelta
+    start_timeout: timedelta
+
+
+def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
+    """Return the account's settings with their defaults; raise InvalidRequest for an unknown key or a bad value."""
+    for key in options:
+        if key not in _KEYS + _IGNORED:
+            raise _unknown(account, str(key))
+    return LocalOptions(
+        watts=_figure(account, options, "watts", WATTS),
+        usd_per_kwh=_figure(account, options, "usd_per_kwh", USD_PER_KWH),
+        notice=_span(account, options, "interruption_notice", NOTICE),
+        start_timeout=_span(account, options, "machine_start_timeout", START_TIMEOUT),
+    )
+
+
+def _unknown(account: str, key: str) -> InvalidRequest:
+    meant = near(key, _KEYS)
+    return InvalidRequest(
+        f"A local account has no setting {key!r}.",
+        field=f"accounts.{account}.{key}",
+        value=key,
+        next=f"did you mean {meant!r}?" if meant else f"the settings are {', '.join(_KEYS)}",
+    )
+
+
+def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> Figure:
+    if key not in options:
+        return Figure(default, f"default of local.{key}")
+    found = options[key]
+    value = _number(found)
+    if value is None or not value.is_finite() or not 0 <= value <= 1_000_000:  # noqa: PLR2004
+        raise InvalidRequest(
+            f"{key} must be a number from 0 to 1000000, not {found!r}.",
+            field=f"accounts.{account}.{key}",
+            value=str(found),
+            next=f"write {key} = {default}",
+        )
+    return Figure(value, f"accounts.{account}.{key}")
+
+
+def _number(found: Any) -> Decimal | None:
+    if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+        return None
+    try:
+        return Decimal(str(found))
+    except InvalidOperation:
+        return None
+
+
+def _span(account: str, options: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
+    found = options.get(key)
+    if found is None:
+        return default
+    try:
+        return parse_duration(found)
+    except (ValueError, AttributeError):
+        raise InvalidRequest(
+            f"{key} must be a duration such as '20s' or '2m', not {found!r}.",
+            field=f"accounts.{account}.{key}",
+            value=str(found),
+            next=f'write {key} = "2m"',
+        ) from None

@@ -1,0 +1,126 @@
+"""Finds and ends all processes of one local machine, and never any other.
+
+Every process of a machine inherits `CLOUDGPU_MACHINE=<id>@<digest of its directory>`; process groups are not
+enough, for notebook kernels and terminals start sessions of their own. A process that cleaned its environment
+still belongs to the machine while a marked one is its ancestor. A process marked for another machine does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.names import digest
+from cloudgpu.errors import StopUnproved
+
+if TYPE_CHECKING:
+    import psutil
+
+MARKER = "CLOUDGPU_MACHINE"
+GENTLE_S = 2.0
+KILL_S = 5.0
+POLL_S = 0.02
+
+
+def marker(directory: Path) -> str:
+    """Return what marks the processes of the machine in `directory`."""
+    return f"{directory.name}@{digest(os.path.realpath(directory))[:16]}"
+
+
+def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
+    """Return the living processes that carry `mark` or descend from one that does (or from `roots`), but not us."""
+    import psutil
+
+    parents: dict[int, list[psutil.Process]] = {}
+    marked: dict[int, str | None] = {}
+    living = {process.pid: process for process in psutil.process_iter(["ppid", "status"]) if _lives(process)}
+    for process in living.values():
+        parents.setdefault(process.info["ppid"], []).append(process)
+        marked[process.pid] = _mark_of(process)
+    found: dict[int, psutil.Process] = {}
+    ahead = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
+    while ahead:
+        process = ahead.pop()
+        if process.pid not in found:
+            found[process.pid] = process
+            ahead += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
+    found.pop(os.getpid(), None)
+    return list(found.values())
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    return process.info["status"] not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    import psutil
+
+    try:
+        found: str | None = process.environ().get(MARKER)
+    except (psutil.Error, OSError):
+        return None
+    return found
+
+
+def end_all(mark: str, *, roots: tuple[int, ...] = (), gentle_s: float = 0.0) -> None:
+    """End every process of the machine: SIGTERM and up to `gentle_s` seconds to obey, then SIGKILL until none is left.
+
+    psutil looks at a process's start time before it sends a signal, so a reused process number is never hit.
+    Raises StopUnproved when some are left after five seconds (one that hangs in the kernel, say).
+    """
+    if gentle_s > 0:
+        asked = find(mark, roots)
+        _send(asked, signal.SIGTERM)
+        wait_for(lambda: not any(_runs(process) for process in asked), gentle_s)
+    deadline = time.monotonic() + KILL_S
+    while left := find(mark, roots):
+        if time.monotonic() > deadline:
+            numbers = ", ".join(str(process.pid) for process in left)
+            message = f"Processes of the machine {mark.partition('@')[0]} do not end: {numbers}."
+            raise StopUnproved(message, next="look at what they wait for, then end them by hand")
+        _send(left, signal.SIGKILL)
+        wait_for(lambda gone=left: not any(_runs(process) for process in gone), 1.0)  # type: ignore[misc]
+
+
+def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _runs(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return False
+
+
+def ask_to_end(pid: int, mark: str) -> None:
+    """Send SIGTERM to `pid` if it carries `mark`."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        process = psutil.Process(pid)
+        if _mark_of(process) == mark:
+            process.terminate()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until the condition holds, at most `seconds`; return whether it does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

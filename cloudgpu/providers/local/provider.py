@@ -1,0 +1,315 @@
+"""The local provider: machines on this computer that behave like a cloud's.
+
+An instance is an SSH server on loopback with its own directory, environment and processes. It outlives the
+command that made it, is stopped, started and terminated, ends itself, and costs its electricity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.facts import (
+    TAG_RENEW_UNTIL,
+    Accelerator,
+    Attempt,
+    Available,
+    Instance,
+    Listing,
+    Market,
+    Price,
+    State,
+    Unanswered,
+    Want,
+)
+from cloudgpu.core.names import digest
+from cloudgpu.core.offers import fits
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, ProviderUnavailable
+from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.local import power, translate
+from cloudgpu.providers.local.build import build, login_name
+from cloudgpu.providers.local.deadlines import tag_time
+from cloudgpu.providers.local.layout import (
+    BUILT_PREFIX,
+    INSTANCE_PREFIX,
+    Layout,
+    is_alive,
+    process_number,
+    read_json,
+    remove,
+    sync_directory,
+    write_json,
+)
+from cloudgpu.providers.local.options import local_options
+from cloudgpu.providers.local.processes import ask_to_end, marker
+from cloudgpu.providers.local.store import (
+    OBEY_S,
+    POLL_S,
+    Found,
+    cloud_lock,
+    find,
+    save,
+    settle,
+    settle_all,
+    system_errors,
+)
+
+KIND = "local"
+REGION = "here"
+TYPE = "local"
+STOP_MEANS = "ends its processes and keeps its directory; a stopped local machine costs nothing"
+_NEEDED = ("asyncssh", "psutil")
+
+
+def make(settings: ProviderSettings) -> LocalProvider:
+    """Return the local provider of one account; raise InvalidRequest for a bad setting. Touches no file."""
+    return LocalProvider(settings)
+
+
+class LocalProvider:
+    """Implements Provider, Pausable, Taggable, HasPrices, HasTimer and CanRehearseInterruption."""
+
+    kind = KIND
+    runs_parts = frozenset({"on_start"})
+    token_rule = TokenRule(
+        lifetime=timedelta(days=36500),
+        listing_proves_after=timedelta(0),
+        source="the instance id follows from the token and names the machine's directory, which stands until "
+        "terminate has removed it; calls are serialised by a lock",
+    )
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self._home = settings.home
+        self._clock = settings.clock
+        self._options = local_options(settings.account, settings.options)
+
+    def available(self, want: Want) -> Sequence[Available]:
+        """Return this computer in both markets, where it is what was wanted."""
+        accelerators = power.gpus()
+        offers = (self._available(market, accelerators) for market in Market)
+        return [item for item in offers if fits(item, want)]
+
+    def _available(self, market: Market, accelerators: tuple[Accelerator, ...]) -> Available:
+        return Available(
+            provider=KIND,
+            account=self.account,
+            region=REGION,
+            zone=REGION,
+            instance_type=TYPE,
+            market=market,
+            accelerators=accelerators,
+            vcpus=power.vcpus(),
+            memory_gib=power.memory_gib(),
+            stop_means=STOP_MEANS,
+        )
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return the electricity of this computer for each of our offers, None for others."""
+        ours = [item.provider == KIND and item.instance_type == TYPE for item in offers]
+        price = power.price(self._options, self._clock()) if any(ours) else None
+        return [price if own else None for own in ours]
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (nothing here takes long)
+        """Make the machine's directory and start its process; the same token returns the same machine.
+
+        Raises MissingExtra, and NoCapacity or AuthFailed when the disk is full or may not be written.
+        """
+        _need_extra()
+        layout = Layout(self._home / instance_id(attempt.token))
+        with self._cloud():
+            if find(layout) is None:
+                with system_errors(self._home, making=True):
+                    self._accept(layout, attempt)
+                self._settle(layout)
+            return self._instance(layout)
+
+    def _accept(self, layout: Layout, attempt: Attempt) -> None:
+        building = self._home / f"{BUILT_PREFIX}{layout.root.name}"
+        try:
+            building.mkdir(mode=0o700)
+            build(building, layout.root, attempt, self._record(attempt))
+            building.rename(layout.root)
+        except BaseException:
+            if building.exists():
+                remove(building)
+            raise
+        sync_directory(self._home)
+
+    def _record(self, attempt: Attempt) -> dict[str, Any]:
+        now = iso(self._clock())
+        offer = attempt.offer.available
+        return {
+            "token": attempt.token,
+            "user": login_name(),
+            "market": offer.market.value,
+            "accelerators": translate.accelerators_to_json(offer.accelerators),
+            "launched_at": now,
+            "wanted": "running",
+            "boots": 1,
+            "boot_at": now,
+            "spawned": 0,
+        }
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the machine now; raise InstanceNotFound when there is none."""
+        with self._cloud():
+            return self._instance(self._known(id))
+
+    def list(self) -> Listing:
+        """Return every machine of this account; one whose record is broken is named as unanswered."""
+        if not self._home.exists():
+            return Listing(())
+        instances, unanswered = [], []
+        with self._cloud():
+            for path in sorted(self._home.glob(f"{INSTANCE_PREFIX}*")):
+                try:
+                    instances.append(self._instance(Layout(path)))
+                except ProviderUnavailable as error:
+                    unanswered.append(Unanswered(f"{self.account}/{path.name}", error.message))
+        return Listing(tuple(instances), tuple(unanswered))
+
+    def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+        """Set these tags where the machine reads them, too. Raises InstanceNotFound."""
+        with self._cloud():
+            layout = self._known(id)
+            write_json(layout.tags, (read_json(layout.tags) or {}) | dict(tags))
+
+    def timer(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the machine process ends the machine whatever else has died. Raises InstanceNotFound."""
+        with self._cloud():
+            seconds = tag_time(read_json(self._known(id).tags) or {}, TAG_RENEW_UNTIL)
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+    def stop(self, id: str) -> None:  # noqa: A002
+        """End the machine's processes and keep its directory. Raises InstanceNotFound, StopUnproved."""
+        with self._cloud():
+            layout = self._known(id)
+        self._end(layout, "stopped")
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """End the machine's processes and remove its directory; an unknown id is no error. Raises StopUnproved."""
+        layout = self._layout(id)
+        if layout is not None and self._home.exists():
+            self._end(layout, "terminated")
+
+    def _end(self, layout: Layout, wanted: str) -> None:
+        with self._cloud():
+            found = find(layout)
+            if found is None:
+                return
+            _want_end(found, wanted, self._clock())
+        _wait_until_dead(layout)
+        with self._cloud():
+            if find(layout) is not None:
+                settle(layout, self._clock(), self._options.start_timeout, overdue=True)
+
+    def start(self, id: str) -> None:  # noqa: A002
+        """Start a stopped machine, on its old port where that is free.
+
+        Raises InstanceNotFound, MissingExtra, and InvalidRequest when it was interrupted or is just stopping.
+        """
+        _need_extra()
+        with self._cloud():
+            layout = self._known(id)
+            found = find(layout)
+            if found is None or found.record["wanted"] == "running":
+                return
+            _refuse_unstartable(found)
+            for stale in (layout.spot, layout.power_off):
+                stale.unlink(missing_ok=True)
+            kept = {key: value for key, value in found.record.items() if key not in ("ended", "asked_at")}
+            boot = {"wanted": "running", "boots": found.record["boots"] + 1, "boot_at": iso(self._clock())}
+            save(layout, kept | boot)
+            self._settle(layout)
+
+    def interrupt(self, id: str) -> datetime:  # noqa: A002
+        """Give the machine its notice, `interruption_notice` ahead; then it ends as terminated. Idempotent.
+
+        Raises InstanceNotFound, and InvalidRequest for a machine that does not run.
+        """
+        with self._cloud():
+            layout = self._known(id)
+            given = read_json(layout.spot)
+            if given is not None:
+                return from_iso(given["time"])
+            state = self._instance(layout).state
+            if state not in (State.RUNNING, State.PENDING):
+                message = f"Only a running machine can be interrupted; {id} is {state.value}."
+                raise InvalidRequest(message, field="instance", value=id, next="start it first")
+            at = self._clock() + self._options.notice
+            write_json(layout.spot, {"action": "terminate", "time": iso(at)})
+            return at
+
+    @contextlib.contextmanager
+    def _cloud(self) -> Iterator[None]:
+        with system_errors(self._home), cloud_lock(self._home):
+            settle_all(self._home, self._clock(), self._options.start_timeout)
+            yield
+
+    def _settle(self, layout: Layout) -> None:
+        settle(layout, self._clock(), self._options.start_timeout)
+
+    def _layout(self, id_: str) -> Layout | None:
+        plain = id_.startswith(INSTANCE_PREFIX) and id_.replace("-", "").isalnum()
+        return Layout(self._home / id_) if plain else None
+
+    def _known(self, id_: str) -> Layout:
+        layout = self._layout(id_)
+        if layout is None or find(layout) is None:
+            message = f"There is no local machine {id_!r}."
+            raise InstanceNotFound(message, field="instance", value=id_)
+        return layout
+
+    def _instance(self, layout: Layout) -> Instance:
+        found = find(layout)
+        if found is None:
+            message = f"There is no local machine {layout.root.name!r}."
+            raise InstanceNotFound(message, field="instance", value=layout.root.name)
+        return translate.instance(found, self.account, REGION, TYPE)
+
+
+def instance_id(token: str) -> str:
+    """Return the instance id that follows from a launch token."""
+    return INSTANCE_PREFIX + digest("local instance", token)[:16]
+
+
+def _need_extra() -> None:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtra(
+            f"The local provider needs {' and '.join(missing)}, which is not installed.",
+            field="provider",
+            value=KIND,
+            next="pip install 'cloudgpu[local]'",
+        )
+
+
+def _want_end(found: Found, wanted: str, now: datetime) -> None:
+    """Write that the machine shall end, then ask its process to."""
+    record = found.record
+    if wanted == "terminated" or record["wanted"] == "running":
+        save(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
+    number = process_number(found.layout) if found.alive else None
+    if number is not None:
+        ask_to_end(number, marker(found.layout.root))
+
+
+def _wait_until_dead(layout: Layout) -> None:
+    deadline = time.monotonic() + OBEY_S
+    while is_alive(layout) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _refuse_unstartable(found: Found) -> None:
+    if found.record["wanted"] == "terminated" or "ended" not in found.record:
+        message = f"The machine {found.id} is just ending."
+        raise InvalidRequest(message, field="instance", value=found.id, next="try again when it has stopped")
+    if found.record["ended"]["state"] == "terminated":
+        message = f"The machine {found.id} was interrupted and is gone."
+        raise InvalidRequest(message, field="instance", value=found.id, next="launch a new one")

@@ -1,0 +1,215 @@
+"""The local cloud: its lock, its machines' directories, and the finishing of what a killed call had accepted.
+
+Whatever a call has accepted is written first and then done, by `settle`. The next call, whichever it is, settles
+all machines before its own work: so a kill at any point loses nothing and leaves nothing half.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.local.build import spawn
+from cloudgpu.providers.local.layout import (
+    BUILT_PREFIX,
+    INSTANCE_PREFIX,
+    Layout,
+    is_alive,
+    last_line,
+    read_json,
+    remove,
+    write_json,
+)
+from cloudgpu.providers.local.processes import end_all, marker
+
+LOCK = "lock"
+LOCK_S = 60.0
+POLL_S = 0.02
+OBEY_S = 4.0  # from asking a machine to end to ending it ourselves
+DIED = "died"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One machine as its files tell: the record, what its process says, whether that lives."""
+
+    layout: Layout
+    record: dict[str, Any]
+    run: dict[str, Any]
+    alive: bool
+
+    @property
+    def id(self) -> str:
+        """The instance id."""
+        return self.layout.root.name
+
+    @property
+    def says(self) -> dict[str, Any]:
+        """What the present boot's process says; empty before it says anything."""
+        return self.run if self.run.get("boot") == self.record["boots"] else {}
+
+
+@contextlib.contextmanager
+def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
+    """Hold the local cloud; the last one out removes the lock when no machine is left.
+
+    Raises ProviderUnavailable when another process holds it too long.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = _lock(home, time.monotonic() + wait_s)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if os.listdir(home) == [LOCK]:  # noqa: PTH208
+                (home / LOCK).unlink()
+                home.rmdir()
+        os.close(descriptor)
+
+
+def _lock(home: Path, deadline: float) -> int:
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # the directory was just removed by the last one out
+            descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            if _take(descriptor, home / LOCK):
+                return descriptor
+            os.close(descriptor)
+        if time.monotonic() >= deadline:
+            raise ProviderUnavailable(
+                "Another cloudgpu process has held the local machines for a minute.",
+                field="provider",
+                value="local",
+                next=f"see who holds {home / LOCK} and try again",
+            )
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        time.sleep(POLL_S)
+
+
+def _take(descriptor: int, path: Path) -> bool:
+    """Lock the file, and make sure it is still the one that others will find."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(descriptor).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+@contextlib.contextmanager
+def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
+    """Turn the system's refusals into ours, with the way out; `making`: nothing was accepted yet."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or home
+        if error.errno in _FULL and making:
+            message = f"There is no room left on the disk for local machines ({where})."
+            raise NoCapacity(message, field="provider", value="local", next="free some space and try again") from error
+        if error.errno in _FORBIDDEN:
+            message = f"This user may not write where local machines are kept ({where})."
+            raise AuthFailed(message, next=f"give yourself write access to {home}") from error
+        message = f"The local machines cannot be reached: {error.strerror or error} ({where})."
+        raise ProviderUnavailable(message, field="provider", value="local", next="try again") from error
+
+
+def find(layout: Layout) -> Found | None:
+    """Return the machine in a directory, None when there is none; raise ProviderUnavailable for a broken record."""
+    try:
+        record, run = read_json(layout.record), read_json(layout.run) or {}
+        if record is None:
+            return None
+        record["boots"], record["wanted"]
+    except (ValueError, KeyError) as error:
+        message = f"The record of the local machine {layout.root.name} cannot be read ({layout.root})."
+        raise ProviderUnavailable(message, field="instance", value=layout.root.name) from error
+    return Found(layout, record, run, is_alive(layout))
+
+
+def settle_all(home: Path, now: datetime, start_timeout: timedelta) -> None:
+    """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other."""
+    for path in sorted(home.iterdir()):
+        if path.name.startswith(BUILT_PREFIX):
+            remove(path)
+        elif path.name.startswith(INSTANCE_PREFIX):
+            with contextlib.suppress(ProviderUnavailable, StopUnproved, OSError):
+                settle(Layout(path), now, start_timeout)
+
+
+def settle(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
+    """Bring one machine to what is wanted of it; `overdue` says that it was given its time to obey."""
+    found = find(layout)
+    if found is None:
+        remove(layout.root)
+    elif found.record["wanted"] == "running":
+        _settle_running(found, now, start_timeout)
+    elif found.record["wanted"] == "terminated":
+        if _may_end(found, now, overdue=overdue):
+            end_all(marker(layout.root))
+            remove(layout.root)
+    elif "ended" not in found.record and _may_end(found, now, overdue=overdue):
+        end_all(marker(layout.root))
+        _save_ended(found, {"state": "stopped", "reason": "asked", "at": iso(now)})
+
+
+def _settle_running(found: Found, now: datetime, start_timeout: timedelta) -> None:
+    record = found.record
+    if found.alive:
+        if record["spawned"] != record["boots"]:
+            save(found.layout, record | {"spawned": record["boots"]})
+        if "port" not in found.says and _passed(record["boot_at"], now, start_timeout):
+            _bury(found, now, f"{DIED} while starting: it did not answer in time")
+    elif record["spawned"] != record["boots"]:
+        if spawn(found.layout):
+            save(found.layout, record | {"spawned": record["boots"]})
+    else:
+        _bury(found, now, _cause_of_death(found))
+
+
+def _bury(found: Found, now: datetime, reason: str) -> None:
+    """End what a dead machine left behind, and keep why and when it ended."""
+    end_all(marker(found.layout.root))
+    _save_ended(found, {"state": "stopped", "reason": reason, "at": iso(_last_sign(found, now))})
+
+
+def _save_ended(found: Found, ended: dict[str, Any]) -> None:
+    """Keep how the machine ended, in its own words where it had time for them."""
+    save(found.layout, found.record | {"wanted": "stopped", "ended": found.says.get("end", ended)})
+
+
+def _cause_of_death(found: Found) -> str:
+    if "port" in found.says:
+        return DIED
+    line = last_line(found.layout.logs / "machine.log")
+    return f"{DIED} while starting: {line}" if line else f"{DIED} while starting"
+
+
+def _last_sign(found: Found, now: datetime) -> datetime:
+    try:
+        return min(now, datetime.fromtimestamp(found.layout.alive.stat().st_mtime, UTC))
+    except OSError:
+        return now
+
+
+def _may_end(found: Found, now: datetime, *, overdue: bool) -> bool:
+    return overdue or not found.alive or _passed(found.record["asked_at"], now, timedelta(seconds=OBEY_S))
+
+
+def _passed(since: str, now: datetime, span: timedelta) -> bool:
+    """Say whether `span` has passed; a clock that was set back counts as passed."""
+    return not timedelta(0) <= now - from_iso(since) < span
+
+
+def save(layout: Layout, record: dict[str, Any]) -> None:
+    """Write the machine's record."""
+    write_json(layout.record, record)
