@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.events import Event
-from cloudgpu.core.money import Money, charge
+from cloudgpu.core.money import Money, charge, charges
 from cloudgpu.core.times import from_iso, iso
 
 Row = dict[str, Any]
+_Prices = list[tuple[str, Money]]  # from when on, per hour, of one launch
+_Interval = tuple[str, str, _Prices]
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
     "policy template expires renew_until stoppable stop_means"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
+_PRICING = ("launch_intended", "machine_adopted", "price_observed")
 _LEASE = ("expires", "renew_until", "hold_until")
 
 
@@ -105,7 +108,8 @@ def _asked(row: Row, line: Event) -> None:
 
 
 def _priced(row: Row, line: Event) -> None:
-    row["price"] = line.body["price"]
+    if line.body["price"] is not None:
+        row["price"] = line.body["price"]
 
 
 def _leased(row: Row, line: Event) -> None:
@@ -137,31 +141,44 @@ def _micros(start: str, end: str) -> int:
 
 
 def _add_cost(row: Row, lines: list[Event]) -> None:
-    """Price the billed intervals; where the provider says when a state began, its word ends the interval."""
-    closed, micros, open_since, price = Money(0), 0, None, None
+    """Price the billed intervals; where the provider says when a state began, its word ends the interval.
 
-    def close(until: str) -> None:
-        nonlocal closed, micros
-        if open_since is not None:
-            span = _micros(open_since, until)
-            micros += span
-            closed += charge(price, span) if price is not None else Money(0)
-
+    What is still open is cut at the last price: `closed_nanos` has the part before, `open_since` begins the rest.
+    """
+    intervals: list[_Interval] = []
+    open_since, prices = None, _Prices()
     for line in lines:
-        body = line.body
-        if line.kind in ("launch_intended", "machine_adopted", "price_observed"):
-            if open_since is not None:
-                close(line.occurred_at)
-                open_since = max(open_since, line.occurred_at)
-            if body["price"] is not None:
-                price = Money(body["price"]["nanos_per_hour"])
+        if line.kind in _PRICING:
+            if line.kind == "launch_intended" and open_since is None:
+                prices = _Prices()
+            _note_price(prices, line)
         elif line.kind in ("instance_observed", "instance_vanished"):
-            billed = line.kind == "instance_observed" and body["billed"]
-            at = body.get("since") or line.occurred_at
+            billed = line.kind == "instance_observed" and line.body["billed"]
+            at = line.body.get("since") or line.occurred_at
             if billed and open_since is None:
                 open_since = at
-            elif not billed:
-                close(at)
+            elif not billed and open_since is not None:
+                intervals.append((open_since, at, prices))
                 open_since = None
-    row |= {"closed_nanos": closed.nanos, "closed_micros": micros, "open_since": open_since}
-    row["unpriced"] = price is None
+    row["unpriced"] = not prices or any(not known for _, _, known in intervals)
+    if open_since is not None and prices:
+        cut = max(open_since, prices[-1][0])
+        intervals.append((open_since, cut, prices))
+        open_since = cut
+    pieces = (piece for interval in intervals for piece in _pieces(*interval))
+    row |= {"closed_nanos": charges(pieces).nanos, "open_since": open_since}
+
+
+def _note_price(prices: _Prices, line: Event) -> None:
+    """Add the line's price, if it has one; an adopted machine's only where none was known."""
+    price = line.body["price"]
+    if price is not None and not (prices and line.kind == "machine_adopted"):
+        prices.append((line.occurred_at, Money(price["nanos_per_hour"])))
+
+
+def _pieces(start: str, end: str, prices: _Prices) -> Iterator[tuple[Money, int]]:
+    """Cut an interval where the price changed; the first price also holds for the time before it was known."""
+    for number, (at, price) in enumerate(prices):
+        begin = max(start, at) if number else start
+        stop = min(end, prices[number + 1][0]) if number + 1 < len(prices) else end
+        yield price, _micros(begin, stop)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from fractions import Fraction
 
 NANO = 1_000_000_000
+HOUR = 3_600_000_000  # in microseconds
+_LARGEST = 18  # digits before the point; nobody's bill is longer, and a longer one would fill the memory
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,13 +22,16 @@ class Money:
     def usd(cls, amount: Decimal | int | str) -> Money:
         """Return `amount` US dollars, rounded half-even to a nano-dollar.
 
-        Raises `decimal.InvalidOperation` for text that is no number and `ValueError` for NaN or infinity.
+        Raises `decimal.InvalidOperation` for text that is no number and `ValueError` for NaN, infinity or an
+        amount of 10^18 dollars and more.
         """
         value = Decimal(amount)
-        if not value.is_finite():
-            message = f"{amount!r} is no finite amount"
+        if not value.is_finite() or value.adjusted() >= _LARGEST:
+            message = f"{amount!r} is no amount below 10^{_LARGEST} dollars"
             raise ValueError(message)
-        return cls(int((value * NANO).to_integral_value(ROUND_HALF_EVEN)))
+        if value.adjusted() < -_LARGEST:
+            return cls(0)  # and do not build the fraction: its denominator could be endless
+        return cls(round(Fraction(value) * NANO))
 
     def __add__(self, other: Money) -> Money:
         return Money(self.nanos + other.nanos)
@@ -61,4 +67,9 @@ ZERO = Money(0)
 
 def charge(per_hour: Money, microseconds: int) -> Money:
     """Return what `microseconds` cost at `per_hour`, exact and rounded half-even once to a nano-dollar."""
-    return per_hour.scaled(Fraction(microseconds, 3_600_000_000))
+    return charges([(per_hour, microseconds)])
+
+
+def charges(pieces: Iterable[tuple[Money, int]]) -> Money:
+    """Return what pieces of (price per hour, microseconds) cost together, exact and rounded half-even once."""
+    return Money(round(Fraction(sum(per_hour.nanos * span for per_hour, span in pieces), HOUR)))

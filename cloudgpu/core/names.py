@@ -28,7 +28,7 @@ _SECOND = (
 
 def digest(*parts: str) -> str:
     """Return 64 hexadecimal digits that depend on every part and on where one ends and the next begins."""
-    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def made_name(key: str, taken: Collection[str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+")
+_PIECE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def iso(moment: datetime) -> str:
@@ -15,7 +16,8 @@ def iso(moment: datetime) -> str:
     if moment.tzinfo is None:
         message = f"{moment!r} has no time zone"
         raise ValueError(message)
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # not strftime: on Linux it writes the year 999 with three digits
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def from_iso(text: str) -> datetime:
@@ -24,17 +26,21 @@ def from_iso(text: str) -> datetime:
     if moment.tzinfo is None:
         message = f"{text!r} has no time zone"
         raise ValueError(message)
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        message = f"{text!r} lies outside the years 1 to 9999"
+        raise ValueError(message) from error
 
 
 def epoch(moment: datetime) -> str:
     """Return whole seconds since 1970 as text, as tags carry a time."""
-    return str(int(moment.timestamp()))
+    return str((moment - _EPOCH) // timedelta(seconds=1))  # a float would round the last microseconds up
 
 
 def from_epoch(text: str) -> datetime:
     """Return the aware UTC time of whole epoch seconds; raise ValueError for anything else."""
-    if not re.fullmatch(r"\d{1,11}", text):
+    if not re.fullmatch(r"[0-9]{1,11}", text):
         message = f"{text!r} is no time in epoch seconds"
         raise ValueError(message)
     return datetime.fromtimestamp(int(text), UTC)
@@ -47,8 +53,8 @@ def parse_duration(text: str) -> timedelta:
         message = f"{text!r} is no duration"
         raise ValueError(message)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
-    if seconds <= 0 or seconds > 10 * 366 * 86400:
-        message = f"{text!r} is no duration between a second and ten years"
+    if seconds > 10 * 366 * 86400 or not timedelta(seconds=seconds):
+        message = f"{text!r} is no duration above zero and up to ten years"
         raise ValueError(message)
     return timedelta(seconds=seconds)
 

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  (any of the suites)
+def __getattr__(name: str) -> Any:
     """Import the suites, and pytest with them, only when one is asked for."""
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"

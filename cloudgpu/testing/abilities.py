@@ -1,5 +1,7 @@
 """What each further ability promises, as tests; and the table that says which suites a provider must run."""
 
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
 from __future__ import annotations
 
 from collections.abc import Mapping

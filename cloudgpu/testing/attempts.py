@@ -40,7 +40,7 @@ def make_offer(available: Available, *, usd: str = "1.00", now: datetime | None 
     return Offer(available, Price(Money.usd(usd), "a figure of this test", as_of, Basis.SETTING))
 
 
-def make_attempt(  # noqa: PLR0913  (a test names only what it is about)
+def make_attempt(
     available: Available,
     *,
     key: str = "contract",

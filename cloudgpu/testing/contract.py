@@ -8,6 +8,8 @@ The class must inherit the suite of every ability its provider has (`abilities.A
 override or skip a test; the contract itself checks that.
 """
 
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
 from __future__ import annotations
 
 import socket
@@ -61,7 +63,7 @@ class ContractBase:
         """Give a maker of valid attempts at the first thing that is available; `market` chooses another."""
         host_key, client_key = new_host_key(), new_host_key()[0]
 
-        def make(*, market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:  # noqa: ANN401
+        def make(*, market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
             offered = pick(provider.available(Want(market=market)), market)
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             return make_attempt(offered, **{**given, **changes})

@@ -27,6 +27,8 @@ from cloudgpu.testing.machines import FakeMachine, phase, timer
 from cloudgpu.testing.shelf import REGIONS, offered, usd_per_hour
 from cloudgpu.testing.store import Cloud
 
+_TOKEN_LENGTH = 64
+
 
 class BareFakeProvider(FaultyCloud):
     """The fake cloud with what every provider can do, and no further ability."""
@@ -91,7 +93,7 @@ class BareFakeProvider(FaultyCloud):
 
     def _check(self, cloud: Cloud, attempt: Attempt) -> None:
         item = attempt.offer.available
-        if not 0 < len(attempt.token) <= 64:
+        if not 0 < len(attempt.token) <= _TOKEN_LENGTH:
             raise refused("token", attempt.token, "a token has 1 to 64 characters")
         if TAG_ID not in attempt.tags:
             raise refused("tags", "", f"the tag {TAG_ID} is missing")

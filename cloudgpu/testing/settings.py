@@ -75,7 +75,7 @@ def _prices(value: Any) -> Mapping[str, Decimal]:
 
 
 def _port(value: Any) -> int:
-    if type(value) is not int or not 0 < value < 65536:
+    if type(value) is not int or value not in range(1, 65536):
         message = "a port is a whole number from 1 to 65535"
         raise ValueError(message)
     return value

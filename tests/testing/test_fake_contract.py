@@ -43,7 +43,7 @@ class OnManualClock(ProviderContract):
             self.clock_moved.advance(1)
         pytest.fail("not within 3000 seconds of the clock")
 
-    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(provider, attempt).id  # in memory, another value is another cloud
 
 
@@ -79,9 +79,11 @@ class TestFakeInAFile(
     @pytest.fixture
     def settings(self, tmp_path: Path, clock: ManualClock) -> ProviderSettings:
         self.clock_moved = clock
-        return ProviderSettings("contract", {**self.options, "state_file": str(tmp_path / "cloud.json")}, tmp_path, clock)
+        return ProviderSettings(
+            "contract", {**self.options, "state_file": str(tmp_path / "cloud.json")}, tmp_path, clock
+        )
 
-    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(other, attempt).id
 
 

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.events import Event
+from cloudgpu.core.fold import machine_row, spent
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import iso
+
+START = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+HOUR_NANOS = 3_600_000_000  # one nano-dollar per microsecond, so that charges are whole numbers
+
+
+def at(second: float) -> str:
+    return iso(START + timedelta(seconds=second))
+
+
+def price(per_hour: int) -> dict[str, Any]:
+    return {"nanos_per_hour": per_hour, "source": "this test", "as_of": at(0), "basis": "setting"}
+
+
+def line(second: float, kind: str, body: dict[str, Any], seq: int = 0, subject: str = "cg-1") -> Event:
+    return Event(seq, at(second), "own", at(second), "tester", kind, subject, f"{kind}:{second}", "", body)
+
+
+def intent(second: float, per_hour: int | None = 100, attempt: int = 1, **more: Any) -> Event:
+    names = (
+        "key request name provider account region zone instance_type market accelerators owner project policy template"
+    )
+    body = dict.fromkeys(names.split(), "x") | {
+        "stoppable": True,
+        "stop_means": "",
+        "expires": at(9),
+        "renew_until": at(9),
+    }
+    body |= {"attempt": attempt, "token": f"t{attempt}", "price": price(per_hour) if per_hour is not None else None}
+    return line(second, "launch_intended", body | more)
+
+
+def adopted(second: float, per_hour: int | None) -> Event:
+    return line(second, "machine_adopted", dict(intent(second, per_hour).body) | {"why": "a stray"})
+
+
+def seen(second: float, state: str, *, billed: bool, since: float | None = None, **more: Any) -> Event:
+    body = dict.fromkeys(("launched_at", "address", "reason", "expires", "renew_until", "hold_until", "last_active"))
+    body |= {"provider_id": "i-1", "state": state, "billed": billed, "since": None if since is None else at(since)}
+    return line(second, "instance_observed", body | more)
+
+
+def running(second: float, since: float | None = None) -> Event:
+    return seen(second, "running", billed=True, since=since)
+
+
+def stopped(second: float, since: float | None = None) -> Event:
+    return seen(second, "stopped", billed=False, since=since)
+
+
+def priced(second: float, per_hour: int | None) -> Event:
+    return line(second, "price_observed", {"price": None if per_hour is None else price(per_hour)})
+
+
+def settled(second: float, outcome: str, attempt: int = 1) -> Event:
+    return line(second, "launch_settled", {"token": f"t{attempt}", "outcome": outcome, "why": "the test says so"})
+
+
+def gone(second: float) -> Event:
+    return line(second, "instance_vanished", {"provider_id": "i-1", "proof": "not found"})
+
+
+def asked(second: float, what: str) -> Event:
+    return line(second, f"{what}_asked", {"why": "the test"})
+
+
+def row_of(*lines: Event) -> dict[str, Any]:
+    row = machine_row(lines)
+    assert row is not None
+    return row
+
+
+def total(row: dict[str, Any], second: float) -> int:
+    return spent(row, START + timedelta(seconds=second)).nanos
+
+
+# --- random lives of a machine -------------------------------------------------------------------------------------
+
+steps = st.one_of(
+    st.tuples(st.just("running"), st.one_of(st.none(), st.integers(0, 50))),
+    st.tuples(st.just("stopped"), st.one_of(st.none(), st.integers(0, 50))),
+    st.tuples(st.just("priced"), st.one_of(st.none(), st.integers(0, 10**12))),
+    st.tuples(st.sampled_from(["gone", "stop", "start", "end", "made"]), st.none()),
+)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Event]:
+    """Return the lines of one machine, at distinct times; a look tells when its state began, up to 50 s ago."""
+    moments = draw(st.lists(st.integers(1, 400), unique=True, max_size=12).map(sorted))
+    lines = [intent(0, draw(st.one_of(st.none(), st.integers(0, 10**12))))]
+    for second, (what, number) in zip(
+        moments, draw(st.lists(steps, min_size=len(moments), max_size=len(moments))), strict=True
+    ):
+        since = None if number is None else max(0, second - number)
+        made = {
+            "running": lambda s=second, b=since: running(s, b),
+            "stopped": lambda s=second, b=since: stopped(s, b),
+            "priced": lambda s=second, n=number: priced(s, n),
+            "gone": lambda s=second: gone(s),
+            "made": lambda s=second: settled(s, "made"),
+        }
+        lines.append(made[what]() if what in made else asked(second, what))
+    return lines
+
+
+def arrived(lines: list[Event], order: list[int]) -> list[Event]:
+    """Give the lines the seq of another order of arrival."""
+    return [
+        Event(order[number], *[getattr(item, name) for name in Event.__slots__[1:]])
+        for number, item in enumerate(lines)
+    ]
+
+
+@given(lives(), st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_matter(lines: list[Event], chance: random.Random) -> None:
+    order = list(range(1, len(lines) + 1))
+    told = machine_row(arrived(lines, order))
+    chance.shuffle(order)
+    late = arrived(lines, order)
+    chance.shuffle(late)
+    assert machine_row(late) == told
+
+
+@given(lives(), st.data())
+def test_a_replay_does_not_matter(lines: list[Event], data: st.DataObject) -> None:
+    again = data.draw(st.lists(st.sampled_from(lines)))
+    assert machine_row(arrived(lines + again, list(range(1, len(lines + again) + 1)))) == machine_row(lines)
+
+
+@given(lives())
+def test_a_row_is_plain_json(lines: list[Event]) -> None:
+    row = row_of(*lines)
+    assert json.loads(json.dumps(row)) == row
+
+
+def slow_total(lines: list[Event], end: float) -> Fraction:
+    """Price a life second by second: billed from `since` on, at the price in force, the first one before that."""
+    looks = [item for item in lines if item.kind in ("instance_observed", "instance_vanished")]
+    prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
+    spans, begun = [], None
+    for look in looks:
+        moment = look.body.get("since") or look.occurred_at
+        if look.kind == "instance_observed" and look.body["billed"]:
+            begun = begun or moment
+        elif begun:
+            spans.append((begun, moment))
+            begun = None
+    if begun:
+        spans.append((begun, at(end)))
+    cost = Fraction(0)
+    for second in range(int(end)):
+        now = at(second)
+        inside = sum(1 for begin, stop in spans if begin <= now < stop)
+        known = [item for item in prices if item.occurred_at <= now] or prices[:1]
+        if inside and known:
+            cost += inside * Fraction(known[-1].body["price"]["nanos_per_hour"], 3600)
+    return cost
+
+
+@given(lives())
+def test_the_cost_is_that_of_a_slow_reference(lines: list[Event]) -> None:
+    assert abs(total(row_of(*lines), 500) - slow_total(lines, 500)) <= 1  # closed and open part, each rounded once
+
+
+@given(lives(), st.integers(400, 1000), st.integers(0, 1000))
+def test_cost_is_never_negative_and_never_falls(lines: list[Event], now: int, later: int) -> None:
+    row = row_of(*lines)
+    assert 0 <= row["closed_nanos"] <= total(row, now) <= total(row, now + later)
+
+
+@given(lives())
+def test_a_machine_without_a_price_says_so(lines: list[Event]) -> None:
+    known = any(item.body["price"] for item in lines if item.kind in ("launch_intended", "price_observed"))
+    row = row_of(*lines)
+    assert row["unpriced"] == (not known)
+    assert (row["price"] is None) == (not known)
+
+
+# --- single facts --------------------------------------------------------------------------------------------------
+
+
+def test_no_line_of_a_machine_is_no_machine() -> None:
+    assert machine_row([]) is None
+    assert machine_row([line(0, "ledger_opened", {"ledger": "x"}), line(1, "scope_looked", {"machines": 0})]) is None
+
+
+def test_an_intent_alone_is_open_and_costs_nothing() -> None:
+    row = row_of(intent(0))
+    assert (row["attempt"], row["state"], row["billed"], row["ended"]) == ("open", "unknown", False, None)
+    assert total(row, 10**6) == 0
+
+
+def test_a_refused_attempt_costs_nothing_and_has_ended() -> None:
+    row = row_of(intent(0), settled(1, "refused"))
+    assert (row["attempt"], row["state"], row["ended"]) == ("refused", "terminated", at(1))
+    assert total(row, 10**6) == 0
+
+
+def test_the_second_attempt_forgets_the_refusal_of_the_first() -> None:
+    row = row_of(intent(0), settled(1, "refused"), intent(2, 7 * HOUR_NANOS, attempt=2), running(4, since=3))
+    assert (row["attempt"], row["state"], row["ended"], row["number"]) == ("made", "running", None, 2)
+    assert total(row, 5) == 7 * 2_000_000
+
+
+def test_a_late_word_about_the_first_attempt_does_not_touch_the_second() -> None:
+    row = row_of(intent(0), intent(2, attempt=2), settled(3, "refused", attempt=1))
+    assert row["attempt"] == "open"
+
+
+def test_the_second_attempt_is_billed_at_its_own_price_even_when_the_clocks_differ() -> None:
+    lines = (
+        intent(0, 1 * HOUR_NANOS),
+        settled(1, "refused"),
+        intent(10, 5 * HOUR_NANOS, attempt=2),
+        running(12, since=8),
+    )
+    assert total(row_of(*lines), 20) == 5 * 12_000_000
+
+
+def test_the_clouds_word_begins_and_ends_an_interval() -> None:
+    row = row_of(intent(0, HOUR_NANOS), running(10, since=4), stopped(100, since=24))
+    assert row["closed_nanos"] == 20_000_000
+    assert row["open_since"] is None
+
+
+def test_a_price_changes_in_the_middle_of_a_run() -> None:
+    row = row_of(intent(0, HOUR_NANOS), running(0), priced(10, 3 * HOUR_NANOS))
+    assert total(row, 20) == 10_000_000 + 30_000_000
+    assert row["closed_nanos"] == 10_000_000
+
+
+def test_a_price_that_changed_after_the_stop_does_not_touch_the_run() -> None:
+    lines = (intent(0, HOUR_NANOS), running(0), priced(60, 9 * HOUR_NANOS), stopped(90, since=30))
+    assert total(row_of(*lines), 1000) == 30_000_000
+
+
+def test_a_price_learned_late_covers_the_time_before() -> None:
+    row = row_of(intent(0, None), running(0), stopped(10), priced(50, HOUR_NANOS))
+    assert total(row, 100) == 10_000_000
+    assert not row["unpriced"]
+
+
+def test_a_price_nobody_knows_is_not_a_price_of_zero() -> None:
+    row = row_of(intent(0, HOUR_NANOS), running(0), priced(5, None))
+    assert row["price"] == price(HOUR_NANOS)
+    assert total(row, 10) == 10_000_000
+
+
+def test_a_run_whose_price_was_never_known_stays_unpriced_when_the_next_has_one() -> None:
+    row = row_of(intent(0, None), running(0), stopped(10), intent(20, HOUR_NANOS, attempt=2), running(20))
+    assert row["unpriced"]
+
+
+def test_an_adoption_does_not_overwrite_what_the_launch_knew() -> None:
+    row = row_of(intent(0, HOUR_NANOS), running(0), adopted(5, 9 * HOUR_NANOS))
+    assert row["price"] == price(HOUR_NANOS)
+    assert total(row, 10) == 10_000_000
+
+
+def test_an_adopted_stray_is_billed() -> None:
+    row = row_of(adopted(0, HOUR_NANOS), running(1, since=0))
+    assert row["attempt"] == "made"
+    assert total(row, 10) == 10_000_000
+
+
+def test_what_vanished_has_ended_and_is_billed_until_it_was_seen_to_be_gone() -> None:
+    row = row_of(intent(0, HOUR_NANOS), running(0), asked(5, "end"), gone(9))
+    assert (row["state"], row["billed"], row["ended"], row["asked"], row["address"]) == (
+        "terminated",
+        False,
+        at(9),
+        None,
+        None,
+    )
+    assert total(row, 1000) == 9_000_000
+
+
+def test_what_was_asked_stands_until_it_is_seen() -> None:
+    for what, state in (("stop", "stopped"), ("start", "running"), ("end", "terminated")):
+        open_ask = row_of(intent(0), running(1), asked(2, what), seen(3, "pending", billed=True))
+        assert (open_ask["asked"], open_ask["why"]) == (what, "the test")
+        done = row_of(intent(0), running(1), asked(2, what), seen(3, state, billed=False))
+        assert done["asked"] is None
+
+
+def test_a_machine_that_runs_does_not_prove_a_stop() -> None:
+    assert row_of(intent(0), asked(1, "stop"), running(2))["asked"] == "stop"
+
+
+def test_a_hold_is_set_and_released() -> None:
+    held, free = line(1, "hold_set", {"until": at(99)}), line(2, "hold_set", {"until": None})
+    assert row_of(intent(0), held)["hold_until"] == at(99)
+    assert row_of(intent(0), held, free)["hold_until"] is None
+
+
+def test_a_lease_moves_and_a_look_without_one_leaves_it() -> None:
+    lease = line(1, "lease_set", {"expires": at(50), "renew_until": at(60), "why": "extend"})
+    row = row_of(intent(0), lease, running(2))
+    assert (row["expires"], row["renew_until"]) == (at(50), at(60))
+    assert row_of(intent(0), lease, seen(2, "running", billed=True, expires=at(70)))["expires"] == at(70)
+
+
+def test_every_order_of_a_short_life_tells_the_same() -> None:
+    life = [
+        intent(0, HOUR_NANOS),
+        running(2, since=1),
+        priced(4, 2 * HOUR_NANOS),
+        asked(5, "stop"),
+        stopped(7, since=6),
+    ]
+    rows = [machine_row(order) for order in itertools.permutations(life)]
+    assert all(row == rows[0] for row in rows)
+    assert rows[0] is not None
+    assert Money(rows[0]["closed_nanos"]) == Money(3_000_000 + 2 * 2_000_000)
