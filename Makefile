@@ -1,0 +1,66 @@
+# The ways to run, test and check cloudgpu. Needs Python 3.11 or newer, git and make; everything else comes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak check clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-6s", $$1, $$2; $$1 = $$2 = ""; print }'
+
+# All that it makes stands under .demo. Machines that a killed run left are ended first; if one cannot be, .demo stays.
+SWEEP = for found in .demo/*/ledger; do [ ! -e "$$found" ] || \
+	CLOUDGPU_HOME="$$PWD/$${found%/ledger}" $(BIN)/cloudgpu down --all --yes || exit 9; done; rm -rf .demo
+demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, show the cost, leave nothing
+	@unset CLOUDGPU_LEDGER; $(SWEEP); mkdir .demo; \
+	trap '$(SWEEP)' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo
+
+test: $(VENV)/.test-installed ## the test suite, without the long runs
+	@$(PYTEST) -n $(WORKERS)
+
+soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills
+	@$(PYTEST) -n $(WORKERS) -m soak --timeout 1500 --durations 5
+
+check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(PYTEST) tests/test_imports.py $(wildcard tests/docs)
+	@if [ -e docs/check.py ]; then $(BIN)/python docs/check.py; fi
+
+clean: ## remove what the others made
+	@rm -rf $(VENV) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What a stamp stands for is what pyproject.toml asked for when it was made.
+$(VENV)/.demo-installed: EXTRAS := local
+$(VENV)/.test-installed: EXTRAS := local,test
+$(VENV)/.check-installed: EXTRAS := local,test,dev
+$(VENV)/.%-installed: pyproject.toml $(BIN)/python
+	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or so ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# A virtual environment names its own place: one that was moved or copied, or was never finished, is made anew.
+ifneq ($(shell cat $(VENV)/.made-in 2>/dev/null),$(CURDIR))
+.PHONY: $(BIN)/python
+endif
+
+# $(error) ends make with this one line and status 2.
+$(BIN)/python:
+	@$(if $(MISSING),$(error $(MISSING)))
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "$(CURDIR)" > $(VENV)/.made-in
+
+LOOK := import sys; from importlib.util import find_spec as find; v = "%d.%d" % sys.version_info[:2]; \
+	print("is Python " + v + "; install a newer one, or name one: make PYTHON=python3.12" \
+	if sys.version_info < (3, 11) else "has no venv; install it: apt-get install python" + v + "-venv" \
+	if not find("venv") or not find("ensurepip") else "")
+UNUSABLE := cannot be used; install one: apt-get install python3 python3-venv
+FOUND = $(shell $(PYTHON) -c '$(LOOK)' 2>/dev/null || echo '$(UNUSABLE)')
+MISSING = $(if $(FOUND),cloudgpu needs Python 3.11 or newer with venv: $(PYTHON) $(FOUND))

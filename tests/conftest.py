@@ -1,0 +1,62 @@
+"""What holds for the whole suite: loopback only, a CLOUDGPU_HOME of its own, and, where asked, no skips."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+GUARD = Path(__file__).parent / "guard"
+LOG = "CLOUDGPU_TEST_NETWORK_LOG"
+NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
+
+
+def pytest_configure(config):
+    """Guard this process and, by PYTHONPATH, every Python it starts; workers of xdist inherit both."""
+    if LOG not in os.environ:
+        handle, os.environ[LOG] = tempfile.mkstemp(prefix="cloudgpu-network-")
+        os.close(handle)
+        config.add_cleanup(lambda: Path(os.environ.pop(LOG)).unlink(missing_ok=True))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")]))
+    sys.path.insert(0, str(GUARD))
+    import loopback_only
+
+    loopback_only.install()
+
+
+def pytest_sessionfinish(session):
+    """Fail the run when any process of it reached for another machine, even if nobody noticed."""
+    tried = Path(os.environ[LOG]).read_text()
+    if tried and not hasattr(session.config, "workerinput"):
+        sys.stderr.write(f"\nReached for other machines than this one:\n{tried}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _refuse_skip(report):
+    if os.environ.get(NO_SKIP) and report.skipped and not hasattr(report, "wasxfail"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which {NO_SKIP} forbids: {why}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return _refuse_skip((yield))
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory, monkeypatch):
+    """No test reads or writes the home of whoever runs it."""
+    home = tmp_path_factory.mktemp("home", numbered=True)
+    monkeypatch.setenv("CLOUDGPU_HOME", str(home))
+    monkeypatch.delenv("CLOUDGPU_LEDGER", raising=False)
+    return home
