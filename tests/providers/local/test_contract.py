@@ -1,0 +1,41 @@
+"""The local provider keeps every promise of the contract, with real machines: processes, SSH servers, timers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.providers.base import Factory, ProviderSettings
+from cloudgpu.providers.local.provider import make
+from cloudgpu.testing import (
+    CanRehearseInterruptionContract,
+    HasPricesContract,
+    HasTimerContract,
+    PausableContract,
+    ProviderContract,
+    TaggableContract,
+)
+
+pytest.importorskip("asyncssh", reason="local machines need asyncssh: pip install 'cloudgpu[local]'")
+
+
+class TestLocal(
+    ProviderContract,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    HasTimerContract,
+    CanRehearseInterruptionContract,
+):
+    at_once = 4  # every one is a Python process of its own
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return make
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> ProviderSettings:
+        options = {"interruption_notice": "1s"}
+        return ProviderSettings("contract", options, tmp_path / "local", lambda: datetime.now(UTC))
