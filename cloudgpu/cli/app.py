@@ -91,15 +91,19 @@ app = typer.Typer(
 )
 
 
+def _version(value: bool) -> None:  # noqa: FBT001  (typer calls it so)
+    if value:
+        sys.stdout.write(f"cloudgpu {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     *,
-    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_version),
 ) -> None:
     """A GPU in one command, never a surprise bill, always the honest comparison."""
-    if version:
-        sys.stdout.write(f"cloudgpu {__version__}\n")
-        raise typer.Exit
+    del version
 
 
 def main() -> None:

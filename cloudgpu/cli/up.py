@@ -24,7 +24,7 @@ def command(
     instance_type: Annotated[str | None, typer.Option(help="An exact instance type.")] = None,
     region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
     zone: Annotated[str | None, typer.Option(help="Only this zone.")] = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Buy on the spot market.")] = False,
+    spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="On which market to buy.")] = None,
     max_price: Annotated[str | None, typer.Option(help="The most to pay per hour, in USD.")] = None,
     template: Annotated[str | None, typer.Option(help="The launch template (jupyter).")] = None,
     name: Annotated[str | None, typer.Option(help="The machine's name; two words are made up without it.")] = None,
@@ -49,7 +49,8 @@ def command(
     from cloudgpu.report.values import machine_value, plan_value
 
     wish = Wish(
-        want=_want(gpu, instance_type, region, zone, spot=spot, max_price=max_price),
+        want=_want(gpu, instance_type, region, zone, max_price=max_price),
+        spot=spot,
         account=account,
         provider=provider,
         name=name,
@@ -109,9 +110,9 @@ def _result_text(launched: Launched, machine: dict[str, Any], *, ready: bool) ->
 
 
 def _want(
-    gpu: str | None, instance_type: str | None, region: str | None, zone: str | None, *, spot: bool, max_price: str | None
+    gpu: str | None, instance_type: str | None, region: str | None, zone: str | None, *, max_price: str | None
 ) -> Want:
-    from cloudgpu.core.facts import Market, Want
+    from cloudgpu.core.facts import Want
 
     model, count = _gpu(gpu)
     return Want(
@@ -120,7 +121,6 @@ def _want(
         instance_type=instance_type,
         region=region,
         zone=zone,
-        market=Market.SPOT if spot else Market.ON_DEMAND,
         max_price=_price(max_price),
     )
 

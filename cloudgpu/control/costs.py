@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.config.desktops import load_desktop
 from cloudgpu.control.look import Look, look_at_all
-from cloudgpu.core.fold import spent
+from cloudgpu.core.compare import desktop_cost, said
+from cloudgpu.core.fold import billed_micros, spent
 from cloudgpu.core.money import ZERO
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.report.values import machine_value, usd
 
@@ -42,18 +46,30 @@ def costs(session: Session) -> dict[str, Any]:
         "machines": [machine_value(row, now) for row in rows],
         "total_usd": usd(total),
         "unpriced": [row["name"] for row in rows if row["unpriced"]],
-        "as_of": machine_time(session),
+        "as_of": iso(now),
         "desktop": desktop(session, rows),
     }
 
 
-def machine_time(session: Session) -> str:
-    """Return the present as ledger time."""
-    from cloudgpu.core.times import iso
-
-    return iso(session.clock())
-
-
 def desktop(session: Session, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the billed hours of these machines would have cost on the owned desktop."""
-    raise NotImplementedError
+    """Return what the billed hours of these machines would have cost on the owned desktop of the settings.
+
+    A first figure: one GPU is counted as fast as another, and every billed hour as an hour of work.
+    """
+    now = session.clock()
+    owned = load_desktop(session.settings.desktop, search=[session.home.root / "desktops"])
+    worked = timedelta(microseconds=sum(billed_micros(row, now) for row in rows))
+    began = min((from_iso(row["intended_at"]) for row in rows), default=now)
+    cost = desktop_cost(owned, worked, max(timedelta(0), now - began))
+    return {
+        "name": owned.name,
+        "gpu": owned.gpu,
+        "hours": f"{worked / timedelta(hours=1):.4f}",
+        "electricity_usd": usd(cost.electricity),
+        "purchase_share_usd": usd(cost.purchase_share),
+        "purchase_usd": usd(cost.purchase),
+        "total_usd": usd(cost.total),
+        "source": owned.source,
+        "as_of": owned.as_of.isoformat(),
+        "sentence": said(owned, cost),
+    }

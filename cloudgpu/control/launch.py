@@ -17,7 +17,7 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import tidy
 from cloudgpu.core import facts
-from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer, Want
+from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Market, Offer, Want
 from cloudgpu.core.names import NAME, derived_key, digest, lock_name, machine_id, made_name, near, tag_value, token
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan, stop_means
@@ -41,6 +41,7 @@ class Wish:
     """What the user typed, checked word by word, before anything is asked of a provider."""
 
     want: Want
+    spot: bool | None = None  # None: the market of the settings
     account: str | None = None
     provider: str | None = None
     name: str | None = None
@@ -89,7 +90,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     provider = session.provider(_account(session, wish))
     template = load_template(wish.template or session.settings.template, search=session.template_paths())
     request = _request(session, wish, provider, template)
-    offers = _offers(provider, wish.want)
+    offers = _offers(provider, request.want)
     fingerprint = _fingerprint(request, wish.name)
     plan = launch_plan(
         request,
@@ -387,12 +388,13 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
             value=str(renew),
             next="Make --renew-until at least as long as --lease.",
         )
+    market = session.settings.market if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
     return LaunchRequest(
         key=wish.key or "",
         name=wish.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=wish.want,
+        want=replace(wish.want, market=Market(market)),
         template=template.name,
         owner=wish.owner or session.settings.owner,
         project=wish.project or session.settings.project,

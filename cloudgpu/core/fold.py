@@ -167,6 +167,7 @@ def _add_cost(row: Row, lines: list[Event]) -> None:
         open_since = cut
     pieces = (piece for interval in intervals for piece in _pieces(*interval))
     row |= {"closed_nanos": charges(pieces).nanos, "open_since": open_since}
+    row["closed_micros"] = sum(_micros(begin, end) for begin, end, _ in intervals)
 
 
 def _note_price(prices: _Prices, line: Event) -> None:

@@ -1,0 +1,176 @@
+"""`cloudgpu demo`: the main job on this machine, to watch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.errors import CloudgpuError, StopUnproved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.session import Session
+
+CELL = """\
+import math, platform
+area = sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000)) * 4 / 1e5
+print(f"pi is about {area:.4f}, says Python {platform.python_version()} in a notebook on {platform.node()}")
+"""
+
+
+def command(*, output: Output = Format.TEXT) -> None:
+    """Do the main job on this machine, with everything real but the cloud.
+
+    Launches a local machine, verifies its SSH key, opens Jupyter through the tunnel, runs a notebook cell, shows
+    activity and cost beside an owned desktop, stops it, ends it, and proves that nothing is left. Uses a home of
+    its own and touches neither your settings nor your ledger.
+    """
+    from cloudgpu.control.session import open_session
+
+    root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
+    environ = {**os.environ, "CLOUDGPU_HOME": str(root)}
+    environ.pop("CLOUDGPU_LEDGER", None)
+    story = _Story(output)
+    session = open_session(environ, tell=story.detail)
+    try:
+        result = _play(session, story)
+    finally:
+        _clean(session)
+        shutil.rmtree(root, ignore_errors=True)
+    story.say(_AWS)
+    emit(output, result, "")
+
+
+_AWS = """
+The same on AWS, once its provider is in (see the README for what this version has):
+  pip install 'cloudgpu[aws]'
+  cloudgpu up --provider aws --gpu v100 --spot --dry-run
+  cloudgpu up --provider aws --gpu v100 --spot
+  cloudgpu tunnel
+  cloudgpu down"""
+
+
+class _Story:
+    """Tells what happens, step by step, with the seconds each took; on stderr when stdout is for JSON."""
+
+    def __init__(self, output: Format) -> None:
+        self._stream = sys.stdout if output is Format.TEXT else sys.stderr
+        self._began = time.monotonic()
+        self._step = 0
+
+    def step(self, sentence: str) -> None:
+        self._step += 1
+        self.say(f"\n{self._step}. {sentence}")
+
+    def detail(self, sentence: str) -> None:
+        self.say(f"   {time.monotonic() - self._began:5.1f}s  {sentence}")
+
+    def block(self, text: str) -> None:
+        self.say("\n".join(f"          {line}" for line in text.splitlines()))
+
+    def say(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def _play(session: Session, story: _Story) -> dict[str, Any]:
+    from cloudgpu.control.lifecycle import end, stop
+
+    story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
+    row = _launch(session, story)
+    cell, activity = _work(session, row, story)
+    story.step("What it has cost, beside the desktop you could own.")
+    costs = _cost(session, story)
+    story.step("Stop it: what runs ends, the disk is kept, and the state is read back until it is not billed.")
+    row = stop(session, row, why="the demo is over")
+    story.detail(f"{row['name']} is {row['state']}, billed: {'yes' if row['billed'] else 'no'}")
+    story.step("End it, and prove it.")
+    row = end(session, row, why="the demo is over")
+    proof = _prove(session, story)
+    return {"machine": row["name"], "cell_output": cell, "activity": activity, **costs, "left": proof}
+
+
+def _launch(session: Session, story: _Story) -> dict[str, Any]:
+    from cloudgpu.cli.render import plan
+    from cloudgpu.control.launch import Wish, launch, prepare
+    from cloudgpu.core.facts import Want
+    from cloudgpu.report.values import plan_value
+
+    story.step("Plan a launch. Nothing happens before you have seen this.")
+    prepared = prepare(session, Wish(Want(), provider="local", project="demo"))
+    story.say(plan(plan_value(prepared.plan), session.clock()))
+    story.step("Launch it: recorded before it is sent, tagged, reached over SSH with a host key known beforehand.")
+    row = launch(session, prepared).row
+    address = row["address"]
+    story.detail(f"{row['name']} runs at {address['host']} port {address['port']}; its tags:")
+    tags = session.provider(row["account"]).get(row["provider_id"]).tags
+    story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
+    return row
+
+
+def _work(session: Session, row: dict[str, Any], story: _Story) -> tuple[str, str]:
+    from cloudgpu.access.notebook import run_cell
+    from cloudgpu.control.jupyter import agent_status, open_tunnel
+
+    story.step("Open Jupyter through the tunnel and run one notebook cell.")
+    with open_tunnel(session, row) as tunnel:
+        story.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
+        story.block(CELL)
+        result = run_cell(tunnel.port, tunnel.token, CELL)
+        story.detail("its output:")
+        story.block(result.text)
+        if not result.ok:
+            raise CloudgpuError(f"The notebook cell failed: {result.text[:200]}")
+        story.step("Activity, as the agent on the machine sees it.")
+        status = _until_active(lambda: agent_status(session, row))
+    story.detail(f"{status['activity']}: {status['why']}")
+    return result.text, status["activity"]
+
+
+def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    deadline = time.monotonic() + 20
+    while True:
+        status = look()
+        if status["activity"] == "ACTIVE" or time.monotonic() > deadline:
+            return status
+        time.sleep(0.2)
+
+
+def _cost(session: Session, story: _Story) -> dict[str, Any]:
+    from cloudgpu.cli.render import dollars, price
+    from cloudgpu.control.costs import costs
+
+    value = costs(session)
+    machine = value["machines"][0]
+    story.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
+    story.detail(value["desktop"]["sentence"])
+    return {"spent_usd": value["total_usd"], "desktop": value["desktop"]}
+
+
+def _prove(session: Session, story: _Story) -> dict[str, Any]:
+    """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
+    listing = session.provider("local").list()
+    home = session.home.provider("local", "local")
+    files = [str(path) for path in home.rglob("*") if path.is_dir() and path.name.startswith("i-")] if home.exists() else []
+    checked = session.ledger.verify()
+    story.detail(f"machines at the provider: {len(listing.instances)}; directories left: {len(files)}")
+    story.detail(f"ledger: {checked.lines} lines, faults in the chain: {len(checked.faults)}")
+    if listing.instances or files or checked.faults:
+        raise StopUnproved("The demo left something behind.", field="demo", next="Please report this.")
+    return {"machines": 0, "directories": 0, "ledger_lines": checked.lines}
+
+
+def _clean(session: Session) -> None:
+    """End whatever a demo that failed or was interrupted has left running."""
+    from cloudgpu.control.lifecycle import end
+    from cloudgpu.control.session import living
+
+    for row in living(session.ledger.machines()):
+        end(session, row, why="the demo is over")

@@ -1,0 +1,39 @@
+"""`cloudgpu exec`: a command on a machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Name, open_here
+from cloudgpu.errors import InvalidRequest
+
+CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+
+
+def command(
+    name: Name,
+    words: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
+    *,
+    tty: Annotated[bool | None, typer.Option("--tty/--no-tty", help="A terminal there (as here, by default).")] = None,
+) -> None:
+    """Run a command on a machine: its stdin, stdout, stderr and exit status are the command's own.
+
+    Every failure of cloudgpu itself is exit code 255.
+    """
+    from cloudgpu.access.execute import run
+    from cloudgpu.control.reach import reached
+
+    argv = words[1:] if words and words[0] == "--" else list(words or [])
+    if not argv:
+        raise InvalidRequest(
+            "There is no command to run.", field="CMD", value=None, next=f"For example: cloudgpu exec {name} -- nvidia-smi"
+        )
+    session = open_here()
+    with reached(session, session.find(name)) as connection:
+        status = run(
+            connection, argv, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer, tty=tty
+        )
+    raise typer.Exit(status)

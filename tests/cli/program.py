@@ -1,0 +1,53 @@
+"""The real command line in a home of its own, for tests: every call is a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Done:
+    """How one command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Program:
+    """`cloudgpu` with CLOUDGPU_HOME at `home`."""
+
+    home: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def env(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("CLOUDGPU_")}
+        return kept | {"CLOUDGPU_HOME": str(self.home), "HOME": str(self.home.parent)} | self.environ
+
+    def __call__(self, *args: str, stdin: bytes = b"", timeout: float = 60) -> Done:
+        argv = [sys.executable, "-m", "cloudgpu", *args]
+        done = subprocess.run(argv, input=stdin, capture_output=True, env=self.env(), timeout=timeout, check=False)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "cloudgpu", *args]
+        return subprocess.Popen(argv, env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+    def config(self, text: str) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "config.toml").write_text(text)
+
+    def machines(self) -> list[dict[str, Any]]:
+        return self("ls", "-o", "json").json["machines"]
