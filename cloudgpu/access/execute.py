@@ -1,0 +1,132 @@
+"""Runs a command on a machine as if it ran here: its streams, its terminal, its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING
+
+from cloudgpu.access.connection import Connection
+from cloudgpu.access.keepalive import KeepAlive
+from cloudgpu.access.streams import converse
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from paramiko.channel import Channel
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+# A machine in training may be slow to answer; a tunnel reconnects cheaply, a command would be lost.
+QUIET_S, DEADLINE_S = 15.0, 30.0
+
+
+def run(
+    connection: Connection,
+    argv: Sequence[str],
+    *,
+    stdin: IO[bytes] | None,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    tty: bool | None = False,
+    quiet: float = QUIET_S,
+    deadline: float = DEADLINE_S,
+) -> int:
+    """Run `argv` there, each word quoted for the machine's shell, and return its status (128 + n after signal n).
+
+    The files are binary. `tty`: a terminal there, as ours is; None: when stdin and stdout are terminals here.
+    Ctrl-C interrupts the command and returns 130; a reader of ours that went away, 141. After `quiet` seconds of
+    silence the machine has `deadline` seconds to give a sign of life.
+    Raises Unreachable when the connection is lost on the way, Frozen when the machine is silent.
+    """
+    if not argv:
+        raise InvalidRequest("There is no command to run.", field="CMD", value=None, next="Name one after --")
+    if tty is None:
+        tty = stdin is not None and stdin.isatty() and stdout.isatty()
+    with KeepAlive(connection, quiet=quiet, deadline=deadline) as alive:
+        status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
+    if status is None:
+        raise alive.fault or connection.lost()
+    return status
+
+
+def _run(
+    connection: Connection,
+    command: str,
+    stdin: IO[bytes] | None,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    *,
+    tty: bool,
+) -> int | None:
+    with connection.session() as channel:
+        with connection.explained():
+            if tty:
+                _ask_terminal(channel)
+            channel.exec_command(command)
+        try:
+            with _as_terminal(channel, stdin) if tty else contextlib.nullcontext():
+                return converse(channel, stdin, stdout, stderr)
+        except KeyboardInterrupt:
+            _interrupt(connection, channel)
+            return INTERRUPTED
+        except BrokenPipeError:
+            return BROKEN_PIPE
+
+
+def _interrupt(connection: Connection, channel: Channel) -> None:
+    from cloudgpu.access.wire import SSHException
+
+    with contextlib.suppress(SSHException, EOFError, OSError):
+        connection.transport.send_signal(channel, "INT")
+
+
+def _ask_terminal(channel: Channel) -> None:
+    size = shutil.get_terminal_size()
+    channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
+
+
+@contextlib.contextmanager
+def _as_terminal(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
+    """Hand every key on as it is typed, and every new size of the window."""
+    with _raw(stdin), _on_resize(lambda: _resize(channel)):
+        yield
+
+
+@contextlib.contextmanager
+def _raw(stdin: IO[bytes] | None) -> Iterator[None]:
+    if stdin is None or not stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(stdin)
+    tty.setraw(stdin.fileno(), termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _on_resize(act: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    before = signal.signal(signal.SIGWINCH, lambda _number, _frame: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+def _resize(channel: Channel) -> None:
+    size = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    with contextlib.suppress(OSError, EOFError):
+        channel.resize_pty(size.columns, size.lines)

@@ -1,0 +1,73 @@
+"""Small private files that several processes write at once: locked, whole or not at all, mode 0600."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cloudgpu.errors import InvalidRequest
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold the lock that belongs to `file`; others wait. A killed process lets go by itself.
+
+    Raises InvalidRequest when the directory cannot be written to.
+    """
+    with explained(file):
+        private_directory(file.parent)
+        # The lock's file stays: removing it would let two in at once.
+        descriptor = os.open(file.parent / f".{file.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Put `content` under this name, mode 0600: a reader, or a crash, finds the old or the new, never a part.
+
+    Raises InvalidRequest when that cannot be done (a full disk, a read-only place).
+    """
+    with explained(file):
+        private_directory(file.parent)
+        descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(part).replace(file)
+        except OSError:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+
+def remove(file: Path) -> None:
+    """Remove the file if it is there; raise InvalidRequest when that is not allowed."""
+    with explained(file):
+        file.unlink(missing_ok=True)
+
+
+def private_directory(directory: Path) -> None:
+    """Make the directory, mode 0700, where it is missing. Raises OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def explained(file: Path) -> Iterator[None]:
+    """Turn an OSError about `file` into one sentence."""
+    try:
+        yield
+    except OSError as fault:
+        raise InvalidRequest(
+            f"{file} cannot be read or written: {fault.strerror or fault}.",
+            field="CLOUDGPU_HOME",
+            value=str(file),
+            next="Free some space there or correct its permissions, or point CLOUDGPU_HOME elsewhere.",
+        ) from fault

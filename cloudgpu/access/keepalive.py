@@ -1,0 +1,97 @@
+"""Notices a machine that is frozen: connected, but silent."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from cloudgpu.errors import Frozen
+
+if TYPE_CHECKING:
+    from cloudgpu.access.connection import Connection
+
+QUIET_S = 1.0  # silence after which the machine is asked for a sign of life
+DEADLINE_S = 3.0  # how long it may take to give one
+QUESTION = "keepalive@openssh.com"
+
+
+class KeepAlive:
+    """Asks for a sign of life after `quiet` seconds of silence; closes the connection when none comes in `deadline`.
+
+    Every packet is a sign of life, so a slow line that is full of data is not taken for a frozen machine.
+    paramiko's own `set_keepalive` wants no answer, and so notices nothing.
+    """
+
+    def __init__(self, connection: Connection, *, quiet: float = QUIET_S, deadline: float = DEADLINE_S) -> None:
+        self._connection = connection
+        self._quiet = quiet
+        self._deadline = deadline
+        self._ended = threading.Event()
+        self._ask = threading.Event()
+        # Asking may block while the machine takes no data, so it needs a thread beside the one with the clock.
+        self._threads = [
+            threading.Thread(target=work, name=f"keepalive-{work.__name__}", daemon=True)
+            for work in (self._watch, self._question)
+        ]
+        self.fault: Frozen | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching. A question that is still open ends with the connection."""
+        self._ended.set()
+        self._ask.set()
+        self._threads[0].join(5)
+
+    def join(self, timeout: float) -> None:
+        """Wait for both threads after the connection was closed."""
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _watch(self) -> None:
+        asked: float | None = None
+        step = min(self._quiet, self._deadline) / 4
+        while self._connection.alive and not self._ended.wait(step):
+            now, heard = time.monotonic(), self._connection.transport.heard
+            if asked is not None and heard >= asked:
+                asked = None
+            if asked is None and now - heard >= self._quiet:
+                asked = now
+                self._ask.set()
+            if asked is not None and now - asked >= self._deadline:
+                self._give_up()
+                return
+        self._ended.set()
+        self._ask.set()
+
+    def _question(self) -> None:
+        from cloudgpu.access.wire import SSHException
+
+        while True:
+            self._ask.wait()
+            self._ask.clear()
+            if self._ended.is_set():
+                return
+            with contextlib.suppress(SSHException, EOFError, OSError):
+                self._connection.transport.global_request(QUESTION, wait=True)
+
+    def _give_up(self) -> None:
+        name = self._connection.target.name
+        self.fault = Frozen(
+            f"{name} is connected but has not answered for {self._deadline:g} seconds.",
+            field="name",
+            value=name,
+            next=f"It may be overloaded or asleep: try again, or: cloudgpu show {name} --refresh",
+        )
+        self._ended.set()
+        self._ask.set()
+        self._connection.close()

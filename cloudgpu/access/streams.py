@@ -1,0 +1,99 @@
+"""What flows through a session: input, output and errors at once, none of them ever held back by another."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import threading
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paramiko.channel import Channel
+
+CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
+
+
+def converse(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
+    """Send `stdin` to its end, write all that comes back, return the status; None when it went without one.
+
+    The status is 128 + n after signal n. A slow reader on our side slows the other side down; nothing is collected
+    here. Reading stdin ends with the command. Raises the OSError with which writing `stdout` or `stderr` failed.
+    The channel is closed afterwards.
+    """
+    complaint: list[OSError] = []
+    errors = threading.Thread(target=_drain_errors, args=(channel, stderr, complaint), daemon=True)
+    errors.start()
+    with _feeding(channel, stdin):
+        while data := channel.recv(CHUNK):
+            write_all(stdout, data)
+        errors.join()
+        # The status may come after the last byte: a command can close its output and go on.
+        status = channel.recv_exit_status()
+    if complaint:
+        raise complaint[0]
+    return None if status < 0 else status
+
+
+def write_all(stream: IO[bytes], data: bytes) -> None:
+    """Write every byte at once, whatever kind of file it is. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        written = stream.write(rest)
+        rest = rest[written:]
+    stream.flush()
+
+
+def _drain_errors(channel: Channel, stderr: IO[bytes], complaint: list[OSError]) -> None:
+    try:
+        while data := channel.recv_stderr(CHUNK):
+            write_all(stderr, data)
+    except OSError as fault:
+        complaint.append(fault)
+        channel.close()
+
+
+@contextlib.contextmanager
+def _feeding(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
+    if stdin is None:
+        channel.shutdown_write()
+        yield
+        channel.close()
+        return
+    wake, waker = os.pipe()
+    feeder = threading.Thread(target=_feed, args=(channel, stdin, wake), daemon=True)
+    feeder.start()
+    try:
+        yield
+    finally:
+        channel.close()  # lets go of a feeder that waits for the window
+        os.close(waker)
+        feeder.join(5)
+        os.close(wake)
+
+
+def _feed(channel: Channel, stdin: IO[bytes], wake: int) -> None:
+    with contextlib.suppress(OSError, EOFError):  # the command has ended, or the connection: the reader sees which
+        while data := _read(stdin, wake):
+            channel.sendall(data)
+        channel.shutdown_write()
+
+
+def _read(stdin: IO[bytes], wake: int) -> bytes:
+    """Return what can be read now, waiting for it; nothing at its end or when `wake` is closed."""
+    descriptor = _descriptor(stdin)
+    if descriptor is not None:
+        ready, _, _ = select.select([descriptor, wake], [], [])
+        if wake in ready:
+            return b""
+        return os.read(descriptor, CHUNK)
+    return stdin.read(CHUNK)
+
+
+def _descriptor(stdin: IO[bytes]) -> int | None:
+    try:
+        return stdin.fileno()
+    except (AttributeError, io.UnsupportedOperation):
+        return None

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.access.connection import connect
+from tests.access.sshserver import Server
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = Server(tmp_path / "machine")
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "connections").touch()
+    yield made.start().pin()
+    made.kill()
+
+
+@pytest.fixture
+def connection(server):
+    with connect(server.target, timeout=10) as made:
+        yield made
