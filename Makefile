@@ -21,10 +21,10 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo
 
 test: $(VENV)/.test-installed ## the test suite, without the long runs
-	@$(PYTEST) -n $(WORKERS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile
 
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills
-	@$(PYTEST) -n $(WORKERS) -m soak --timeout 1500 --durations 5
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m soak --timeout 1500 --durations 5
 
 check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
 	@$(BIN)/ruff format --check --quiet .
@@ -42,7 +42,7 @@ $(VENV)/.demo-installed: EXTRAS := local
 $(VENV)/.test-installed: EXTRAS := local,test
 $(VENV)/.check-installed: EXTRAS := local,test,dev
 $(VENV)/.%-installed: pyproject.toml $(BIN)/python
-	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or so ..."
+	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or two ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import loopback_only
 import pytest
+
 from cloudgpu.config.paths import find_home
 
 pytest_plugins = ["pytester"]

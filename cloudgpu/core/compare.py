@@ -83,6 +83,11 @@ def said(desktop: Desktop, cost: DesktopCost) -> str:
     """Return the comparison as one sentence for people."""
     years = f"{desktop.life_years.normalize():f}"
     return (
-        f"The same hours on an owned desktop ({desktop.gpu}): {cost.electricity.text()} of electricity and "
-        f"{cost.purchase_share.text()} of its price over {years} years, after {cost.purchase.text(0)} on the first day."
+        f"The same hours on an owned desktop ({desktop.gpu}): {_dollars(cost.electricity)} of electricity and "
+        f"{_dollars(cost.purchase_share)} of its price over {years} years, "
+        f"after {cost.purchase.text(0)} on the first day."
     )
+
+
+def _dollars(amount: Money) -> str:
+    return amount.text(2 if amount >= Money.usd(1) else 4)
