@@ -40,7 +40,7 @@ class Completed:
     stderr: bytes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Connection:
     """A verified and logged-in connection. Several threads may use it."""
 

@@ -1,0 +1,50 @@
+"""The local end of a tunnel: a port of this computer's loopback, found by taking it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+
+from cloudgpu.errors import InvalidRequest
+
+LOOPBACK = "127.0.0.1"
+TRIED = 100  # ports in a row, before the system may choose
+BACKLOG = 256
+BUSY = (errno.EADDRINUSE, errno.EACCES)
+
+
+def listen(first_port: int) -> socket.socket:
+    """Return a socket that listens on the first free port from `first_port` on, else on any; it holds the port.
+
+    0 lets the system choose. Raises InvalidRequest for a number that is no port, or when no port is free.
+    """
+    if not 0 <= first_port <= 65535:  # noqa: PLR2004  (TCP's own)
+        raise InvalidRequest(
+            f"{first_port} is no port.", field="port", value=str(first_port), next="Give a number from 1024 to 65535."
+        )
+    wanted = range(first_port, min(first_port + TRIED, 65536)) if first_port else ()
+    for port in (*wanted, 0):
+        # Taken at once and kept: a port that was only looked at may be somebody else's a moment later.
+        listener = _take(port)
+        if listener is not None:
+            return listener
+    raise InvalidRequest(
+        "No local port is free.", field="port", value=str(first_port), next="Close some connections and try again."
+    )
+
+
+def _take(port: int) -> socket.socket | None:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if sys.platform == "linux":
+            # Only forgives connections that are already closed. Elsewhere it may take a port that is in use.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+        listener.listen(BACKLOG)
+    except OSError as fault:
+        listener.close()
+        if fault.errno in BUSY:
+            return None
+        raise
+    return listener
