@@ -1,0 +1,137 @@
+"""Settings of a local account, and what its electricity costs."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.core.facts import Accelerator, Basis, Want
+from cloudgpu.core.money import Money
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.local import power
+from cloudgpu.providers.local.build import jupyter_command
+from cloudgpu.providers.local.options import local_options
+from tests.providers.local.cloud import Cloud
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("watts", -1, "a number from 0"),
+        ("watts", "100 W", "a number from 0"),
+        ("watts", True, "a number from 0"),
+        ("watts", float("nan"), "a number from 0"),
+        ("watts", float("inf"), "a number from 0"),
+        ("watts", [], "a number from 0"),
+        ("usd_per_kwh", -0.01, "a number from 0"),
+        ("interruption_notice", "soon", "a duration"),
+        ("interruption_notice", 120, "a duration"),
+        ("interruption_notice", "0s", "a duration"),
+        ("machine_start_timeout", "-3s", "a duration"),
+        ("wats", 100, "no setting"),
+        ("colour", "red", "no setting"),
+    ],
+)
+def test_a_bad_setting_names_the_key_the_value_and_the_way_out(key, value, says):
+    with pytest.raises(InvalidRequest, match=says) as refused:
+        local_options("home", {key: value})
+    assert refused.value.field == f"accounts.home.{key}"
+    assert refused.value.value == str(value if says != "no setting" else key)
+    assert refused.value.next
+
+
+def test_a_near_match_is_offered_for_an_unknown_setting():
+    with pytest.raises(InvalidRequest) as refused:
+        local_options("home", {"usd_per_kw": 1})
+    assert refused.value.next == "did you mean 'usd_per_kwh'?"
+
+
+def test_good_settings_are_taken():
+    options = local_options("home", {"provider": "local", "watts": 250.5, "interruption_notice": "1s"})
+    assert options.watts.value == Decimal("250.5")
+    assert options.notice == timedelta(seconds=1)
+    assert options.start_timeout == timedelta(seconds=20)
+
+
+def test_without_a_meter_the_price_is_a_setting_with_its_source(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    price = power.price(local_options("home", {}), NOON)
+    assert price.per_hour == Money.usd("0.012")
+    assert price.source == "100 W (default of local.watts) x 0.12 $/kWh (default of local.usd_per_kwh)"
+    assert (price.as_of, price.basis) == (NOON, Basis.SETTING)
+    own = power.price(local_options("home", {"watts": 450, "usd_per_kwh": 0.3}), NOON)
+    assert own.per_hour == Money.usd("0.135")
+    assert own.source == "450 W (accounts.home.watts) x 0.3 $/kWh (accounts.home.usd_per_kwh)"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put an executable named nvidia-smi on PATH that answers as the driver's does."""
+
+    def answer(names, watts, status=0):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(
+            f'#!/bin/sh\ncase "$1" in\n*power.draw) printf "{watts}";;\n*) printf "{names}";;\nesac\nexit {status}\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return answer
+
+
+def test_gpus_are_reported_and_their_power_is_measured(nvidia_smi, tmp_path):
+    nvidia_smi("Tesla V100-SXM2-16GB, 16384\\nTesla V100-SXM2-16GB, 16384\\n", "41.50\\n40.25\\n")
+    provider = Cloud(tmp_path / "home").provider
+    found = provider.available(Want(gpu="v100", gpu_count=2))
+    assert found[0].accelerators == (Accelerator("Tesla V100-SXM2-16GB", 2, 16.0),)
+    assert provider.available(Want(gpu="v100", gpu_count=3)) == []
+    assert provider.available(Want(gpu="a100")) == []
+    price = provider.prices(found)[0]
+    assert price.per_hour == Money.usd("0.02181")  # 181.75 W
+    assert price.source.startswith("81.75 W (GPUs now, nvidia-smi) + 100 W (")
+    assert price.basis is Basis.MEASURED
+
+
+@pytest.mark.parametrize(("watts", "status"), [("[N/A]\\n", 0), ("", 0), ("41.5\\n", 9)])
+def test_a_gpu_that_does_not_say_its_power_is_not_counted_as_zero_but_said(nvidia_smi, watts, status):
+    nvidia_smi("Tesla T4, 15360\\n", watts, status)
+    assert power.price(local_options("home", {}), NOON).basis is Basis.SETTING
+
+
+@pytest.mark.parametrize("answer", ["", "No devices were found\\n", "NVIDIA GB10, [N/A]\\n"])
+def test_a_strange_answer_of_the_driver_breaks_nothing(nvidia_smi, answer):
+    nvidia_smi(answer, "")
+    assert [gpu.memory_gib for gpu in power.gpus()] in ([], [None])
+
+
+def test_what_is_not_ours_has_no_price(tmp_path):
+    provider = Cloud(tmp_path / "home").provider
+    ours = provider.available(Want())[0]
+    import dataclasses
+
+    foreign = dataclasses.replace(ours, provider="aws")
+    assert [price is None for price in provider.prices([foreign, ours])] == [True, False]
+    assert provider.prices([foreign]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        (("jupyter", "lab", "-y"), ["-m", "jupyterlab", "-y"]),
+        (("jupyter-lab", "-y"), ["-m", "jupyterlab", "-y"]),
+        (("jupyter", "server"), ["-m", "jupyter_server"]),
+        (("jupyter", "voila"), ["-m", "jupyter", "voila"]),
+    ],
+)
+def test_jupyter_is_run_by_our_own_python(words, runs):
+    assert jupyter_command(words)[1:] == runs
+
+
+def test_another_program_is_run_as_it_is():
+    assert jupyter_command(("marimo", "edit")) == ["marimo", "edit"]
+    assert jupyter_command(()) == []
