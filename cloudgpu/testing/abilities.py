@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, Market, State, Want
+from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Basis, Instance, Market, Price, State, Want
+from cloudgpu.core.money import Money
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import CanRehearseInterruption, HasPrices, HasTimer, Pausable, Provider, Taggable
@@ -119,6 +120,13 @@ class TaggableContract(ContractBase):
             cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
 
 
+def steady(price: Price | None) -> tuple[Basis, Money | None] | None:
+    """Return what two askings must agree on: a measured price moves with the meter."""
+    if price is None:
+        return None
+    return price.basis, None if price.basis is Basis.MEASURED else price.per_hour
+
+
 class HasPricesContract(ContractBase):
     """A provider that knows its prices gives one per offer."""
 
@@ -127,7 +135,9 @@ class HasPricesContract(ContractBase):
         offers = list(provider.available(Want()))
         prices = cast("HasPrices", provider).prices(offers)
         assert len(prices) == len(offers)
-        assert list(cast("HasPrices", provider).prices(offers[::-1])) == list(prices)[::-1]
+        assert [steady(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
+            steady(price) for price in reversed(prices)
+        ]
         for price in filter(None, prices):
             assert price.per_hour.nanos >= 0
             assert price.source
