@@ -1,0 +1,301 @@
+"""Starts, finds and stops JupyterLab on the machine it runs on.
+
+This file's text is sent over SSH and run there by the agent's interpreter (`access/jupyter.py` does it), so that
+what every machine carries from its first second stays small. Standard library only, Python 3.8+. It shares with the
+agent the directory `~/.cloudgpu/jupyter`: `alive` is locked while the server lives, `server.json` says where it
+answers, `token` (0600) is the only place of the token besides Jupyter's own 0600 files.
+
+The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"},
+or {"error": a sentence, "missing": whether JupyterLab is not installed} with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from socket import SO_REUSEADDR, SOL_SOCKET, socket
+from typing import Any
+
+POLL_S = 0.05
+ANSWER_S = 5.0
+TERM_S, KILL_S = 8.0, 2.0
+LOG_SIZE = 1024 * 1024
+MISSING = ("No module named", "not found", "No such file or directory: ")
+PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+OPTIONS = (  # loopback only, no question to the network
+    "--no-browser",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.allow_remote_access=False",
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+    "--LabApp.extension_manager=readonly",
+)
+
+
+class Fault(Exception):
+    """A sentence for the user; `missing`: JupyterLab is not installed."""
+
+    def __init__(self, sentence: str, *, missing: bool = False) -> None:
+        super().__init__(sentence)
+        self.missing = missing
+
+
+class Lab:
+    """The one JupyterLab of this machine, with its files in `home`/jupyter."""
+
+    def __init__(self, home: Path) -> None:
+        settings = load(home / "agent.json")
+        self.base = home / "jupyter"
+        self.record = self.base / "server.json"
+        self.token = self.base / "token"
+        self.command: list[str] = settings.get("jupyter") or []
+        self.root = str(settings.get("root") or home.parent)
+
+    def ensure(self, wait: float) -> dict[str, Any]:
+        """Return where it answers; start it when it does not run. Raises Fault, after `wait` seconds at the latest."""
+        if not self.command:
+            raise Fault("this machine was launched without JupyterLab", missing=True)
+        end = time.monotonic() + wait
+        self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(self.base / "lock", end):
+            started = not self.alive()
+            if started:
+                self.start()
+            record = self.ready(end)
+        return {**record, "token_file": str(self.token), "root": self.root, "started": started}
+
+    def stop(self, wait: float) -> dict[str, Any]:
+        """End it, its kernels and terminals; what does not end in 8 seconds is killed. Raises Fault."""
+        if not self.base.exists():
+            return {"stopped": False}
+        with locked(self.base / "lock", time.monotonic() + wait):
+            stopped = self.alive()
+            self.send(signal.SIGTERM, TERM_S)
+            self.send(signal.SIGKILL, KILL_S)
+            if self.alive():
+                raise Fault("JupyterLab does not end")
+            remove(self.record)
+            self.forget()
+        return {"stopped": stopped}
+
+    def alive(self) -> bool:
+        """Tell whether the server's process lives: it inherited a lock."""
+        if not (self.base / "alive").exists():
+            return False
+        handle = create(self.base / "alive")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def send(self, number: int, wait: float) -> None:
+        """Send a signal to its process group, and wait for its end."""
+        end = time.monotonic() + wait
+        pid = load(self.record).get("pid")
+        if pid and self.alive():  # while the lock is held, the number is still its own
+            with contextlib.suppress(OSError):
+                os.killpg(pid, number)
+        while pid and self.alive() and time.monotonic() < end:
+            time.sleep(POLL_S)
+
+    def start(self) -> None:
+        """Start it, detached. It keeps its port where it can, so that pages which are open find it again."""
+        port = free_port(load(self.record).get("port") or 0)
+        self.prepare()
+        held, log = create(self.base / "alive"), appended(self.base / "log")
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            pid = self.launch([*self.command, *self.options(port)], held, log)
+        except OSError as error:
+            raise Fault(str(error), missing=isinstance(error, FileNotFoundError)) from None
+        finally:
+            os.close(held)
+            os.close(log)
+        save(self.record, json.dumps({"pid": pid, "port": 0}))
+
+    def launch(self, command: list[str], held: int, log: int) -> int:
+        """Start the process in a session of its own; return its number."""
+        return subprocess.Popen(  # noqa: S603
+            command,
+            cwd=self.root,
+            env=self.env(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(held,),
+        ).pid
+
+    def prepare(self) -> None:
+        """Make the token once; switch the news off; forget what a dead server left."""
+        self.forget()
+        if not read(self.token):
+            save(self.token, os.urandom(24).hex())
+        page = self.base / "config" / "labconfig" / "page_config.json"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        save(page, json.dumps(PAGE))
+
+    def forget(self) -> None:
+        """Remove the runtime files of a dead server: they hold the token."""
+        for old in self.base.glob("runtime/jpserver-*"):
+            remove(old)
+
+    def options(self, port: int) -> list[str]:
+        """Return the command's options."""
+        own = [f"--ServerApp.port={port}", f"--ServerApp.root_dir={self.root}"]
+        return [*OPTIONS, *own, *["--allow-root"] * (os.geteuid() == 0)]
+
+    def env(self) -> dict[str, str]:
+        """Return its environment: what it writes stays in our directory, the token is named by its file only."""
+        env = {name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"}
+        kernels = str(Path.home() / ".local" / "share" / "jupyter")  # the user's own kernels are found nevertheless
+        env["JUPYTER_PATH"] = os.pathsep.join(filter(None, (env.get("JUPYTER_PATH"), kernels)))
+        for name in ("runtime", "config", "data"):
+            env[f"JUPYTER_{name.upper()}_DIR"] = str(self.base / name)
+        return {**env, "JUPYTER_TOKEN_FILE": str(self.token)}
+
+    def ready(self, end: float) -> dict[str, Any]:
+        """Wait until it answers; return its pid and port. Raises Fault."""
+        while True:
+            record = self.located()
+            if record["port"] and answers(record["port"], read(self.token)):
+                save(self.record, json.dumps(record))
+                return {"pid": record["pid"], "port": record["port"]}
+            if not self.alive():
+                raise self.died()
+            if time.monotonic() > end:
+                raise Fault("JupyterLab runs but does not answer")
+            time.sleep(POLL_S)
+
+    def located(self) -> dict[str, Any]:
+        """Return the record, with the port that the server itself has written down."""
+        record = {"pid": 0, "port": 0, **load(self.record)}
+        for path in [] if record["port"] else self.base.glob("runtime/jpserver-*.json"):
+            record.update(port=load(path).get("port", 0), info=str(path))
+        return record
+
+    def died(self) -> Fault:
+        """Return the fault of a server that ended while it started, in its own last words."""
+        remove(self.record)
+        lines = read(self.base / "log").splitlines()
+        line = lines[-1].strip()[:300] if lines else "it ended without a word"
+        return Fault(line, missing=any(word in line for word in MISSING))
+
+
+def answers(port: int, token: str) -> bool:
+    """Tell whether a server that knows this token answers on loopback."""
+    link = HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+    try:
+        link.request("GET", "/api/status?no_track_activity=1", headers={"Authorization": f"token {token}"})
+        return link.getresponse().status == 200  # noqa: PLR2004
+    except (OSError, HTTPException):
+        return False
+    finally:
+        link.close()
+
+
+def free_port(wish: int) -> int:
+    """Return a free port of the loopback, `wish` when it is one. Jupyter tries others when it was taken meanwhile."""
+    for port in (wish, 0):
+        with contextlib.suppress(OSError), socket() as probe:
+            probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise Fault("no port is free")
+
+
+@contextlib.contextmanager
+def locked(path: Path, end: float) -> Iterator[None]:
+    """Hold a lock; raise Fault when it cannot be had by `end`."""
+    handle = create(path)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise Fault("JupyterLab is being started by somebody else") from None
+                time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def create(path: Path, flags: int = os.O_RDWR) -> int:
+    """Open a file that only we may read."""
+    return os.open(str(path), flags | os.O_CREAT, 0o600)
+
+
+def appended(path: Path) -> int:
+    """Open a log at its end; one that has grown is moved aside."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > LOG_SIZE:
+            path.replace(path.with_name(path.name + ".1"))
+    return create(path, os.O_WRONLY | os.O_APPEND)
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file whole, for us alone: readers see the old or the new."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(create(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
+        file.write(text + "\n")
+    fresh.replace(path)
+
+
+def read(path: Path) -> str:
+    """Return a file's text, empty when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object, empty when there is none."""
+    try:
+        found = json.loads(read(path))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def main(words: list[str]) -> int:
+    """Run one command; print its answer."""
+    parser = argparse.ArgumentParser(prog="lab")
+    parser.add_argument("verb", choices=("ensure", "stop"))
+    parser.add_argument("--home", type=Path, default=Path.home() / ".cloudgpu")
+    parser.add_argument("--wait", type=float, default=30.0)
+    args = parser.parse_args(words)
+    lab = Lab(args.home)
+    try:
+        answer = lab.ensure(args.wait) if args.verb == "ensure" else lab.stop(args.wait)
+    except Fault as fault:
+        answer = {"error": str(fault), "missing": fault.missing}
+    except OSError as error:
+        answer = {"error": str(error), "missing": False}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 1 if "error" in answer else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
