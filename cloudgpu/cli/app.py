@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -41,9 +42,11 @@ class VerbGroup(TyperGroup):
     """A group whose commands are modules, imported when one is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the verbs, in the order of --help."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Import one verb and return it as a command; None when there is no such verb."""
         if cmd_name not in VERBS:
             return None
         module_name, summary = VERBS[cmd_name]
@@ -58,15 +61,18 @@ class VerbGroup(TyperGroup):
         return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the table of verbs without importing one."""
         with formatter.section("Verbs"):
             formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete a verb without importing one."""
         from cloudgpu.cli.completion import verbs
 
         return verbs(ctx, incomplete, {verb: summary for verb, (_, summary) in VERBS.items()})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb that was typed; raise InvalidRequest that names the near one for an unknown verb."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from cloudgpu.core.names import near
 
@@ -91,7 +97,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:  # noqa: FBT001  (typer calls it so)
+def _version(value: bool) -> None:
     if value:
         sys.stdout.write(f"cloudgpu {__version__}\n")
         raise typer.Exit
@@ -102,7 +108,7 @@ def root(
     *,
     version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_version),
 ) -> None:
-    """A GPU in one command, never a surprise bill, always the honest comparison."""
+    """Take the options that stand before the verb."""
     del version
 
 
@@ -123,7 +129,7 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001  (the last place where a defect can become a sentence)
         return _show(_as_ours(fault), args)
     return code if isinstance(code, int) else 0
 
@@ -175,7 +181,7 @@ def wants_json(args: list[str]) -> bool:
     before = args[: args.index("--")] if "--" in args else args
     if before and before[0] in ("exec", "ssh", "run"):
         return False
-    pairs = zip(before, before[1:], strict=False)
+    pairs = pairwise(before)
     return any(a in ("-o", "--output") and b == "json" for a, b in pairs) or any(
         word in ("-ojson", "-o=json", "--output=json") for word in before
     )

@@ -35,7 +35,8 @@ Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: e
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
 Name = Annotated[str, typer.Argument(help="The machine's name or id.", autocompletion=_complete_name)]
 MaybeName = Annotated[
-    str | None, typer.Argument(help="The machine; may be left out when there is only one.", autocompletion=_complete_name)
+    str | None,
+    typer.Argument(help="The machine; may be left out when there is only one.", autocompletion=_complete_name),
 ]
 
 

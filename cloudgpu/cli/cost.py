@@ -38,8 +38,12 @@ def _costs(session: Session, output: Format) -> None:
     from cloudgpu.control.costs import costs
 
     value = costs(session)
-    rows = [[item["name"], item["provider"], item["state"], dollars(item["spent_usd"], 4)] for item in value["machines"]]
-    text = table([*rows, ["total", "", "", dollars(value["total_usd"], 4)]], ["NAME", "AT", "STATE", "SPENT"], right=[3])
+    rows = [
+        [item["name"], item["provider"], item["state"], dollars(item["spent_usd"], 4)] for item in value["machines"]
+    ]
+    text = table(
+        [*rows, ["total", "", "", dollars(value["total_usd"], 4)]], ["NAME", "AT", "STATE", "SPENT"], right=[3]
+    )
     if value["unpriced"]:
         text += f"\nNot in the total, for want of a price: {', '.join(value['unpriced'])}."
     text += f"\n{value['desktop']['sentence']}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _complete_path(incomplete: str) -> list[str]:
@@ -34,7 +37,10 @@ def command(
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)
         raise InvalidRequest(
-            "There is no destination.", field="DESTINATION", value=paths[0], next="For example: cloudgpu cp data.csv NAME:"
+            "There is no destination.",
+            field="DESTINATION",
+            value=paths[0],
+            next="For example: cloudgpu cp data.csv NAME:",
         )
     *sources, destination = paths
     name = machine_of(sources, destination)
@@ -45,7 +51,7 @@ def command(
     emit(output, document, f"{copied.files} files, {copied.bytes:,} bytes")
 
 
-def _progress():  # type: ignore[no-untyped-def]
+def _progress() -> Callable[[int, int], None] | None:
     """Return a callback that shows progress on a terminal, and None elsewhere."""
     if not sys.stderr.isatty():
         return None

@@ -99,7 +99,8 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.render import plan
-    from cloudgpu.control.launch import Wish, launch, prepare
+    from cloudgpu.control.launch import launch
+    from cloudgpu.control.prepare import Wish, prepare
     from cloudgpu.core.facts import Want
     from cloudgpu.report.values import plan_value
 
@@ -117,13 +118,13 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
 
 def _work(session: Session, row: dict[str, Any], story: _Story) -> tuple[str, str]:
     from cloudgpu.access.notebook import run_cell
-    from cloudgpu.control.jupyter import agent_status, open_tunnel
+    from cloudgpu.control.jupyter import JupyterTunnel, agent_status
 
     story.step("Open Jupyter through the tunnel and run one notebook cell.")
-    with open_tunnel(session, row) as tunnel:
+    with JupyterTunnel(session, row) as tunnel:
         story.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
         story.block(CELL)
-        result = run_cell(tunnel.port, tunnel.token, CELL)
+        result = run_cell(tunnel.port, tunnel.notebook.token, CELL)
         story.detail("its output:")
         story.block(result.text)
         if not result.ok:
@@ -158,7 +159,9 @@ def _prove(session: Session, story: _Story) -> dict[str, Any]:
     """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
     listing = session.provider("local").list()
     home = session.home.provider("local", "local")
-    files = [str(path) for path in home.rglob("*") if path.is_dir() and path.name.startswith("i-")] if home.exists() else []
+    files = (
+        [str(path) for path in home.rglob("*") if path.is_dir() and path.name.startswith("i-")] if home.exists() else []
+    )
     checked = session.ledger.verify()
     story.detail(f"machines at the provider: {len(listing.instances)}; directories left: {len(files)}")
     story.detail(f"ledger: {checked.lines} lines, faults in the chain: {len(checked.faults)}")

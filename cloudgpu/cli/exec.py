@@ -29,7 +29,10 @@ def command(
     argv = words[1:] if words and words[0] == "--" else list(words or [])
     if not argv:
         raise InvalidRequest(
-            "There is no command to run.", field="CMD", value=None, next=f"For example: cloudgpu exec {name} -- nvidia-smi"
+            "There is no command to run.",
+            field="CMD",
+            value=None,
+            next=f"For example: cloudgpu exec {name} -- nvidia-smi",
         )
     session = open_here()
     with reached(session, session.find(name)) as connection:

@@ -47,7 +47,7 @@ def command(
         raise _part_missing(document["unanswered"])
 
 
-def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:  # noqa: FBT001
+def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:
     from cloudgpu.cli.render import ago, machines
 
     lines = []

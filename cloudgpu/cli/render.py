@@ -77,7 +77,10 @@ def price(value: dict[str, Any] | None) -> str:
 
 def plan(value: dict[str, Any], now: datetime) -> str:
     """Return the plan that `up` shows before it acts."""
-    size = [f"{value['vcpus']} CPUs" if value["vcpus"] else "", f"{value['memory_gib']:g} GiB" if value["memory_gib"] else ""]
+    size = [
+        f"{value['vcpus']} CPUs" if value["vcpus"] else "",
+        f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
+    ]
     what = ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
     left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
     further = f"; {value['further_offers']} further offers if there is no capacity" if value["further_offers"] else ""
@@ -92,7 +95,10 @@ def plan(value: dict[str, Any], now: datetime) -> str:
             ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}{further}"),
             ("market", value["market"].replace("_", "-")),
             ("price", price(value["price"])),
-            ("lease", f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}"),
+            (
+                "lease",
+                f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
+            ),
             ("cost", cost),
             ("stop", value["stop_means"]),
             ("guards", "; ".join(value["guards"])),

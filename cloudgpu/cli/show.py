@@ -48,5 +48,7 @@ def _text(value: dict[str, Any], lines: list[dict[str, Any]], now: Any) -> str:
     for line in lines:
         body = line["body"]
         said = body.get("why") or body.get("state") or body.get("proof") or body.get("outcome") or ""
-        shown.append(f"  {line['occurred_at'][:19].replace('T', ' ')}  {line['kind'].replace('_', ' '):18}  {said}".rstrip())
+        shown.append(
+            f"  {line['occurred_at'][:19].replace('T', ' ')}  {line['kind'].replace('_', ' '):18}  {said}".rstrip()
+        )
     return "\n".join(shown)

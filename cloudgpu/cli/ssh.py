@@ -29,6 +29,6 @@ def command(
     check_reachable(row)
     session.target(row)  # says why, where it has no address
     tidy(session)
-    words = [word for word in arguments or []]
+    words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, row["name"], words[1:] if words[:1] == ["--"] else words)
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

@@ -11,9 +11,12 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, duration, emit, op
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.launch import Launched, Prepared
+    from cloudgpu.control.launch import Launched
+    from cloudgpu.control.prepare import Prepared
     from cloudgpu.core.facts import Want
     from cloudgpu.core.money import Money
+
+MOST_GPUS = 64  # more than any machine on offer has
 
 
 def command(
@@ -45,7 +48,8 @@ def command(
     will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
     The same request again returns the same machine.
     """
-    from cloudgpu.control.launch import Wish, launch, prepare
+    from cloudgpu.control.launch import launch
+    from cloudgpu.control.prepare import Wish, prepare
     from cloudgpu.report.values import machine_value, plan_value
 
     wish = Wish(
@@ -106,7 +110,8 @@ def _result_text(launched: Launched, machine: dict[str, Any], *, ready: bool) ->
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not ready:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh"
-    return f"{name} is ready.\n  cloudgpu tunnel {name}    Jupyter\n  cloudgpu ssh {name}       a shell\n  cloudgpu down {name}      end it"
+    ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
+    return f"{name} is ready.\n" + "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
 
 
 def _want(
@@ -129,7 +134,7 @@ def _gpu(text: str | None) -> tuple[str | None, int]:
     if text is None:
         return None, 1
     model, _, count = text.partition(":")
-    if not model or (count and not count.isdigit()) or (":" in text and not 1 <= int(count or 0) <= 64):
+    if not model or (count and not count.isdigit()) or (":" in text and not 1 <= int(count or 0) <= MOST_GPUS):
         raise InvalidRequest(
             f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
             field="--gpu",

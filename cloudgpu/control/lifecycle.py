@@ -48,7 +48,9 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
         session.tell(f"{row['name']}: stopping")
         session.ledger.append([asked("stop", row["id"], why, session.clock())])
         _ask(lambda: provider.stop(row["provider_id"]), session, row)
-        latest = _prove(session, latest, lambda seen: not seen["billed"] and seen["state"] not in ("unknown", "pending"))
+        latest = _prove(
+            session, latest, lambda seen: not seen["billed"] and seen["state"] not in ("unknown", "pending")
+        )
         tidy(session)
         return latest
 
@@ -68,7 +70,9 @@ def start(session: Session, row: Row, lease: Lease) -> Row:
         if latest["state"] in ("running", "pending"):
             return latest
         _set_lease(session, latest, provider, lease, "start")
-        session.ledger.append([*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())])
+        session.ledger.append(
+            [*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())]
+        )
         session.tell(f"{row['name']}: starting")
         provider.start(row["provider_id"])
         return refresh(session, latest)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,9 +58,7 @@ class Session:
         if configured is None:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
-        return open_provider(
-            configured.provider, ProviderSettings(account, dict(configured.options), home, self.clock)
-        )
+        return open_provider(configured.provider, ProviderSettings(account, dict(configured.options), home, self.clock))
 
     def unknown_account(self, account: str) -> InvalidRequest:
         """Return the error that names the accounts there are."""
@@ -71,6 +70,15 @@ class Session:
             value=account,
             next=f"Use one of: {', '.join(known)}; or add [accounts.{account}] to {self.home.config_file}.",
         )
+
+    @contextmanager
+    def beside(self) -> Iterator[Session]:
+        """Yield a session with a ledger connection of its own, for another thread."""
+        ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
+        try:
+            yield Session(self.home, self.settings, ledger, self.clock, self.tell)
+        finally:
+            ledger.close()
 
     def find(self, name: str | None, *, ended: bool = False) -> Row:
         """Return the row of the machine called `name` (or of the only one there is, for None).

@@ -25,8 +25,8 @@ from cloudgpu.ledger.locks import held, hold
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.facts import Attempt, Instance
     from cloudgpu.core.events import Draft
+    from cloudgpu.core.facts import Attempt, Instance
 
 Row = dict[str, Any]
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)

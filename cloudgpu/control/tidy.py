@@ -38,9 +38,7 @@ def tidy(session: Session) -> None:
 
 def write_ssh_config(session: Session, alive: list[Row]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
-    hosts = [
-        ssh_config.SshHost(row["name"], row["id"], Address(**row["address"])) for row in alive if row["address"]
-    ]
+    hosts = [ssh_config.SshHost(row["name"], row["id"], Address(**row["address"])) for row in alive if row["address"]]
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )

@@ -1,0 +1,1 @@
+"""Shows: rows and plans as values, tables and charts."""

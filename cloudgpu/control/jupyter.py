@@ -1,0 +1,131 @@
+"""Opens Jupyter on a machine through the tunnel, and asks the agent there what it sees."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from cloudgpu.access import jupyter
+from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
+from cloudgpu.control.look import refresh
+from cloudgpu.control.reach import check_reachable, open_connection, reached
+from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, Unreachable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.jupyter import JupyterServer
+    from cloudgpu.access.target import Target
+    from cloudgpu.control.session import Session
+    from cloudgpu.errors import CloudgpuError
+
+Row = dict[str, Any]
+STATUS_WITHIN = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """Where a notebook can be opened here. The token is the machine's, read over the verified connection."""
+
+    port: int
+    token: str
+    started: bool
+
+    def __repr__(self) -> str:
+        return f"Notebook(port={self.port}, started={self.started})"
+
+    @property
+    def url(self) -> str:
+        """The address with its token: for the user's terminal, never for a log or an argument list."""
+        return f"http://127.0.0.1:{self.port}/lab?token={self.token}"
+
+
+class JupyterTunnel:
+    """A tunnel to a machine's JupyterLab, which is started there when it is not running.
+
+    Survives lost connections and a machine that comes back at another address; ends by itself when the machine is
+    gone, shows a wrong host key or refuses the login.
+    """
+
+    def __init__(self, session: Session, row: Row, *, first_port: int = FIRST_PORT) -> None:
+        self._session = session
+        self._row = row
+        self._calls = 0
+        self._server: JupyterServer | None = None
+        self._tunnel = Tunnel(self._target, self._ask_jupyter, first_port=first_port, tell=self._told)
+
+    def __enter__(self) -> Self:
+        check_reachable(self._row)
+        # The first connection is made here: only it may find that the ledger's address is out of date.
+        open_connection(self._session, self._row).close()
+        self._row = self._session.ledger.machine(self._row["id"]) or self._row
+        self._tunnel.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self._tunnel.close()
+
+    @property
+    def port(self) -> int:
+        """The local port."""
+        return self._tunnel.port
+
+    @property
+    def notebook(self) -> Notebook:
+        """Where the notebook is now."""
+        if self._server is None:
+            raise Unreachable("Jupyter was never reached through this tunnel.", field="tunnel")
+        return Notebook(self._tunnel.port, self._server.token, self._server.started)
+
+    def wait(self, timeout: float | None = None) -> CloudgpuError | None:
+        """Wait until the tunnel ends by itself and return why; None after `timeout` seconds."""
+        return self._tunnel.wait(timeout)
+
+    def _target(self) -> Target:
+        """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
+        self._calls += 1
+        if self._calls == 1:
+            return self._session.target(self._row)
+        with self._session.beside() as session:
+            row = session.ledger.machine(self._row["id"]) or self._row
+            try:
+                row = refresh(session, row)
+            except ProviderUnavailable:
+                return session.target(row)
+            if row["ended"]:
+                raise InstanceNotFound(f"{row['name']} is gone.", field="name", value=row["name"], next="cloudgpu up")
+            check_reachable(row)
+            return session.target(row)
+
+    def _ask_jupyter(self, connection: Connection) -> int:
+        self._server = jupyter.ensure(connection)
+        return self._server.port
+
+    def _told(self, event: TunnelEvent) -> None:
+        name, why = self._row["name"], event.fault.message if event.fault else ""
+        if event.kind is Happening.LOST:
+            self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
+        elif event.kind is Happening.RECONNECTED:
+            self._session.tell(f"{name}: connected again")
+
+
+def agent_status(session: Session, row: Row) -> dict[str, Any]:
+    """Return what the agent on the machine says of itself: activity and why, last active, lease.
+
+    Raises Unreachable when the machine or its agent does not answer.
+    """
+    with reached(session, row) as connection:
+        done = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_WITHIN)
+    try:
+        status: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.decode(errors="replace").strip()[-200:]
+        raise Unreachable(
+            f"The agent on {row['name']} does not answer: {said or 'nothing was said'}.",
+            field="name",
+            value=row["name"],
+            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {row['name']}",
+        ) from None
+    return status
