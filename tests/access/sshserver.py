@@ -43,10 +43,10 @@ class Server:
     def connections(self) -> int:
         return (self.root / "connections").stat().st_size
 
-    def start(self) -> Server:
+    def start(self, authorized: str | None = None) -> Server:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.root / "host").write_text(self.host_key.private_pem)
-        (self.root / "authorized").write_text(client_key(self.root / "keys").public_line)
+        (self.root / "authorized").write_text(authorized or client_key(self.root / "keys").public_line)
         command = [sys.executable, __file__, str(self.root), str(self.port)]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
