@@ -1,0 +1,201 @@
+"""Runs one notebook cell in a Jupyter that answers on this machine's loopback, and opens Jupyter in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from cloudgpu.errors import MissingExtra, Unreachable
+
+if TYPE_CHECKING:
+    from websocket import WebSocket
+
+_HOST = "127.0.0.1"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>JupyterLab</title>
+<p><a rel="noreferrer" href="{url}">Open JupyterLab</a></p>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """All that a cell printed and returned, as text; `ok` is False when it raised."""
+
+    text: str
+    ok: bool
+
+
+def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60, keep: bool = True) -> CellResult:
+    """Run one cell in a new kernel of the Jupyter at loopback's `port`, and return what it said.
+
+    The kernel lives on unless `keep` is False, so that its activity can be seen. `timeout_s` holds for all of it.
+    Raises Unreachable when Jupyter does not answer or the cell takes longer, MissingExtra without websocket-client.
+    """
+    rest = _Rest(port, token, time.monotonic() + timeout_s)
+    kernel = str(rest.ask("POST", "/api/kernels", {})["id"])
+    try:
+        return _run(rest, kernel, code)
+    finally:
+        if not keep:
+            with contextlib.suppress(Unreachable):
+                rest.ask("DELETE", f"/api/kernels/{kernel}")
+
+
+def open_page(directory: Path, port: int, token: str) -> Path:
+    """Write a page (0600) that leads a browser to JupyterLab, and return it: remove it when it was opened.
+
+    A browser's command line can be read by everybody on this machine; so it names this file, never the token.
+    """
+    url = html.escape(f"http://{_HOST}:{port}/lab?token={quote(token, safe='')}", quote=True)
+    page = directory / f"open-{secrets.token_hex(8)}.html"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(_PAGE.format(url=url))
+    return page
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Jupyter's REST, until a deadline of the monotonic clock."""
+
+    port: int
+    token: str = field(repr=False)
+    end: float
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What proves that we may."""
+        return {"Authorization": f"token {self.token}"}
+
+    def left(self) -> float:
+        """Return the seconds left; raise Unreachable when there are none."""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise Unreachable(
+                f"The notebook cell did not end in time on port {self.port}.",
+                field="port",
+                value=str(self.port),
+                next="Give it more time, or look at the kernel in JupyterLab.",
+            )
+        return left
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the JSON that Jupyter answers, None for nothing. Raises Unreachable."""
+        link = HTTPConnection(_HOST, self.port, timeout=self.left())
+        try:
+            link.request(method, path, None if body is None else json.dumps(body), self.headers)
+            answer = link.getresponse()
+            text = answer.read()
+            return self._checked(answer.status, text)
+        except (OSError, HTTPException, ValueError) as fault:
+            raise self.silent(str(fault) or type(fault).__name__) from fault
+        finally:
+            link.close()
+
+    def _checked(self, status: int, text: bytes) -> Any:
+        if status in (401, 403):
+            raise Unreachable(
+                f"Jupyter on port {self.port} does not know our token.",
+                field="port",
+                value=str(self.port),
+                next="Something else answers there: open the tunnel again.",
+            )
+        if status >= 400:  # noqa: PLR2004
+            raise self.silent(f"it answered {status}")
+        return json.loads(text) if text else None
+
+    def silent(self, why: str) -> Unreachable:
+        """Return the error that says that Jupyter does not answer as it should."""
+        return Unreachable(
+            f"Jupyter on port {self.port} does not answer: {why}.",
+            field="port",
+            value=str(self.port),
+            next="Open the tunnel again: cloudgpu tunnel",
+        )
+
+
+def _run(rest: _Rest, kernel: str, code: str) -> CellResult:
+    from websocket import WebSocketException
+
+    channels = _channels(rest, kernel)
+    request = _request(code)
+    try:
+        channels.send(json.dumps(request))
+        return _collect(rest, channels, request["header"]["msg_id"])
+    except (OSError, WebSocketException, ValueError) as fault:
+        rest.left()  # a deadline that has passed says so itself
+        raise rest.silent(str(fault) or type(fault).__name__) from fault
+    finally:
+        with contextlib.suppress(OSError, WebSocketException):
+            channels.close(timeout=1)
+
+
+def _channels(rest: _Rest, kernel: str) -> WebSocket:
+    try:
+        from websocket import WebSocketException, create_connection
+    except ImportError:
+        raise MissingExtra(
+            "Running a notebook cell from here needs the package websocket-client.",
+            field="package",
+            value="websocket-client",
+            next="pip install 'cloudgpu[local]'",
+        ) from None
+    url = f"ws://{_HOST}:{rest.port}/api/kernels/{kernel}/channels"
+    try:
+        return create_connection(url, timeout=rest.left(), header=rest.headers, http_no_proxy=[_HOST])
+    except (OSError, WebSocketException) as fault:
+        raise rest.silent(str(fault) or type(fault).__name__) from fault
+
+
+def _request(code: str) -> dict[str, Any]:
+    """Return an execute_request: https://jupyter-client.readthedocs.io/en/stable/messaging.html#execute."""
+    header = {"msg_id": secrets.token_hex(16), "session": secrets.token_hex(16), "username": "cloudgpu"}
+    return {
+        "header": {**header, "msg_type": "execute_request", "version": "5.3"},
+        "parent_header": {},
+        "metadata": {},
+        "content": {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": True},
+        "channel": "shell",
+        "buffers": [],
+    }
+
+
+def _collect(rest: _Rest, channels: WebSocket, asked: str) -> CellResult:
+    """Gather what belongs to our request until the kernel is idle again and has replied."""
+    text, status, idle = "", "", False
+    while not (status and idle):
+        channels.settimeout(rest.left())
+        message = json.loads(channels.recv())
+        if message.get("parent_header", {}).get("msg_id") != asked:
+            continue
+        kind, content = message["header"]["msg_type"], message["content"]
+        text += _said(kind, content)
+        if kind == "execute_reply":
+            status = content["status"]
+        idle = idle or (kind == "status" and content["execution_state"] == "idle")
+    return CellResult(text, status == "ok")
+
+
+def _said(kind: str, content: dict[str, Any]) -> str:
+    if kind == "stream":
+        return str(content["text"])
+    if kind in ("execute_result", "display_data"):
+        return str(content["data"].get("text/plain", "")) + "\n"
+    if kind == "error":
+        return _COLOURS.sub("", "\n".join(content["traceback"])) + "\n"
+    return ""
