@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.facts import Market, Offer, Want
+from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.plan import Lease, extended, hold_tags, launch_plan, run_cost, stop_means
+from cloudgpu.core.times import from_epoch
+from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
+from cloudgpu.testing.shelf import offered
+
+NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+HOST_KEY = new_host_key()
+moments = st.datetimes(datetime(2026, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001  (naive bounds)
+spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
+
+
+def offer(market: Market = Market.ON_DEMAND, usd: str = "3.00") -> Offer:
+    return make_offer(pick(offered("lab", Want(market=market)), market), usd=usd, now=NOW)
+
+
+def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:
+    request = make_attempt(offer().available, host_key=HOST_KEY, now=NOW).request
+    request = replace(request, lease_s=2 * 3600, renew_s=10 * 3600)
+    plan = launch_plan(request, [offer(), offer(usd="4.00")], left_out=("packages",), guards=("agent",), now=NOW)
+    assert (plan.to_lease_end, plan.to_renew_until) == (Money.usd("6.00"), Money.usd("30.00"))
+    assert (plan.expires, plan.renew_until) == (NOW + timedelta(hours=2), NOW + timedelta(hours=10))
+    assert (plan.offer, plan.further_offers) == (offer(), 1)
+    assert (plan.left_out, plan.guards) == (("packages",), ("agent",))
+
+
+@given(st.integers(0, 10**14).map(Money), spans, spans)
+def test_a_longer_run_never_costs_less(price: Money, span: timedelta, more: timedelta) -> None:
+    assert ZERO <= run_cost(price, span) <= run_cost(price, span + more)
+
+
+def test_a_run_of_negative_length_costs_nothing() -> None:
+    assert run_cost(Money.usd(1), timedelta(hours=-1)) == ZERO
+
+
+def test_what_stop_means_is_always_said() -> None:
+    told = {stop_means(offer(market)) for market in Market}
+    assert len(told) == 2
+    for market in Market:
+        silent = replace(offer(market).available, stop_means="")
+        assert stop_means(Offer(silent, offer().price))
+
+
+@given(moments, st.timedeltas(timedelta(0), timedelta(days=9)), spans, moments)
+def test_an_extension_only_ever_gives_time(expires: datetime, spare: timedelta, by: timedelta, now: datetime) -> None:
+    lease = extended(expires, expires + spare, by, now)
+    assert lease.expires >= max(expires, now) + by
+    assert lease.renew_until >= max(lease.expires, expires + spare)
+
+
+@given(moments, spans)
+def test_tags_carry_the_lease_to_the_second(expires: datetime, more: timedelta) -> None:
+    tags = Lease(expires, expires + more).tags()
+    ends = [from_epoch(tags[key]) for key in ("cloudgpu-expires", "cloudgpu-renew-until")]
+    assert [expires - ends[0] < timedelta(seconds=1), expires + more - ends[1] < timedelta(seconds=1)] == [True, True]
+    assert ends[0] <= ends[1]
+
+
+def test_a_released_hold_is_written_as_such() -> None:
+    assert hold_tags(None) == {"cloudgpu-hold-until": "0"}
+    assert from_epoch(hold_tags(NOW)["cloudgpu-hold-until"]) == NOW
