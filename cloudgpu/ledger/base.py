@@ -23,7 +23,10 @@ class Verification:
 class View(Protocol):
     """The ledger as it stands, read inside or outside the append lock."""
 
-    id: str
+    @property
+    def id(self) -> str:
+        """The ledger's id; empty before its first line."""
+        ...
 
     def machines(self) -> list[Row]:
         """Return every machine's current row (`core.fold.machine_row`), living and ended, oldest first."""

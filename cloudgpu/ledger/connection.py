@@ -1,0 +1,156 @@
+"""The SQLite file and the one connection to it: found, made, opened for reading or writing, noticed when exchanged."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.ledger import faults, migrations
+from cloudgpu.ledger.files import make_empty_file, make_private_directory
+
+_WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
+
+
+class SqliteFile:
+    """One file and its connection. `patience` is how many seconds a lock is waited for.
+
+    Methods raise sqlite3.Error and OSError; InvalidRequest for a place or a file that is not for a ledger;
+    LedgerUnavailable for a schema that is not known.
+    """
+
+    def __init__(self, path: Path, patience: float) -> None:
+        self.path = path
+        self._patience = patience
+        self._connection: sqlite3.Connection | None = None
+        self._writable = False
+        self._identity: tuple[int, int] | None = None
+        self._place_is_good = False
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a transaction is open."""
+        return self._connection is not None and self._connection.in_transaction
+
+    def reader(self) -> sqlite3.Connection | None:
+        """Return a connection to a ledger of the present schema, or None where there is none yet. Makes no file."""
+        if self._connection is not None and (self.is_writing or self._identity == _identity(self.path)):
+            return self._connection
+        self.close()
+        self._check_place()
+        if _identity(self.path) is None:
+            return None
+        self._keep(self._open_for_reading(), writable=False)
+        version = self._known_version()
+        if version == 0:
+            self.close()
+            return None
+        return self._connection if version == len(migrations.MIGRATIONS) else self.writer()
+
+    def writer(self) -> sqlite3.Connection | None:
+        """Return a connection that may write, its schema brought up to date; None where there is no ledger yet."""
+        if self.reader() is None or self._writable:
+            return self._connection
+        connection = self._open_for_writing()
+        if self._known_version() < len(migrations.MIGRATIONS):
+            connection.execute("BEGIN IMMEDIATE")
+            migrations.migrate(connection)
+            connection.execute("COMMIT")
+        return connection
+
+    def create(self, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
+        """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
+        self._check_place()
+        make_private_directory(self.path.parent)
+        make_empty_file(self.path)
+        connection = self._open_for_writing()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if migrations.version_of(connection) == 0:
+                migrations.migrate(connection)
+                fill(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close the connection, if there is one; an open transaction is rolled back."""
+        connection, self._connection, self._writable = self._connection, None, False
+        if connection is not None:
+            connection.close()
+
+    def _check_place(self) -> None:
+        if not self._place_is_good:
+            from cloudgpu.ledger.filesystem import refuse_network
+
+            refuse_network(self.path)
+            self._place_is_good = True
+
+    def _known_version(self) -> int:
+        assert self._connection is not None  # noqa: S101  (for the type checker: the callers have just opened it)
+        version = migrations.version_of(self._connection)
+        if migrations.is_foreign(self._connection):
+            raise _not_a_ledger(self.path)
+        if version > len(migrations.MIGRATIONS):
+            raise faults.newer(self.path, version, len(migrations.MIGRATIONS))
+        return version
+
+    def _open_for_reading(self) -> sqlite3.Connection:
+        connection = self._connect("mode=ro")
+        try:
+            migrations.version_of(connection)
+        except sqlite3.OperationalError as fault:
+            connection.close()
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if fault.sqlite_errorcode & 0xFF not in _WITHOUT_ROOM or _has_content(log):
+                raise
+            # A full or read-only disk has no room for the shared memory of a reader. Nothing waits in the log,
+            # so the file is whole and can be read as it stands.
+            return self._connect("immutable=1")
+        return connection
+
+    def _open_for_writing(self) -> sqlite3.Connection:
+        self.close()
+        connection = self._connect("mode=rw")
+        self._keep(connection, writable=True)
+        with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
+            if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("PRAGMA synchronous = full")
+        return connection
+
+    def _connect(self, how: str) -> sqlite3.Connection:
+        name = str(self.path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        return sqlite3.connect(
+            f"file:{name}?{how}", uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False
+        )
+
+    def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
+        self._connection, self._writable = connection, writable
+        self._identity = _identity(self.path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  (a Path's own stat takes twice as long, and every read does it)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _not_a_ledger(path: Path) -> InvalidRequest:
+    return InvalidRequest(
+        f"The file {path} is another program's database, not a ledger.",
+        field="CLOUDGPU_LEDGER",
+        value=str(path),
+        next="Name a file that does not exist yet: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db",
+    )

@@ -1,0 +1,115 @@
+"""The head record: a witness outside the ledger's file of how far it has come, and the lock of its writers.
+
+It is one record of fixed length, overwritten in place: that is a single write inside one sector, which neither a
+killed process nor a lost power supply leaves half done. It is not synced by itself: it is written after the line's
+own sync, so what a power failure can lose only makes it older, never wrong.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.ledger.faults import locked
+from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+
+_LENGTH = 512  # bytes: one sector of a disk
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last line of ledger `ledger` as this client has seen it written."""
+
+    ledger: str
+    seq: int
+    hash: str
+    recorded_at: str
+
+
+class Unreadable(ValueError):
+    """The head record is there and is none."""
+
+
+Record = Head | Unreadable | None  # what stands in the file: a record, something else, nothing yet
+
+
+def read_head(path: Path, patience: float) -> Head | None:
+    """Return the record, or None when there is none yet. Raises Unreadable, OSError, LedgerUnavailable."""
+    try:
+        with _locked(path, os.O_RDONLY, fcntl.LOCK_SH, patience) as handle:
+            return HeldHead(handle).read()
+    except FileNotFoundError:
+        return None
+
+
+class HeldHead:
+    """The head record while this process alone may write it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def read(self) -> Head | None:
+        """Return the record, or None when there is none yet. Raises Unreadable."""
+        return _parsed(os.pread(self._handle, _LENGTH + 1, 0))
+
+    def write(self, head: Head) -> None:
+        """Overwrite the record. Raises OSError."""
+        text = json.dumps({"ledger": head.ledger, "seq": head.seq, "hash": head.hash, "recorded_at": head.recorded_at})
+        os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
+
+    def replace(self, head: Head) -> None:
+        """Write the record anew, whatever stood there, and sync it. Raises OSError."""
+        self.write(head)
+        os.ftruncate(self._handle, _LENGTH)
+        os.fsync(self._handle)
+
+
+@contextmanager
+def held_head(path: Path, patience: float) -> Iterator[HeldHead]:
+    """Hold the head record alone; wait `patience` seconds at most, then raise LedgerUnavailable. Raises OSError."""
+    make_private_directory(path.parent)
+    with _locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as handle:
+        yield HeldHead(handle)
+
+
+@contextmanager
+def _locked(path: Path, flags: int, how: int, patience: float) -> Iterator[int]:
+    handle = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        _lock(handle, how, path, patience)
+        yield handle
+    finally:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+        os.close(handle)
+
+
+def _lock(handle: int, how: int, path: Path, patience: float) -> None:
+    until, pause = time.monotonic() + patience, 0.0005
+    while True:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise locked(path, patience) from None
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+        else:
+            return
+
+
+def _parsed(data: bytes) -> Head | None:
+    if not data.strip(b" \n\0"):
+        return None
+    try:
+        record = json.loads(data)
+        head = Head(str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"]))
+    except (ValueError, KeyError, TypeError) as fault:
+        raise Unreadable(str(fault)) from fault
+    return head

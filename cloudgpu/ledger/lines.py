@@ -1,0 +1,102 @@
+"""The ledger's lines in SQLite: read as events, appended to the chain inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.times import iso
+
+End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
+
+COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body"
+_PAGE = 500  # lines read at once
+_END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
+_STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
+_INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
+
+
+def event_of(values: Sequence[Any]) -> Event:
+    """Return the line that the columns of `COLUMNS` hold."""
+    return Event(*values[:9], json.loads(values[9]))  # type: ignore[call-arg]  # the columns are the fields
+
+
+def end_of(connection: sqlite3.Connection) -> End:
+    """Return the last line's seq, hash and time; seq 0 where there is none."""
+    end: End = connection.execute(_END).fetchone() or (0, "", "")
+    return end
+
+
+def id_of(connection: sqlite3.Connection) -> str:
+    """Return the ledger's id, which its first line holds."""
+    (body,) = connection.execute("SELECT body FROM line WHERE seq = 1").fetchone() or ('{"ledger": ""}',)
+    return str(json.loads(body)["ledger"])
+
+
+def last_of(connection: sqlite3.Connection, subject: str) -> Event | None:
+    """Return the latest line of a subject, or None."""
+    found = connection.execute(_LAST, (subject,)).fetchone()
+    return event_of(found) if found else None
+
+
+def page_of(connection: sqlite3.Connection, subject: str | None, after: int) -> list[Event]:
+    """Return up to a page of lines behind `after`, by seq, of one subject or all."""
+    which = "" if subject is None else "subject = :subject AND "
+    query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > :after ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
+    return [event_of(found) for found in connection.execute(query, {"subject": subject, "after": after})]
+
+
+def stored_lines(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield every line by seq as it is stored: the ten columns, then the hash."""
+    yield from connection.execute(f"SELECT {COLUMNS}, hash FROM line ORDER BY seq")  # noqa: S608
+
+
+def append_lines(
+    connection: sqlite3.Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
+) -> tuple[tuple[Event, ...], End]:
+    """Write what does not stand already behind `end`; return the new lines and the new end."""
+    from cloudgpu.ledger.chain import canonical, line_hash
+
+    written = []
+    for draft in drafts:
+        if connection.execute(_STANDS, (draft.dedupe,)).fetchone():
+            continue
+        body = canonical(draft.body)
+        line = _line(draft, json.loads(body), end, actor, recorded_at)
+        end = line.seq, line_hash(line, body), recorded_at
+        connection.execute(_INSERT, (*_columns(line), body, end[1]))
+        written.append(line)
+    return tuple(written), end
+
+
+def _line(draft: Draft, body: dict[str, Any], end: End, actor: str, recorded_at: str) -> Event:
+    return Event(
+        seq=end[0] + 1,
+        occurred_at=iso(draft.occurred_at),
+        clock=draft.clock,
+        recorded_at=recorded_at,
+        actor=actor,
+        kind=draft.kind,
+        subject=draft.subject,
+        dedupe=draft.dedupe,
+        prev_hash=end[1],
+        body=body,
+    )
+
+
+def _columns(line: Event) -> tuple[Any, ...]:
+    return (
+        line.seq,
+        line.occurred_at,
+        line.clock,
+        line.recorded_at,
+        line.actor,
+        line.kind,
+        line.subject,
+        line.dedupe,
+        line.prev_hash,
+    )

@@ -1,0 +1,138 @@
+"""Locks that a living process holds: a killed one lets go by itself, and none is left behind as a file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_MOMENT = 0.1  # seconds: for so long a look by `held` may be in the way of one who does not wait
+_PAUSE = 0.05  # seconds between two tries, at most
+
+
+@contextmanager
+def hold(directory: Path, name: str, *, wait: bool | float) -> Iterator[None]:
+    """Hold the lock `name` alone, among threads and processes; wait for ever (True), not at all, or so many seconds.
+
+    Raises ProviderUnavailable when somebody else holds it to the end, LedgerUnavailable when no lock can be made.
+    """
+    path = _path_of(directory, name)
+    until = None if wait is True else time.monotonic() + max(float(wait), _MOMENT)
+    handle = _acquired(path, until)
+    if handle is None:
+        raise _taken(path, name, float(wait))
+    try:
+        with suppress(OSError):  # a hint for whoever waits; a full disk may refuse it
+            os.truncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        _release(path, handle)
+
+
+def held(directory: Path, name: str) -> bool:
+    """Say whether a living process, this one too, holds the lock now. Makes no file."""
+    path = _path_of(directory, name)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as fault:
+        raise _unusable(path, fault) from fault
+    try:
+        return not _locked(handle, fcntl.LOCK_SH)  # shared: two who look are not in each other's way
+    finally:
+        _close(handle)
+
+
+def _path_of(directory: Path, name: str) -> Path:
+    if _SAFE.fullmatch(name):
+        return directory / f"{name}.lock"
+    import hashlib
+
+    return directory / f"{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}.lock"
+
+
+def _acquired(path: Path, until: float | None) -> int | None:
+    """Return a descriptor that holds the lock on the file that stands at `path`, or None when time is over."""
+    pause = 0.002
+    while True:
+        handle = _opened(path)
+        if _locked(handle, fcntl.LOCK_EX):
+            if _stands(path, handle):
+                return handle
+            _close(handle)  # its holder removed the file between our open and our lock
+            continue
+        os.close(handle)
+        if until is not None and time.monotonic() >= until:
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, _PAUSE)
+
+
+def _opened(path: Path) -> int:
+    try:
+        make_private_directory(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except OSError as fault:
+        raise _unusable(path, fault) from fault
+
+
+def _locked(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _stands(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _release(path: Path, handle: int) -> None:
+    """Remove the file while the lock is held: who waits on it sees that it is gone, and opens a new one."""
+    with suppress(OSError):
+        if _stands(path, handle):
+            path.unlink()
+    _close(handle)
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    os.close(handle)
+
+
+def _taken(path: Path, name: str, waited: float) -> ProviderUnavailable:
+    holder = ""
+    with suppress(OSError, ValueError):
+        holder = f" (process {int(path.read_text())})"
+    return ProviderUnavailable(
+        f"Another cloudgpu command{holder} is at work on {name!r}; waited {waited:g} seconds.",
+        field="lock",
+        value=str(path),
+        next="Wait until it has ended, then try again.",
+    )
+
+
+def _unusable(path: Path, fault: OSError) -> LedgerUnavailable:
+    full = fault.errno in {errno.ENOSPC, errno.EDQUOT}
+    return LedgerUnavailable(
+        f"The lock {path} cannot be made ({fault.strerror or fault}).",
+        field="lock",
+        value=str(path),
+        next="Free some space on that disk." if full else "Check that the directory is yours and can be written to.",
+    )

@@ -1,0 +1,87 @@
+"""The SQLite schema as an ordered list: entry N takes a file from schema N to N+1, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+
+APPLICATION_ID = 0x63677075  # "cgpu": the file's mark that it is a ledger of ours
+
+_LINES = """
+CREATE TABLE line (
+    seq INTEGER PRIMARY KEY,
+    occurred_at TEXT NOT NULL,
+    clock TEXT NOT NULL,
+    recorded_at TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    dedupe TEXT NOT NULL UNIQUE,
+    prev_hash TEXT NOT NULL,
+    body TEXT NOT NULL,
+    hash TEXT NOT NULL
+)"""
+
+# `INSERT OR REPLACE` deletes without firing a delete trigger: only a guard before the insert stops it.
+_GUARDS = {
+    "line_is_never_changed": """
+CREATE TRIGGER line_is_never_changed BEFORE UPDATE ON line
+BEGIN SELECT RAISE(ABORT, 'a line of the ledger is never changed'); END""",
+    "line_is_never_deleted": """
+CREATE TRIGGER line_is_never_deleted BEFORE DELETE ON line
+BEGIN SELECT RAISE(ABORT, 'a line of the ledger is never deleted'); END""",
+    "line_is_only_appended": """
+CREATE TRIGGER line_is_only_appended BEFORE INSERT ON line
+WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM line)
+    OR NEW.prev_hash IS NOT coalesce((SELECT hash FROM line ORDER BY seq DESC LIMIT 1), '')
+    OR EXISTS (SELECT 1 FROM line WHERE dedupe = NEW.dedupe)
+BEGIN SELECT RAISE(ABORT, 'a line of the ledger is only appended'); END""",
+}
+
+GUARDS = frozenset(_GUARDS)
+
+MIGRATIONS: list[tuple[str, ...]] = [
+    (
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        _LINES,
+        "CREATE INDEX line_by_subject ON line (subject)",
+        "CREATE INDEX line_by_recorded_at ON line (recorded_at)",
+        *_GUARDS.values(),
+        # A projection: dropped and rebuilt at will.
+        "CREATE TABLE machine (id TEXT PRIMARY KEY, name TEXT, since TEXT, ended TEXT, row TEXT NOT NULL)",
+    ),
+]
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the file's schema number; 0 is a file that has none yet."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def is_foreign(connection: sqlite3.Connection) -> bool:
+    """Say whether the file is some other program's database."""
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    if mark == APPLICATION_ID:
+        return False
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(mark or tables)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to the present schema, inside the caller's transaction."""
+    for step in MIGRATIONS[version_of(connection) :]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def missing_guards(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of guards that somebody has dropped."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+    return sorted(GUARDS - found)
+
+
+def restore_guards(connection: sqlite3.Connection) -> None:
+    """Put back the guards that are missing, inside the caller's transaction."""
+    for name in missing_guards(connection):
+        connection.execute(_GUARDS[name])

@@ -1,0 +1,43 @@
+"""Walks the whole chain and says what does not follow from what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from cloudgpu.core.events import Event
+from cloudgpu.ledger.chain import FIRST, canonical, line_hash
+
+_ENOUGH = 20  # sentences: after that, another one helps nobody
+
+
+def walk(lines: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]:
+    """Return (lines, last hash, faults) of the stored lines by seq: the event's ten columns, then the hash."""
+    count, last, faults = 0, FIRST, _Sentences()
+    for values in lines:
+        count += 1
+        text, stored = values[-2:]
+        line = Event(*values[:9], {})  # type: ignore[call-arg]  # the columns are the fields
+        faults.add(line.seq != count, f"Line {count} is missing: line {line.seq} stands in its place.")
+        faults.add(line.prev_hash != last, f"Line {line.seq} does not follow from the line before it.")
+        faults.add(line_hash(line, text) != stored, f"Line {line.seq} was changed: its hash does not fit.")
+        faults.add(not _is_canonical(text), f"Line {line.seq} has a body that is not as it was written.")
+        count, last = line.seq, stored
+    return count, last, faults.taken
+
+
+class _Sentences:
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def add(self, wrong: bool, sentence: str) -> None:  # noqa: FBT001
+        if wrong and len(self.taken) < _ENOUGH:
+            self.taken.append(sentence)
+
+
+def _is_canonical(text: str) -> bool:
+    try:
+        return canonical(json.loads(text)) == text
+    except ValueError:
+        return False
