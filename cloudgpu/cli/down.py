@@ -60,7 +60,6 @@ def _chosen(session: Session, names: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _end_each(session: Session, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[CloudgpuError]]:
-    from cloudgpu.control.background import stop_tunnel
     from cloudgpu.control.lifecycle import end
 
     ended, faults = [], []
@@ -69,8 +68,6 @@ def _end_each(session: Session, rows: list[dict[str, Any]]) -> tuple[list[dict[s
             ended.append(end(session, row, why="asked by the user"))
         except CloudgpuError as fault:
             faults.append(fault)
-        else:
-            stop_tunnel(session, row)
     return ended, faults
 
 

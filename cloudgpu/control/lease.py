@@ -52,6 +52,7 @@ def extend(session: Session, extension: Extension) -> Row:
 def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row."""
     _check_living(row)
+    until = until and until.replace(microsecond=0)  # as a tag can carry it
     provider = _taggable(session, row)
     provider.tag(row["provider_id"], hold_tags(until))
     now = session.clock()

@@ -39,7 +39,7 @@ class Program:
     def __call__(self, *args: str, stdin: bytes = b"", timeout: float = 60) -> Done:
         argv = [sys.executable, "-m", "cloudgpu", *args]
         done = subprocess.run(argv, input=stdin, capture_output=True, env=self.env(), timeout=timeout, check=False)
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return Done(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
 
     def start(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "cloudgpu", *args]

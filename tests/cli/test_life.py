@@ -24,7 +24,7 @@ def test_a_machine_lives_from_up_to_down(cloudgpu):
     assert listed.json["view_as_of"] is not None
 
     ran = cloudgpu("exec", "amber-fox", "--", "sh", "-c", "cat; echo oops >&2; exit 7", stdin=b"\x00\xffhello")
-    assert (ran.code, ran.err) == (7, "oops\n")
+    assert (ran.code, ran.err, ran.out) == (7, "oops\n", b"\x00\xffhello".decode(errors="surrogateescape"))
 
     stopped = cloudgpu("stop", "amber-fox", "--yes", "-o", "json")
     assert stopped.code == 0, stopped.err
