@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudgpu.providers.local as local_package
 from cloudgpu.core.facts import Attempt
+from cloudgpu.core.plan import Lease
 from cloudgpu.providers.local.layout import Layout, lock_alive, sync_directory, write_file, write_json
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
 
@@ -68,6 +69,8 @@ def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
     write_file(here.agent / "agent", wrapper, 0o700)
     settings = {
         "id": attempt.machine,
+        "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+        "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
         "jupyter": jupyter_command(attempt.boot.jupyter),
         "root": str(final.home),
         "metadata": {"kind": "file", "path": str(final.tags)},

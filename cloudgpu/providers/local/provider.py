@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,18 +37,14 @@ from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
     Layout,
-    is_alive,
-    process_number,
     read_json,
     remove,
     sync_directory,
     write_json,
 )
 from cloudgpu.providers.local.options import local_options
-from cloudgpu.providers.local.processes import ask_to_end, marker
+from cloudgpu.providers.local.processes import end_all, marker
 from cloudgpu.providers.local.store import (
-    OBEY_S,
-    POLL_S,
     Found,
     cloud_lock,
     find,
@@ -57,6 +52,8 @@ from cloudgpu.providers.local.store import (
     settle,
     settle_all,
     system_errors,
+    wait_until_dead,
+    want_end,
 )
 
 KIND = "local"
@@ -203,10 +200,17 @@ class LocalProvider:
             found = find(layout)
             if found is None:
                 return
-            _want_end(found, wanted, self._clock())
-        _wait_until_dead(layout)
+            with contextlib.suppress(OSError) if wanted == "terminated" else contextlib.nullcontext():
+                want_end(found, wanted, self._clock())
+        wait_until_dead(layout)
         with self._cloud():
-            if find(layout) is not None:
+            again = find(layout)
+            if again is None or again.record["launched_at"] != found.record["launched_at"]:
+                return
+            if wanted == "terminated":  # whatever the record says: a full disk may have kept it as it was
+                end_all(marker(layout.root))
+                remove(layout.root)
+            else:
                 settle(layout, self._clock(), self._options.start_timeout, overdue=True)
 
     def start(self, id: str) -> None:  # noqa: A002
@@ -288,22 +292,6 @@ def _need_extra() -> None:
             value=KIND,
             next="pip install 'cloudgpu[local]'",
         )
-
-
-def _want_end(found: Found, wanted: str, now: datetime) -> None:
-    """Write that the machine shall end, then ask its process to."""
-    record = found.record
-    if wanted == "terminated" or record["wanted"] == "running":
-        save(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
-    number = process_number(found.layout) if found.alive else None
-    if number is not None:
-        ask_to_end(number, marker(found.layout.root))
-
-
-def _wait_until_dead(layout: Layout) -> None:
-    deadline = time.monotonic() + OBEY_S
-    while is_alive(layout) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
 
 
 def _refuse_unstartable(found: Found) -> None:

@@ -26,18 +26,19 @@ from cloudgpu.providers.local.layout import (
     Layout,
     is_alive,
     last_line,
+    process_number,
     read_json,
     remove,
     write_json,
 )
-from cloudgpu.providers.local.processes import end_all, marker
+from cloudgpu.providers.local.processes import ask_to_end, end_all, marker
 
 LOCK = "lock"
 LOCK_S = 60.0
 POLL_S = 0.02
 OBEY_S = 4.0  # from asking a machine to end to ending it ourselves
 DIED = "died"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -213,3 +214,22 @@ def _passed(since: str, now: datetime, span: timedelta) -> bool:
 def save(layout: Layout, record: dict[str, Any]) -> None:
     """Write the machine's record."""
     write_json(layout.record, record)
+
+
+def want_end(found: Found, wanted: str, now: datetime) -> None:
+    """Write that the machine shall end, then ask its process to, even where the disk is too full for the writing."""
+    record = found.record
+    try:
+        if wanted == "terminated" or record["wanted"] == "running":
+            save(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
+    finally:
+        number = process_number(found.layout) if found.alive else None
+        if number is not None:
+            ask_to_end(number, marker(found.layout.root))
+
+
+def wait_until_dead(layout: Layout) -> None:
+    """Wait for the machine process to end by itself, `OBEY_S` seconds at most."""
+    deadline = time.monotonic() + OBEY_S
+    while is_alive(layout) and time.monotonic() < deadline:
+        time.sleep(POLL_S)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
+from cloudgpu import agent
 from cloudgpu.core.facts import State
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
@@ -47,6 +48,14 @@ def test_a_machine_without_a_timer_says_so(cloud):
 def test_the_lease_is_enforced_without_the_agent_when_it_cannot_be_kept_alive(cloud):
     machine = cloud.running(agent_source=AT_ONCE_DEAD, lease=timedelta(seconds=1))
     assert cloud.wait(machine.id, State.STOPPED).reason == "lease"
+    assert processes_under(cloud.home) == []
+
+
+def test_the_real_agent_ends_an_idle_machine_at_its_lease(cloud):
+    machine = cloud.running(agent_source=agent.source(), lease=timedelta(seconds=8))
+    ended = cloud.wait(machine.id, State.STOPPED)
+    assert ended.reason == "lease"
+    assert ended.since.timestamp() >= int(machine.tags["cloudgpu-expires"])
     assert processes_under(cloud.home) == []
 
 
@@ -150,7 +159,7 @@ def test_a_machine_outlives_the_process_that_launched_it(cloud):
         "from tests.providers.local.cloud import Cloud\n"
         "print(Cloud(pathlib.Path(sys.argv[1])).launch().id)\n"
     )
-    root = str(Path(cloudgpu.__file__).parent.parent)
+    root = str(Path(cloudgpu.__path__[0]).parent)
     done = subprocess.run(
         [sys.executable, "-c", script, str(cloud.home)],
         env={**os.environ, "PYTHONPATH": root},
