@@ -60,6 +60,11 @@ class Connection:
         """Whether the connection stands, as far as is known here: a frozen machine is noticed by `KeepAlive`."""
         return self.transport.is_active()
 
+    def stands(self) -> bool:
+        """Tell, after a failure, whether the connection is still good; a dying one needs a moment to say so."""
+        self.transport.join(0.2)
+        return self.alive
+
     def capture(self, command: str, *, timeout: float, input: bytes = b"") -> Completed:  # noqa: A002
         """Run a shell command there and return how it ended; `timeout` is seconds for all of it.
 
@@ -109,7 +114,7 @@ class Connection:
     def lost(self, fault: Exception | None = None) -> Unreachable:
         """Return the error that says that this connection is over, or that one request on it was refused."""
         name = self.target.name
-        if self.alive and fault is not None:
+        if fault is not None and self.stands():
             return Unreachable(f"{name} refused the request: {_why(fault)}.", field="name", value=name)
         return Unreachable(
             f"The connection to {name} was lost.",

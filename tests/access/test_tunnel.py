@@ -58,6 +58,7 @@ def stood_still(count, seconds=0.5):
     """Return what `count()` says once it has not changed for that long."""
     last, since = count(), time.monotonic()
     while time.monotonic() - since < seconds:
+        time.sleep(0.02)
         if count() != last:
             last, since = count(), time.monotonic()
     return last

@@ -1,0 +1,209 @@
+"""Copies files and directories to a machine or from it, over SFTP."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import posixpath
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from cloudgpu.access.connection import Connection
+from cloudgpu.access.execute import DEADLINE_S, QUIET_S
+from cloudgpu.access.keepalive import KeepAlive
+from cloudgpu.access.places import Places, read_places
+from cloudgpu.access.sides import Here, Side, There
+from cloudgpu.access.trees import Item, about, lay_out
+from cloudgpu.errors import InvalidRequest
+
+SESSIONS = 4  # files under way at once: each costs a handful of round trips whatever its size
+CHUNK = 256 * 1024
+OTHERS = 0o077  # permission bits of everybody but the owner
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was copied; `skipped` names what is neither file nor directory, and links that lead nowhere."""
+
+    files: int
+    bytes: int
+    skipped: tuple[str, ...] = ()
+
+
+def machine_of(sources: Sequence[str], destination: str) -> str:
+    """Return the name of the machine in `SOURCE... DESTINATION`; raise InvalidRequest as `copy` does."""
+    return read_places(sources, destination).machine
+
+
+def copy(
+    connection: Connection, sources: Sequence[str], destination: str, *, progress: Progress | None = None
+) -> Copied:
+    """Copy `NAME:PATH` on one side to or from paths here on the other, directories with all that is in them.
+
+    Permissions and times are kept, links followed. Into an existing directory goes the source under its own name.
+    A file gets its final name only when it is whole. `progress` gets the bytes done and the bytes in all.
+    Raises InvalidRequest with the path it is about, Unreachable when the connection is lost.
+    """
+    from cloudgpu.access.wire import SSHException
+
+    places = read_places(sources, destination)
+    sessions = _Sessions(connection)
+    with KeepAlive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
+        try:
+            return _copy(sessions, places, progress or (lambda _done, _total: None))
+        except (InvalidRequest, SSHException, OSError, EOFError) as fault:
+            if connection.stands():
+                raise
+            raise (alive.fault or connection.lost()) from fault
+        finally:
+            sessions.close()
+
+
+def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
+    with sessions.one() as there:
+        source, target = _ordered(there, places)
+        layout = lay_out(source, places.sources, target, places.destination)
+        made = [item for item in layout.items if item.entry.directory and _make_directory(target, item)]
+        files = [item for item in layout.items if item.entry.file]
+        transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files))
+    transfer.run(files)
+    with sessions.one() as there:
+        _, target = _ordered(there, places)
+        for item in reversed(made):  # from the inside out: writing into a directory changes its time
+            with about(target, item.target, "written"):
+                target.finish(item.target, item.entry)
+    return Copied(len(files), transfer.done, layout.skipped)
+
+
+def _ordered(there: There, places: Places) -> tuple[Side, Side]:
+    """Return source and target."""
+    return (Here(), there) if places.upload else (there, Here())
+
+
+def _make_directory(target: Side, item: Item) -> bool:
+    """Make the directory and return True; False where it is there already."""
+    with about(target, item.target, "written"):
+        found = target.look(item.target or ".")
+        if found is not None and found.directory:
+            return False
+        target.make_directory(item.target)
+    return True
+
+
+def _part(target: str) -> str:
+    """Return the name under which a file grows: beside its final place, hidden, the same at every try."""
+    directory, name = posixpath.split(target)
+    return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(name.encode()).hexdigest()[:16]}.part")
+
+
+class _Transfer:
+    """Moves files, several at once; the first fault ends all."""
+
+    def __init__(self, sessions: _Sessions, places: Places, progress: Progress, total: int) -> None:
+        self._sessions = sessions
+        self._places = places
+        self._progress = progress
+        self._total = total
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self.done = 0
+
+    def run(self, files: Sequence[Item]) -> None:
+        """Move them all. Raises what the first one that failed raised."""
+        with ThreadPoolExecutor(SESSIONS, thread_name_prefix="copy") as workers:
+            moves = [workers.submit(self._move, item) for item in files]
+            try:
+                for move in as_completed(moves):
+                    move.result()
+            except BaseException:
+                self._stopped.set()
+                workers.shutdown(wait=False, cancel_futures=True)
+                raise
+        self._advance(0)
+
+    def _move(self, item: Item) -> None:
+        if self._stopped.is_set():
+            return
+        with self._sessions.one() as there:
+            source, target = _ordered(there, self._places)
+            part = _part(item.target)
+            try:
+                self._check_whole(target, item, part, self._pour(source, target, item, part))
+                with about(target, item.target, "written"):
+                    target.finish(part, item.entry)
+                    target.rename(part, item.target)
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first fault counts
+                    target.remove(part)
+                raise
+
+    def _pour(self, source: Side, target: Side, item: Item, part: str) -> int:
+        count = 0
+        private = item.entry.mode & OTHERS == 0
+        with (
+            about(source, item.source, "read"),
+            source.read(item.source, item.entry.size) as reader,
+            about(target, item.target, "written"),
+            target.write(part, private=private) as writer,
+        ):
+            while not self._stopped.is_set() and (data := _read(source, item, reader)):
+                writer.write(data)
+                count += len(data)
+                self._advance(len(data))
+        return count
+
+    def _check_whole(self, target: Side, item: Item, part: str, count: int) -> None:
+        with about(target, item.target, "written"):
+            written = target.look(part)
+            if written is None or written.size != count:
+                arrived = written.size if written else 0
+                raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
+            if count < item.entry.size:
+                raise OSError(f"its source ended after {count:,} of {item.entry.size:,} bytes")
+
+    def _advance(self, count: int) -> None:
+        with self._lock:
+            self.done += count
+            self._progress(self.done, self._total)
+
+
+def _read(source: Side, item: Item, reader: IO[bytes]) -> bytes:
+    with about(source, item.source, "read"):
+        return reader.read(CHUNK)
+
+
+class _Sessions:
+    """SFTP sessions of one connection, opened when first needed, each used by one thread at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._idle: SimpleQueue[There] = SimpleQueue()
+        self._opened: list[There] = []
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[There]:
+        """Yield a session that nobody else uses."""
+        try:
+            there = self._idle.get_nowait()
+        except Empty:
+            there = self._open()
+        try:
+            yield there
+        finally:
+            self._idle.put(there)
+
+    def _open(self) -> There:
+        there = There(self._connection.target.name, self._connection.sftp())
+        self._opened.append(there)
+        return there
+
+    def close(self) -> None:
+        """Close them all."""
+        for there in self._opened:
+            there.sftp.close()

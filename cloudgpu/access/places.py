@@ -1,0 +1,99 @@
+"""What `cp` was asked for: which side is the machine, and which paths are meant there and here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloudgpu.core.names import NAME, NAME_RULE
+from cloudgpu.errors import InvalidRequest
+
+EXAMPLE = "For example: cloudgpu cp data.csv NAME:data/, or: cloudgpu cp NAME:results ."
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Paths to copy and where to. `upload`: the sources are here and the destination on `machine`, else turned round.
+
+    Paths on the machine are relative to its home, `.` for the home itself.
+    """
+
+    machine: str
+    upload: bool
+    sources: tuple[str, ...]
+    destination: str
+
+
+def read_places(sources: Sequence[str], destination: str) -> Places:
+    """Return what `SOURCE... DESTINATION` means. As with scp, a colon before the first slash names a machine.
+
+    Raises InvalidRequest unless exactly one side is one machine.
+    """
+    if not sources:
+        raise InvalidRequest("There is nothing to copy.", field="SOURCE", value=None, next=EXAMPLE)
+    here = [source for source in sources if _machine(source) is None]
+    target = _machine(destination)
+    if target is not None:
+        if len(here) < len(sources):
+            raise _both_sides(next(source for source in sources if source not in here))
+        return Places(target, True, tuple(sources), _there(destination, "DESTINATION"))  # noqa: FBT003
+    machines = {_machine(source) for source in sources}
+    machine = machines.pop()
+    if machines or machine is None:
+        raise _no_machine(sources, destination) if len(here) == len(sources) else _mixed(sources)
+    return Places(machine, False, tuple(_there(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
+
+
+def _machine(place: str) -> str | None:
+    name, colon, _ = place.partition(":")
+    if not colon or "/" in name:
+        return None
+    if NAME.fullmatch(name):
+        return name
+    raise InvalidRequest(
+        f"{name!r} before the colon is no machine: {NAME_RULE}.",
+        field="NAME",
+        value=name,
+        next=f"A file here whose name has a colon is written ./{place}",
+    )
+
+
+def _there(place: str, field: str) -> str:
+    """Return the path on the machine; SFTP starts in the home, so `~` needs no shell."""
+    path = place.partition(":")[2]
+    if path in ("", "~", "~/"):
+        return "."
+    if path.startswith("~/"):
+        return path.lstrip("~").lstrip("/") or "."
+    if path.startswith("~"):
+        raise InvalidRequest(
+            f"{path} is the home of another user, which cannot be looked up here.",
+            field=field,
+            value=place,
+            next="Write the whole path.",
+        )
+    return path
+
+
+def _both_sides(source: str) -> InvalidRequest:
+    return InvalidRequest(
+        "Both sides are on machines; one has to be here.",
+        field="SOURCE",
+        value=source,
+        next="Copy to a directory here first, then from there.",
+    )
+
+
+def _no_machine(sources: Sequence[str], destination: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Neither {', '.join(sources)} nor {destination} is on a machine.",
+        field="DESTINATION",
+        value=destination,
+        next=f"Put the machine's name and a colon before one side. {EXAMPLE}",
+    )
+
+
+def _mixed(sources: Sequence[str]) -> InvalidRequest:
+    return InvalidRequest(
+        "All sources have to be on the same machine.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
+    )

@@ -1,0 +1,239 @@
+"""The two sides of a copy, seen alike: files here, and files on a machine over SFTP. Links are followed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from paramiko.sftp_attr import SFTPAttributes
+    from paramiko.sftp_client import SFTPClient
+
+PERMISSIONS = 0o777  # copied; set-uid and the like are not
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or directory (neither: a device, a socket). `mode` is its permissions, `mtime` seconds since 1970.
+
+    `linked`: it was reached by a symbolic link.
+    """
+
+    directory: bool
+    file: bool
+    size: int
+    mode: int
+    mtime: float
+    linked: bool = False
+
+
+class Side(Protocol):
+    """What copying needs of either side. Methods raise OSError about the path they were given."""
+
+    def label(self, path: str) -> str:
+        """Return the path as a person would write it."""
+        ...
+
+    def look(self, path: str) -> Entry | None:
+        """Return what is there; None for nothing, and for a link that leads nowhere."""
+        ...
+
+    def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
+        """Yield the name of everything in a directory and what it is, as `look` says it."""
+        ...
+
+    def real(self, path: str) -> str:
+        """Return the absolute path without links."""
+        ...
+
+    def read(self, path: str, size: int) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """Open a file of about `size` bytes to read all of it."""
+        ...
+
+    def write(self, path: str, *, private: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """Open a new file, or one to be overwritten; `private`: nobody else may ever read it."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory."""
+        ...
+
+    def finish(self, path: str, like: Entry) -> None:
+        """Give it the permissions and the time of `like`."""
+        ...
+
+    def rename(self, path: str, final: str) -> None:
+        """Give a file its final name; what bore it is replaced."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+
+class Here:
+    """This computer's files."""
+
+    def label(self, path: str) -> str:
+        """Return the path itself."""
+        return path
+
+    def look(self, path: str) -> Entry | None:
+        """See `Side`."""
+        try:
+            return _entry(os.stat(path), linked=os.path.islink(path))  # noqa: PTH114, PTH116  (text on both sides)
+        except OSError as fault:
+            if fault.errno not in GONE:
+                raise
+            return None
+
+    def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
+        """See `Side`."""
+        for name in sorted(os.listdir(path)):  # noqa: PTH208
+            yield name, self.look(os.path.join(path, name))  # noqa: PTH118
+
+    def real(self, path: str) -> str:
+        """See `Side`."""
+        return os.path.realpath(path)
+
+    @contextlib.contextmanager
+    def read(self, path: str, size: int) -> Iterator[IO[bytes]]:  # noqa: ARG002  (the other side needs it)
+        """See `Side`."""
+        with Path(path).open("rb") as file:
+            yield file
+
+    @contextlib.contextmanager
+    def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
+        """See `Side`."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o600 if private else 0o666), "wb") as file:
+            yield file
+
+    def make_directory(self, path: str) -> None:
+        """See `Side`."""
+        Path(path).mkdir()
+
+    def finish(self, path: str, like: Entry) -> None:
+        """See `Side`."""
+        Path(path).chmod(like.mode)
+        os.utime(path, (like.mtime, like.mtime))
+
+    def rename(self, path: str, final: str) -> None:
+        """See `Side`."""
+        Path(path).replace(final)
+
+    def remove(self, path: str) -> None:
+        """See `Side`."""
+        Path(path).unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """A machine's files. One SFTP session carries one transfer at a time."""
+
+    machine: str
+    sftp: SFTPClient = field(repr=False)
+
+    def label(self, path: str) -> str:
+        """Return the path with the machine's name before it."""
+        return f"{self.machine}:{path}"
+
+    def look(self, path: str) -> Entry | None:
+        """See `Side`."""
+        try:
+            found = self.sftp.lstat(path)
+            linked = stat.S_ISLNK(found.st_mode or 0)
+            return _entry(self.sftp.stat(path) if linked else found, linked=linked)
+        except OSError as fault:
+            if fault.errno not in GONE:
+                raise
+            return None
+
+    def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
+        """See `Side`. Raises InvalidRequest for a name that would lead out of the directory."""
+        for found in sorted(self.sftp.listdir_attr(path), key=lambda found: found.filename):
+            name = checked_name(found.filename, self.label(path))
+            linked = stat.S_ISLNK(found.st_mode or 0)
+            yield name, self.look(f"{path}/{name}") if linked else _entry(found, linked=False)
+
+    def real(self, path: str) -> str:
+        """See `Side`."""
+        return self.sftp.normalize(path)
+
+    @contextlib.contextmanager
+    def read(self, path: str, size: int) -> Iterator[IO[bytes]]:
+        """See `Side`."""
+        with self.sftp.open(path, "rb") as file:
+            if size:  # a file that says 0 may still have content (in /proc)
+                file.prefetch(size, AHEAD)
+            yield _as_file(file)
+
+    @contextlib.contextmanager
+    def write(self, path: str, *, private: bool) -> Iterator[IO[bytes]]:
+        """See `Side`."""
+        with self.sftp.open(path, "wb") as file:
+            if private:
+                file.chmod(0o600)
+            file.set_pipelined(True)  # no answer is waited for before the end
+            yield _as_file(file)
+
+    def make_directory(self, path: str) -> None:
+        """See `Side`."""
+        self.sftp.mkdir(path)
+
+    def finish(self, path: str, like: Entry) -> None:
+        """See `Side`."""
+        self.sftp.chmod(path, like.mode)
+        self.sftp.utime(path, (like.mtime, like.mtime))
+
+    def rename(self, path: str, final: str) -> None:
+        """See `Side`."""
+        self.sftp.posix_rename(path, final)
+
+    def remove(self, path: str) -> None:
+        """See `Side`."""
+        self.sftp.remove(path)
+
+
+AHEAD = 64  # read requests of 32 KiB under way at once: SSH's window of 2 MiB
+
+
+def checked_name(name: str, directory: str) -> str:
+    """Return the name of a directory's entry; raise InvalidRequest for one that would lead elsewhere.
+
+    A machine that lies could otherwise have files written anywhere here (CVE-2019-6111 in scp).
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InvalidRequest(
+            f"{directory} lists {name!r}, which is no name of a file.",
+            field="SOURCE",
+            value=directory,
+            next="Do not trust this machine: nothing was written outside the destination.",
+        )
+    return name
+
+
+def _as_file(file: Any) -> IO[bytes]:
+    taken: IO[bytes] = file  # paramiko's files have what is used of them, not the whole protocol
+    return taken
+
+
+def _entry(found: os.stat_result | SFTPAttributes, *, linked: bool) -> Entry:
+    mode = found.st_mode or 0
+    return Entry(
+        directory=stat.S_ISDIR(mode),
+        file=stat.S_ISREG(mode),
+        size=found.st_size or 0,
+        mode=mode & PERMISSIONS,
+        mtime=found.st_mtime or 0,
+        linked=linked,
+    )

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+
+import pytest
+
+from cloudgpu.access.copy import copy
+from cloudgpu.access.places import read_places
+from cloudgpu.access.sides import checked_name
+from cloudgpu.errors import InvalidRequest, Unreachable
+
+BOTH_WAYS = pytest.mark.parametrize("upload", [True, False], ids=["up", "down"])
+
+
+@pytest.fixture
+def here(tmp_path):
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def move(connection, server, here):
+    """Return a function that copies between `here` and the machine's home, whichever side is the source."""
+
+    def run(source, destination, upload, **more):
+        if upload:
+            return copy(connection, [str(here / source)], f"box:{destination}", **more)
+        return copy(connection, [f"box:{source}"], f"{here}/{destination}", **more)
+
+    return run
+
+
+@pytest.fixture
+def sides(server, here):
+    """Return source and target directory of a copy as real paths of this computer."""
+    return lambda upload: (here, server.home) if upload else (server.home, here)
+
+
+def tree(root):
+    """Return every path below `root` with its content, permissions and whole seconds of its time."""
+    return {
+        str(path.relative_to(root)): (
+            path.read_bytes() if path.is_file() else None,
+            path.stat().st_mode & 0o777,
+            int(path.stat().st_mtime),
+        )
+        for path in root.rglob("*")
+    }
+
+
+def parts(*roots):
+    return [path for root in roots for path in root.rglob(".cloudgpu-*")]
+
+
+@BOTH_WAYS
+def test_a_file_keeps_content_permissions_and_time(move, sides, upload):
+    source, target = sides(upload)
+    (source / "job.sh").write_bytes(b"echo \x00\xff")
+    (source / "job.sh").chmod(0o741)
+    os.utime(source / "job.sh", (1_000_000_000, 1_000_000_000))
+    copied = move("job.sh", "run.sh", upload)
+    assert (copied.files, copied.bytes) == (1, 7)
+    assert tree(target)["run.sh"] == (b"echo \x00\xff", 0o741, 1_000_000_000)
+
+
+@BOTH_WAYS
+def test_a_tree_arrives_whole_with_permissions_and_times(move, sides, upload):
+    source, target = sides(upload)
+    (source / "data/a b/ü").mkdir(parents=True)
+    (source / "data/empty").mkdir()
+    for number in range(30):
+        (source / f"data/a b/{number}").write_bytes(os.urandom(number * 1000))
+    (source / "data/a b/ü/quote'\"$x").write_text("odd name")
+    (source / "data/a b/ü/secret").write_text("key")
+    (source / "data/a b/ü/secret").chmod(0o600)
+    (source / "data/empty").chmod(0o500)
+    for path in [*(source / "data").rglob("*"), source / "data"]:
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    assert move("data", ".", upload).files == 32
+    assert tree(target / "data") == tree(source / "data")
+    assert parts(source, target) == []
+
+
+@BOTH_WAYS
+def test_a_directory_that_exists_gets_the_source_under_its_own_name_and_one_that_does_not_becomes_it(
+    move, sides, upload
+):
+    source, target = sides(upload)
+    (source / "data").mkdir()
+    (source / "data/x").write_text("x")
+    (target / "there").mkdir()
+    move("data", "there", upload)
+    move("data", "new", upload)
+    move("data/x", "there/", upload)
+    assert sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()) == [
+        "new/x",
+        "there/data/x",
+        "there/x",
+    ]
+
+
+@BOTH_WAYS
+def test_a_second_copy_replaces_what_the_first_one_wrote(move, sides, upload):
+    source, target = sides(upload)
+    (source / "x").write_text("a long first version")
+    move("x", "y", upload)
+    (source / "x").write_text("second")
+    move("x", "y", upload)
+    assert (target / "y").read_text() == "second"
+
+
+def test_the_home_is_where_relative_paths_and_the_tilde_begin(connection, server, here):
+    (here / "x").write_text("x")
+    for number, place in enumerate(["", "~", "~/", ".", "~/sub", "sub", str(server.home / "sub")]):
+        (server.home / "sub").mkdir(exist_ok=True)
+        copy(connection, [str(here / "x")], f"box:{place}")
+        landed = server.home / ("sub" if number > 3 else ".") / "x"
+        assert landed.read_text() == "x"
+        landed.unlink()
+
+
+def test_several_sources_go_into_one_directory(connection, server, here):
+    for name in "abc":
+        (here / name).write_text(name)
+    copy(connection, [str(here / name) for name in "abc"], "box:")
+    assert sorted(path.name for path in server.home.iterdir()) == ["a", "b", "c"]
+    (here / "back").mkdir()
+    copy(connection, ["box:a", "box:b"], str(here / "back"))
+    assert sorted(path.name for path in (here / "back").iterdir()) == ["a", "b"]
+
+
+def test_the_content_of_a_home_goes_right_into_the_destination(connection, server, here):
+    (server.home / "x").write_text("x")
+    copy(connection, ["box:"], str(here))
+    assert (here / "x").read_text() == "x"
+
+
+@BOTH_WAYS
+def test_links_are_followed_and_one_that_leads_nowhere_is_named(move, sides, upload):
+    source, target = sides(upload)
+    (source / "real").mkdir()
+    (source / "real/x").write_text("x")
+    (source / "data").mkdir()
+    (source / "data/link").symlink_to("../real")
+    (source / "data/file").symlink_to("../real/x")
+    (source / "data/dangling").symlink_to("nowhere")
+    os.mkfifo(source / "data/pipe")
+    copied = move("data", "copy", upload)
+    assert sorted(path.rsplit("/", 1)[1] for path in copied.skipped) == ["dangling", "pipe"]
+    assert {name: what[0] for name, what in tree(target / "copy").items()} == {
+        "link": None,
+        "link/x": b"x",
+        "file": b"x",
+    }
+    assert not (target / "copy/link").is_symlink()
+
+
+@BOTH_WAYS
+def test_a_circle_of_links_is_refused_by_name(move, sides, upload):
+    source, _ = sides(upload)
+    (source / "data/inner").mkdir(parents=True)
+    (source / "data/inner/up").symlink_to("..")
+    with pytest.raises(InvalidRequest, match="circle") as caught:
+        move("data", "copy", upload)
+    assert caught.value.value.endswith("data/inner/up")
+
+
+@BOTH_WAYS
+def test_progress_ends_at_the_total(move, sides, upload):
+    source, _ = sides(upload)
+    (source / "data").mkdir()
+    for number in range(5):
+        (source / "data" / str(number)).write_bytes(os.urandom(700_000))
+    seen = []
+    move("data", "copy", upload, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (3_500_000, 3_500_000)
+    assert {total for _, total in seen} == {3_500_000}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len(seen) > 5
+
+
+@BOTH_WAYS
+def test_a_hundred_megabytes_arrive_whole(move, sides, upload):
+    source, target = sides(upload)
+    with (source / "big").open("wb") as file:
+        for number in range(100):
+            file.write(hashlib.sha256(bytes([number])).digest() * 32768)
+    move("big", "copy", upload)
+    with (source / "big").open("rb") as one, (target / "copy").open("rb") as other:
+        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+
+
+@BOTH_WAYS
+def test_a_lost_connection_leaves_nothing_under_the_final_name(move, sides, server, upload):
+    source, target = sides(upload)
+    (source / "big").write_bytes(os.urandom(20_000_000))
+    (target / "copy").write_text("the old one")
+
+    def cut(done, total):
+        if done > total / 3:
+            server.process.kill()
+
+    with pytest.raises(Unreachable):
+        move("big", "copy", upload, progress=cut)
+    assert (target / "copy").read_text() == "the old one"
+
+
+@BOTH_WAYS
+def test_a_disk_that_takes_no_more_is_said_and_leaves_nothing(move, sides, server, upload, limited):
+    source, target = sides(upload)
+    (source / "big").write_bytes(os.urandom(3_000_000))
+    with limited(server.process.pid if upload else 0), pytest.raises(InvalidRequest) as caught:
+        move("big", "copy", upload)
+    assert caught.value.value.endswith("copy")
+    assert tree(target) == {}
+
+
+@pytest.fixture
+def limited():
+    """Return a context in which a process (0: this one) can write no file beyond a megabyte."""
+
+    @contextlib.contextmanager
+    def limit(pid):
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+        try:
+            yield
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+    return limit
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("source", "destination", "named"),
+    [
+        ("missing", "x", "missing"),
+        ("file", "no/such/place/x", "no/such/place/x"),
+        ("file", "nodir/", "nodir/"),
+        ("dir", "target_file", "target_file"),
+    ],
+)
+def test_errors_name_the_path(move, sides, upload, source, destination, named):
+    origin, target = sides(upload)
+    (origin / "file").write_text("x")
+    (origin / "dir").mkdir()
+    (target / "target_file").write_text("x")
+    with pytest.raises(InvalidRequest) as caught:
+        move(source, destination, upload)
+    assert caught.value.value.endswith(named)
+
+
+@pytest.mark.parametrize(
+    ("sources", "destination", "field"),
+    [
+        ([], "box:", "SOURCE"),
+        (["a"], "b", "DESTINATION"),
+        (["box:a"], "box:b", "SOURCE"),
+        (["box:a"], "other:b", "SOURCE"),
+        (["box:a", "other:b"], ".", "SOURCE"),
+        (["box:a", "b"], ".", "SOURCE"),
+        (["a"], "BOX:b", "NAME"),
+        (["a"], "box:~other/b", "DESTINATION"),
+        ([":a"], ".", "NAME"),
+    ],
+)
+def test_what_names_no_single_machine_is_refused(sources, destination, field):
+    with pytest.raises(InvalidRequest) as caught:
+        read_places(sources, destination)
+    assert caught.value.field == field
+    assert caught.value.next
+
+
+def test_a_path_with_a_colon_after_a_slash_is_here():
+    places = read_places(["./a:b", "dir/c:d"], "box:")
+    assert (places.machine, places.upload, places.destination) == ("box", True, ".")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../../.bashrc", "/etc/passwd", "a/b", "a\0b"])
+def test_a_machine_cannot_name_files_outside_the_destination(name):
+    with pytest.raises(InvalidRequest):
+        checked_name(name, "box:data")
