@@ -14,14 +14,14 @@ from cloudgpu.errors import InvalidRequest
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Hold the lock that belongs to `file`; others wait. A killed process lets go by itself.
+    """Hold the lock of the directory that `file` stands in; others wait. A killed process lets go by itself.
 
     Raises InvalidRequest when the directory cannot be written to.
     """
     with explained(file):
         private_directory(file.parent)
-        # The lock's file stays: removing it would let two in at once.
-        descriptor = os.open(file.parent / f".{file.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The directory itself is locked: a lock's file could never be removed without letting two in at once.
+        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -157,17 +157,29 @@ def _cost(session: Session, story: _Story) -> dict[str, Any]:
 
 def _prove(session: Session, story: _Story) -> dict[str, Any]:
     """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
-    listing = session.provider("local").list()
+    machines = len(session.provider("local").list().instances)
     home = session.home.provider("local", "local")
-    files = (
-        [str(path) for path in home.rglob("*") if path.is_dir() and path.name.startswith("i-")] if home.exists() else []
-    )
+    files = sum(path.is_file() for path in home.rglob("*")) if home.exists() else 0
+    processes = _processes(str(home))
     checked = session.ledger.verify()
-    story.detail(f"machines at the provider: {len(listing.instances)}; directories left: {len(files)}")
-    story.detail(f"ledger: {checked.lines} lines, faults in the chain: {len(checked.faults)}")
-    if listing.instances or files or checked.faults:
+    story.detail(f"left at the provider: {machines} machines, {files} files, {processes} processes")
+    story.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
+    if machines or files or processes or checked.faults:
         raise StopUnproved("The demo left something behind.", field="demo", next="Please report this.")
-    return {"machines": 0, "directories": 0, "ledger_lines": checked.lines}
+    return {"machines": machines, "files": files, "processes": processes, "ledger_lines": checked.lines}
+
+
+def _processes(place: str) -> int:
+    """Count the processes that were started in this directory, whatever their parent is by now."""
+    import psutil
+
+    found = 0
+    for process in psutil.process_iter():
+        try:
+            found += process.pid != os.getpid() and place in f"{process.environ()} {process.cmdline()}"
+        except psutil.Error:
+            continue  # another user's, or gone
+    return found
 
 
 def _clean(session: Session) -> None:

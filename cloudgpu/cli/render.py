@@ -10,6 +10,8 @@ from typing import Any
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso
 
+TEN_MINUTES = 600
+
 
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
     """Return aligned columns with two spaces between them; `right` names the columns aligned to the right."""
@@ -45,8 +47,13 @@ def when(text: str | None, now: datetime) -> str:
         return "never"
     at = from_iso(text)
     distance = (at - now).total_seconds()
-    about = f"in {duration_text(distance)}" if distance >= 0 else f"{duration_text(-distance)} ago"
+    about = f"in {rounded(distance)}" if distance >= 0 else f"{rounded(-distance)} ago"
     return f"{at:%Y-%m-%d %H:%M} UTC ({about})"
+
+
+def rounded(seconds: float) -> str:
+    """Return a distance in time for people: to the minute from ten minutes on, to the second below."""
+    return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES else round(seconds))
 
 
 def ago(text: str | None, now: datetime) -> str:
@@ -54,7 +61,7 @@ def ago(text: str | None, now: datetime) -> str:
     if text is None:
         return "never"
     seconds = (now - from_iso(text)).total_seconds()
-    return "just now" if seconds < 1 else f"{duration_text(seconds)} ago"
+    return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
 
 
 def gpus(value: dict[str, Any]) -> str:
@@ -137,11 +144,12 @@ def _lease(value: dict[str, Any], now: datetime) -> str:
     if value["ended"]:
         return f"ended {ago(value['ended'], now)}"
     if value["hold_until"] and from_iso(value["hold_until"]) > now:
-        return f"held {duration_text(from_iso(value['hold_until']) - now)}"
+        return f"held {rounded((from_iso(value['hold_until']) - now).total_seconds())}"
     if value["expires"] is None:
         return "none"
     left = from_iso(value["expires"]) - now
-    return f"{duration_text(left)} left" if left.total_seconds() > 0 else f"over {duration_text(-left)}"
+    seconds = left.total_seconds()
+    return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
 
 
 def machine(value: dict[str, Any], now: datetime) -> str:

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,3 +53,11 @@ class Program:
 
     def machines(self) -> list[dict[str, Any]]:
         return self("ls", "-o", "json").json["machines"]
+
+
+def until(found: Callable[[], Any], *, within_s: float = 20) -> Any:
+    """What `found` returns once it is true; the last answer when it never was. For real processes only."""
+    deadline = time.monotonic() + within_s
+    while not (answer := found()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return answer

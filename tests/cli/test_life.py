@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from tests.cli.program import until
+
 
 def test_a_machine_lives_from_up_to_down(cloudgpu):
     up = cloudgpu("up", "--yes", "--name", "amber-fox", "-o", "json")
@@ -113,9 +115,8 @@ def test_extend_and_hold_reach_the_machine(cloudgpu):
     assert held["hold_until"]
     seen = cloudgpu("show", "amber-fox", "--refresh", "-o", "json").json
     assert (seen["expires"], seen["hold_until"]) == (after["expires"], held["hold_until"])
-    status = cloudgpu("exec", "amber-fox", "--", "sh", "-c", '"$HOME/.cloudgpu/agent" status')
-    assert status.code == 0, status.err
-    assert json.loads(status.out)["hold_until"]
+    agent = ("exec", "amber-fox", "--", "sh", "-c", '"$HOME/.cloudgpu/agent" status')
+    assert until(lambda: json.loads(cloudgpu(*agent).out)["hold_until"]), "the agent never saw the hold"
     assert cloudgpu("hold", "amber-fox", "--release", "-o", "json").json["hold_until"] is None
 
 

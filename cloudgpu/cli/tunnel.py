@@ -1,0 +1,106 @@
+"""`cloudgpu tunnel`: Jupyter on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.jupyter import Notebook
+    from cloudgpu.control.session import Session
+
+HIGHEST_PORT = 65535
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    port: Annotated[int, typer.Option(help="The first local port to try.")] = 8888,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    background: Annotated[bool, typer.Option("--background", "-b", help="Go on without this terminal.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End the background tunnel.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Open Jupyter: starts it on the machine when needed and forwards a local port to it through verified SSH.
+
+    Survives lost connections: what is opened meanwhile waits, kernels live on. Ctrl-C ends the tunnel, not Jupyter.
+    """
+    from cloudgpu.control import tunnels
+
+    if not 0 < port <= HIGHEST_PORT:
+        raise InvalidRequest(
+            f"{port} is no port.", field="--port", value=str(port), next=f"Name one from 1 to {HIGHEST_PORT}."
+        )
+    session = open_here()
+    row = session.find(name)
+    if stop:
+        ended = tunnels.stop(session, row)
+        said = f"The tunnel to {row['name']} is closed." if ended else f"There was no background tunnel to {row['name']}."
+        emit(output, {"name": row["name"], "stopped": ended}, said)
+    elif serve:
+        tunnels.serve(session, row, first_port=port)
+    elif background:
+        notebook, pid = tunnels.start(session, row, first_port=port)
+        _show(row, notebook, output, open_=open_, more={"background": True, "pid": pid})
+    else:
+        _foreground(session, row, port, output, open_=open_)
+
+
+def _foreground(session: Session, row: dict[str, Any], port: int, output: Format, *, open_: bool) -> None:
+    from cloudgpu.control.jupyter import JupyterTunnel
+
+    with JupyterTunnel(session, row, first_port=port) as tunnel:
+        _show(row, tunnel.notebook, output, open_=open_, more={"background": False, "pid": os.getpid()})
+        tell("Ctrl-C ends the tunnel; Jupyter and its kernels go on.")
+        try:
+            fault = tunnel.wait()
+        except KeyboardInterrupt:
+            return
+    if fault:
+        raise fault
+
+
+def _show(row: dict[str, Any], notebook: Notebook, output: Format, *, open_: bool, more: dict[str, Any]) -> None:
+    value = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started, **more}
+    emit(output, value, f"Jupyter on {row['name']}: {notebook.url}")
+    if open_:
+        _browse(notebook)
+
+
+def _browse(notebook: Notebook) -> None:
+    """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
+    import webbrowser
+
+    from cloudgpu.access.notebook import open_page
+
+    directory = Path(tempfile.mkdtemp(prefix="cloudgpu-"))
+    page = open_page(directory, notebook.port, notebook.token)
+    if not webbrowser.open(page.as_uri()):
+        tell(f"No browser could be opened; open {page} yourself.")
+        return
+    _remove_later(directory)
+
+
+def _remove_later(directory: Path) -> None:
+    """Remove the page once the browser has had time to read it; at the latest when this process ends."""
+    import atexit
+    import shutil
+    import threading
+
+    def remove() -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+    timer = threading.Timer(30, remove)
+    timer.daemon = True
+    timer.start()
+    sys.stderr.flush()
