@@ -130,10 +130,10 @@ class _Rest:
 
 
 def _run(rest: _Rest, kernel: str, code: str) -> CellResult:
-    from websocket import WebSocketException
-
     channels = _channels(rest, kernel)
     request = _request(code)
+    from websocket import WebSocketException  # after the one place that says what to do when it is missing
+
     try:
         channels.send(json.dumps(request))
         return _collect(rest, channels, request["header"]["msg_id"])
@@ -155,7 +155,7 @@ def _channels(rest: _Rest, kernel: str) -> WebSocket:
             value="websocket-client",
             next="pip install 'cloudgpu[local]'",
         ) from None
-    url = f"ws://{_HOST}:{rest.port}/api/kernels/{kernel}/channels"
+    url = f"ws://{_HOST}:{rest.port}/api/kernels/{kernel}/channels?session_id={secrets.token_hex(8)}"
     try:
         return create_connection(url, timeout=rest.left(), header=rest.headers, http_no_proxy=[_HOST])
     except (OSError, WebSocketException) as fault:

@@ -276,7 +276,7 @@ def tell(text: str, terminals: list[str]) -> None:
 class Agent:
     """One machine's agent. `state.json` holds what must outlive this process."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, mono: float) -> None:
         self.home = home
         self.settings: dict[str, Any] = {}
         self.state = load(home / "state.json")
@@ -284,7 +284,7 @@ class Agent:
         self.reported = self.ended = -HOUR
         self.children: list[subprocess.Popen[bytes]] = []
         boot = read(Path("/proc/sys/kernel/random/boot_id"))
-        if self.state.get("boot") != boot or self.state.get("mono", 0) > monotonic():
+        if self.state.get("boot") != boot or self.state.get("mono", 0) > mono:
             self.state.update(boot=boot, marks={})
 
     def put(self, name: str, value: Any) -> None:
@@ -449,7 +449,7 @@ def main(words: list[str]) -> int:
     if not lock(create(args.home / "run.lock"), fcntl.LOCK_EX):
         sys.stderr.write("another agent runs here\n")
         return 1
-    return Agent(args.home).run()
+    return Agent(args.home, monotonic()).run()
 
 
 if __name__ == "__main__":

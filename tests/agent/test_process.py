@@ -1,0 +1,116 @@
+"""The agent as a process: the loop, its faults, its cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.agent.machine import wait_for
+
+
+@pytest.fixture
+def running_agent(machine):
+    process = machine.run()
+    wait_for(lambda: (machine.dir / "heartbeat.json").exists())
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _cpu_s(pid):
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_its_heart_beats_and_status_says_so(machine, running_agent):
+    machine.tags(time.time() + 3600, time.time() + 7200)
+    status = wait_for(lambda: machine.status() if machine.status()["expires"] else None)
+    assert abs(status["heartbeat"] - time.time()) < 5
+    assert status["activity"] == "IDLE"
+    assert status.keys() >= {"why", "last_active", "renew_until", "hold_until", "jupyter", "notice"}
+    first = machine.heartbeat()["monotonic"]
+    wait_for(lambda: machine.heartbeat()["monotonic"] > first)
+
+
+def test_a_heartbeat_that_is_old_says_nothing_about_activity(machine, running_agent):
+    running_agent.kill()
+    running_agent.wait()
+    beat = machine.heartbeat()
+    (machine.dir / "heartbeat.json").write_text(json.dumps({**beat, "epoch": beat["epoch"] - 120}))
+    assert (machine.status()["activity"], machine.status()["why"]) == ("UNKNOWN", "the agent is silent")
+
+
+def test_a_second_agent_does_not_run(machine, running_agent):
+    done = subprocess.run(
+        [str(machine.dir / "agent"), "run"], env=machine.environ, capture_output=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, b"another agent runs here\n")
+
+
+def test_after_a_kill_the_next_one_takes_over(machine, running_agent):
+    running_agent.kill()
+    running_agent.wait()
+    beat = machine.heartbeat()["pid"]
+    following = machine.run()
+    try:
+        wait_for(lambda: machine.heartbeat()["pid"] not in (beat, None))
+    finally:
+        following.kill()
+        following.wait()
+
+
+def test_a_fault_in_a_pass_is_logged_and_the_loop_goes_on(machine, running_agent):
+    machine.settings(report_every="often", interval=0.2)
+    (machine.dir / "terminal-input").touch()
+    log = machine.dir / "agent.log"
+    wait_for(lambda: log.exists() and "could not convert string to float: 'often'" in log.read_text())
+    machine.settings()
+    before = machine.heartbeat()["epoch"]
+    wait_for(lambda: machine.heartbeat()["epoch"] > before)
+
+
+def test_state_of_another_shape_is_forgotten_and_the_lease_still_holds(machine):
+    machine.tags(time.time() + 3600, time.time() + 7200)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (machine.dir / "state.json").write_text(f'{{"boot": "{boot}", "marks": {{"expires": 3}}}}')
+    process = machine.run()
+    try:
+        wait_for(lambda: (machine.dir / "heartbeat.json").exists() and machine.heartbeat()["expires"], 15)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_it_costs_under_one_percent_of_a_core_and_thirty_megabytes(machine):
+    """Measured at a pass every 0.2 s, and held against a pass every 5 s, as the local provider makes them."""
+    process = machine.run()
+    try:
+        first = wait_for(lambda: (machine.dir / "heartbeat.json").exists() and machine.heartbeat())
+        cpu, started = _cpu_s(process.pid), time.monotonic()
+        time.sleep(3)
+        passes = (time.monotonic() - started) / 0.2
+        per_pass = (_cpu_s(process.pid) - cpu) / passes
+        assert per_pass / 5 < 0.01
+        peak = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmHWM" in line)
+        assert int(peak.split()[1]) < 30 * 1024
+        assert machine.heartbeat()["epoch"] > first["epoch"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_programs_that_come_over_ssh_run_by_the_same_python(machine):
+    done = subprocess.run(
+        [str(machine.dir / "agent"), "python", "-", "a word"],
+        input=b"import sys; print(sys.executable, sys.argv[1])",
+        env=machine.environ,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode().split(" ", 1) == [sys.executable, "a word\n"]
