@@ -73,7 +73,8 @@ class HeldHead:
 @contextmanager
 def held_head(path: Path, patience: float) -> Iterator[HeldHead]:
     """Hold the head record alone; wait `patience` seconds at most, then raise LedgerUnavailable. Raises OSError."""
-    make_private_directory(path.parent)
+    if not path.exists():
+        make_private_directory(path.parent)
     with _locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as handle:
         yield HeldHead(handle)
 

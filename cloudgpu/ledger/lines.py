@@ -17,12 +17,13 @@ _PAGE = 500  # lines read at once
 _END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_OF_SUBJECT = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq"  # noqa: S608
 _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
 
 
-def event_of(values: Sequence[Any]) -> Event:
-    """Return the line that the columns of `COLUMNS` hold."""
-    return Event(*values[:9], json.loads(values[9]))  # type: ignore[call-arg]  # the columns are the fields
+def _events(found: Sequence[tuple[Any, ...]]) -> list[Event]:
+    bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
+    return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
 
 def end_of(connection: sqlite3.Connection) -> End:
@@ -39,15 +40,20 @@ def id_of(connection: sqlite3.Connection) -> str:
 
 def last_of(connection: sqlite3.Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
-    found = connection.execute(_LAST, (subject,)).fetchone()
-    return event_of(found) if found else None
+    found = _events(connection.execute(_LAST, (subject,)).fetchall())
+    return found[0] if found else None
+
+
+def lines_of(connection: sqlite3.Connection, subject: str) -> list[Event]:
+    """Return every line of a subject, by seq."""
+    return _events(connection.execute(_OF_SUBJECT, (subject,)).fetchall())
 
 
 def page_of(connection: sqlite3.Connection, subject: str | None, after: int) -> list[Event]:
     """Return up to a page of lines behind `after`, by seq, of one subject or all."""
     which = "" if subject is None else "subject = :subject AND "
     query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > :after ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
-    return [event_of(found) for found in connection.execute(query, {"subject": subject, "after": after})]
+    return _events(connection.execute(query, {"subject": subject, "after": after}).fetchall())
 
 
 def stored_lines(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:

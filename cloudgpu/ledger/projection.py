@@ -8,11 +8,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudgpu.core.events import Event
-from cloudgpu.ledger.lines import COLUMNS, event_of
+from cloudgpu.ledger.chain import canonical
+from cloudgpu.ledger.lines import lines_of
 
 Row = dict[str, Any]
 
 _OF_NO_MACHINE = frozenset({"ledger_opened", "ledger_settled", "scope_looked"})  # their subjects grow without end
+
+# Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
+_STORE = """
+INSERT INTO machine (id, name, since, ended, row) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE
+SET name = excluded.name, since = excluded.since, ended = excluded.ended, row = excluded.row"""
 
 
 def machines(connection: sqlite3.Connection) -> list[Row]:
@@ -48,7 +55,7 @@ def differences(connection: sqlite3.Connection) -> list[str]:
     """Return a sentence per machine whose row is not what its lines fold to."""
     stored = dict(connection.execute("SELECT id, row FROM machine").fetchall())
     folded = {subject: _folded(connection, subject) for subject in _subjects(connection)}
-    wanted = {subject: _text(row) for subject, row in folded.items() if row is not None}
+    wanted = {subject: canonical(row) for subject, row in folded.items() if row is not None}
     return [
         f"The current state of {subject} is not what its lines say."
         for subject in sorted(stored.keys() | wanted.keys())
@@ -59,8 +66,8 @@ def differences(connection: sqlite3.Connection) -> list[str]:
 def _store(connection: sqlite3.Connection, subject: str) -> None:
     row = _folded(connection, subject)
     if row is not None:
-        values = (subject, row["name"], row["intended_at"], row["ended"], _text(row))
-        connection.execute("INSERT OR REPLACE INTO machine VALUES (?, ?, ?, ?, ?)", values)
+        values = (subject, row["name"], row["intended_at"], row["ended"], canonical(row))
+        connection.execute(_STORE, values)
 
 
 def _subjects(connection: sqlite3.Connection) -> list[str]:
@@ -72,9 +79,4 @@ def _subjects(connection: sqlite3.Connection) -> list[str]:
 def _folded(connection: sqlite3.Connection, subject: str) -> Row | None:
     from cloudgpu.core.fold import machine_row
 
-    lines = connection.execute(f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq", (subject,))  # noqa: S608
-    return machine_row(map(event_of, lines))
-
-
-def _text(row: Row) -> str:
-    return json.dumps(row, sort_keys=True, separators=(",", ":"))
+    return machine_row(lines_of(connection, subject))

@@ -107,11 +107,10 @@ class SqliteLedger:
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with told(self._path):
                 start = lines.end_of(connection)
-                doubted = self._doubt(connection, head, start) is not None
+                ledger = self._undoubted(connection, head, start)
                 written, end = self._write(connection, drafts, start)
-                ledger = lines.id_of(connection)
                 connection.execute("COMMIT")
-            if not doubted:  # a doubt stays until it is settled, however many lines come meanwhile
+            if ledger is not None:
                 # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
                 with suppress(OSError):
                     record.write(Head(ledger, *end))
@@ -213,9 +212,15 @@ class SqliteLedger:
             doubt = self._doubt(connection, head)
         return Verification(count, last, (*found, *((doubt,) if doubt else ())))
 
-    def _doubt(self, connection: sqlite3.Connection, head: Record, end: lines.End | None = None) -> str | None:
+    def _undoubted(self, connection: sqlite3.Connection, head: Record, end: lines.End) -> str | None:
+        """Return the ledger's id for its next head record; None while a doubt stands, which more lines do not end."""
+        if isinstance(head, Head) and (head.seq, head.hash) == end[:2]:
+            return head.ledger  # the hash chain begins with the id: what has this end is this ledger
+        return lines.id_of(connection) if self._doubt(connection, head) is None else None
+
+    def _doubt(self, connection: sqlite3.Connection, head: Record) -> str | None:
         """Return how the file contradicts the head record; a head that lags behind is normal after a crash."""
-        if head is None or (end and isinstance(head, Head) and (head.seq, head.hash) == end[:2]):
+        if head is None:
             return None
         if isinstance(head, Unreadable):
             return f"The ledger's head record {self._head_path} is damaged."

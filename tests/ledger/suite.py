@@ -1,0 +1,311 @@
+"""What every ledger store does. A store's test class inherits `LedgerSuite` and gives the fixture `store`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.events import Draft
+from cloudgpu.core.fold import machine_row
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.base import Ledger, View
+from tests.ledger.lines import NOON, Clock, asked, at, intended, note, priced, seen, vanished
+
+Store = Callable[..., Ledger]  # (name="one", *, actor="somebody", clock=None) -> the ledger of that name, opened anew
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LIFE = (
+    intended(),
+    seen(seconds=5),
+    priced(700_000_000, seconds=60),
+    asked("stop", seconds=120),
+    seen(state="stopped", seconds=130),
+    asked("start", seconds=200),
+    seen(state="running", seconds=210),
+    asked("end", seconds=300),
+    vanished(seconds=310),
+)
+
+
+class LedgerSuite:
+    """The behaviour behind `cloudgpu.ledger.base.Ledger`."""
+
+    def test_what_is_written_is_read_back_whole(self, store: Store) -> None:
+        draft = Draft(
+            "scope_looked", "scope:ä/“q”", {"b": [1, 2.5, None], "a": {"é": "✓"}}, NOON, "d\n1", clock="provider"
+        )
+        clock = Clock()
+        clock.turn(seconds=7)
+        (written,) = store(actor="ada@example.org", clock=clock).append([draft])
+        (line,) = store().events("scope:ä/“q”")
+        assert line == written
+        assert (line.kind, line.subject, line.body, line.dedupe) == (draft.kind, draft.subject, draft.body, "d\n1")
+        assert (line.clock, line.actor) == ("provider", "ada@example.org")
+        assert (line.occurred_at, line.recorded_at) == ("2026-11-20T12:00:00.000000Z", "2026-11-20T12:00:07.000000Z")
+
+    def test_times_are_written_in_utc(self, store: Store) -> None:
+        east = datetime(2026, 11, 20, 21, tzinfo=timezone(timedelta(hours=9)))
+        (line,) = store().append([Draft("scope_looked", "s", {}, east, "d")])
+        assert line.occurred_at == "2026-11-20T12:00:00.000000Z"
+
+    def test_a_time_without_a_zone_is_refused_and_nothing_is_written(self, store: Store) -> None:
+        ledger = store()
+        with pytest.raises(ValueError, match="time zone"):
+            ledger.append([note(1), Draft("scope_looked", "s", {}, NOON.replace(tzinfo=None), "d")])
+        assert list(ledger.events("scope:fake/main")) == []
+
+    @pytest.mark.parametrize("body", [{"a": float("nan")}, {"a": {1, 2}}, {"a": NOON}])
+    def test_what_is_no_json_is_refused_and_nothing_is_written(self, store: Store, body: dict[str, Any]) -> None:
+        ledger = store()
+        ledger.append([note(0)])
+        with pytest.raises((TypeError, ValueError)):
+            ledger.append([note(1), Draft("scope_looked", "s", body, NOON, "d")])
+        assert [line.dedupe for line in ledger.events("scope:fake/main")] == ["note:scope:fake/main:0"]
+
+    def test_an_empty_ledger_has_no_machine_no_line_and_no_doubt(self, store: Store) -> None:
+        ledger = store()
+        assert ledger.machines() == []
+        assert ledger.machine("cg-1") is None
+        assert ledger.last("scope:fake/main") is None
+        assert list(ledger.events()) == []
+        assert ledger.head() == (0, "", "")
+        assert ledger.suspect() is None
+        assert ledger.verify().faults == ()
+
+    def test_line_one_opens_the_ledger_and_names_it(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+        first = next(iter(ledger.events()))
+        assert (first.seq, first.kind, first.subject) == (1, "ledger_opened", "ledger")
+        assert first.body == {"ledger": ledger.id}
+        assert ledger.id
+
+    def test_two_ledgers_have_two_ids(self, store: Store) -> None:
+        one, two = store("one"), store("two")
+        one.append([note(1)])
+        two.append([note(1)])
+        assert one.id != two.id
+
+    def test_the_id_fits_a_tag(self, store: Store) -> None:
+        from cloudgpu.core.names import TAG_VALUE
+
+        ledger = store()
+        ledger.append([])
+        assert TAG_VALUE.fullmatch(ledger.id)
+
+    def test_seq_has_no_holes_and_each_line_names_the_one_before(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1), note(2)])
+        ledger.append([note(3)])
+        lines = list(ledger.events())
+        assert [line.seq for line in lines] == [1, 2, 3, 4]
+        assert lines[0].prev_hash == ""
+        assert len({line.prev_hash for line in lines}) == 4
+        assert ledger.head()[0] == 4
+
+    def test_the_same_dedupe_is_written_once(self, store: Store) -> None:
+        ledger = store()
+        first = ledger.append([note(1), note(1)])
+        second = ledger.append([note(1), note(2)])
+        assert [line.dedupe for line in first] == ["note:scope:fake/main:1"]
+        assert [line.dedupe for line in second] == ["note:scope:fake/main:2"]
+        assert ledger.head()[0] == 3
+
+    def test_last_is_the_latest_line_of_that_subject_alone(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1, "scope:a"), note(2, "scope:a"), note(3, "scope:b")])
+        last = ledger.last("scope:a")
+        assert last is not None
+        assert last.body["machines"] == 2
+
+    def test_more_lines_than_a_page_come_in_order(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(number, f"scope:{number % 2}") for number in range(1200)])
+        assert [line.seq for line in ledger.events()] == list(range(1, 1202))
+        assert [line.body["machines"] for line in ledger.events("scope:1")] == list(range(1, 1200, 2))
+
+    def test_lines_appended_while_reading_are_read_too(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+        reading = ledger.events()
+        next(reading)
+        ledger.append([note(2)])
+        assert [line.seq for line in reading][:1] == [2]
+
+    def test_the_machines_row_is_the_fold_of_its_lines(self, store: Store) -> None:
+        ledger = store()
+        for draft in LIFE:
+            ledger.append([draft])
+            assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
+        assert ledger.machines() == [ledger.machine("cg-1")]
+
+    def test_machines_come_oldest_first_whatever_was_written_first(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([intended("cg-b", seconds=20), intended("cg-c", seconds=10), intended("cg-a", seconds=30)])
+        assert [row["id"] for row in ledger.machines()] == ["cg-c", "cg-b", "cg-a"]
+
+    def test_a_line_of_a_scope_makes_no_machine(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+        assert ledger.machines() == []
+
+    def test_another_reader_sees_a_line_at_once(self, store: Store) -> None:
+        writer, reader = store(), store()
+        assert reader.machines() == []
+        writer.append([intended()])
+        assert [row["name"] for row in reader.machines()] == ["amber-otter"]
+        writer.append([seen()])
+        assert reader.machines()[0]["state"] == "running"
+        assert reader.id == writer.id
+
+    def test_a_decision_sees_the_ledger_as_it_stands_and_its_lines_are_written(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([intended()])
+        looks: list[tuple[Any, ...]] = []
+
+        def decision(view: View) -> Sequence[Draft]:
+            looks.append((view.id, view.head()[0], len(view.machines()), view.machine("cg-1")))
+            return [seen()]
+
+        (line,) = ledger.decide(decision)
+        assert looks == [(ledger.id, 2, 1, machine_row(list(ledger.events("cg-1"))[:1]))]
+        assert line.kind == "instance_observed"
+
+    def test_the_first_decision_of_all_has_an_id_to_go_by(self, store: Store) -> None:
+        ids: list[str] = []
+        ledger = store()
+        ledger.decide(lambda view: ids.append(view.id) or [])
+        assert ids == [ledger.id] != [""]
+
+    @pytest.mark.parametrize("fault", [ZeroDivisionError("no"), OSError(28, "mine"), KeyboardInterrupt()])
+    def test_what_a_decision_raises_passes_through_and_nothing_is_written(
+        self, store: Store, fault: BaseException
+    ) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+
+        def decision(_view: View) -> Sequence[Draft]:
+            raise fault
+
+        with pytest.raises(type(fault)) as caught:
+            ledger.decide(decision)
+        assert caught.value is fault
+        assert ledger.head()[0] == 2
+        assert len(ledger.append([note(2)])) == 1
+
+    def test_a_decision_cannot_append_by_itself(self, store: Store) -> None:
+        ledger = store()
+        with pytest.raises(CloudgpuError, match="returns its lines"):
+            ledger.decide(lambda _view: ledger.append([note(1)]) and [])
+        assert list(ledger.events("scope:fake/main")) == []
+        assert len(ledger.append([note(1)])) == 1
+
+    def test_two_decisions_never_see_the_same_end(self, store: Store) -> None:
+        def decide(number: int) -> int:
+            ends: list[int] = []
+            store().decide(lambda view: ends.append(view.head()[0]) or [note(number)])
+            return ends[0]
+
+        store().append([])
+        with ThreadPoolExecutor(6) as pool:
+            ends = list(pool.map(decide, range(24)))
+        assert sorted(ends) == list(range(1, 25))
+
+    def test_threads_may_share_one_ledger(self, store: Store) -> None:
+        ledger = store()
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda number: ledger.append([note(number)]) and ledger.machines(), range(40)))
+        assert ledger.head()[0] == 41
+        assert ledger.verify().faults == ()
+
+    def test_verify_counts_the_lines_and_names_the_end(self, store: Store) -> None:
+        ledger = store()
+        ledger.append(LIFE)
+        found = ledger.verify()
+        assert (found.lines, found.faults) == (len(LIFE) + 1, ())
+        assert found.head_hash == ledger.head()[1]
+
+    def test_a_rebuilt_projection_is_the_same(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([*LIFE, intended("cg-2", "brave-fox", seconds=3), note(1)])
+        before = ledger.machines()
+        ledger.rebuild()
+        assert ledger.machines() == before
+        assert ledger.verify().faults == ()
+
+    def test_a_clock_that_went_back_is_doubted_until_it_is_settled(self, store: Store) -> None:
+        clock = Clock()
+        ledger = store(clock=clock)
+        ledger.append([note(1)])
+        clock.turn(minutes=-4)
+        assert ledger.suspect() is None
+        clock.turn(minutes=-2)
+        assert "clock" in (ledger.suspect() or "")
+        ledger.append([note(2)])
+        assert "clock" in (ledger.suspect() or ""), "a line of the wrong time does not make it right"
+        ledger.settle("the clock was wrong")
+        assert ledger.suspect() is None
+        ledger.append([note(3)])
+        assert ledger.suspect() is None
+
+    def test_a_settled_ledger_says_so_in_a_line(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+        line = ledger.settle("looked everywhere")
+        assert (line.kind, line.subject, line.body["why"]) == ("ledger_settled", "ledger", "looked everywhere")
+        assert ledger.settle("again").seq == line.seq + 1
+        assert ledger.verify().faults == ()
+
+    def test_a_closed_ledger_opens_again_by_itself(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([note(1)])
+        ledger.close()
+        ledger.close()
+        assert ledger.head()[0] == 2
+        assert len(ledger.append([note(2)])) == 1
+
+    @QUICK
+    @given(body=st.dictionaries(st.text(max_size=8), JSON, max_size=5), number=st.integers(0, 10**12))
+    def test_every_json_body_is_read_back_and_verified(self, store: Store, body: dict[str, Any], number: int) -> None:
+        ledger = store("bodies")
+        lines = ledger.append([Draft("scope_looked", "s", body, at(0), f"{number}:{body!r}")])
+        for line in lines:
+            assert line.body == body
+            assert ledger.last("s") == line
+        assert ledger.verify().faults == ()
+
+    @QUICK
+    @given(order=st.permutations(LIFE), cuts=st.sets(st.integers(0, len(LIFE)), max_size=3), run=st.uuids())
+    def test_order_of_arrival_does_not_matter(self, store: Store, order: list[Draft], cuts: set[int], run: Any) -> None:
+        straight, mixed = store(f"straight-{run}"), store(f"mixed-{run}")
+        straight.append(LIFE)
+        edges = [0, *sorted(cuts), len(order)]
+        for start, end in pairwise(edges):
+            mixed.append(order[start:end])
+        assert mixed.machines() == straight.machines()
+
+    @QUICK
+    @given(again=st.lists(st.sampled_from(LIFE), max_size=12), run=st.uuids())
+    def test_a_replay_changes_nothing(self, store: Store, again: list[Draft], run: Any) -> None:
+        ledger = store(f"replay-{run}")
+        ledger.append(LIFE)
+        before, end = ledger.machines(), ledger.head()
+        assert ledger.append(again) == ()
+        ledger.rebuild()
+        assert (ledger.machines(), ledger.head()) == (before, end)

@@ -1,0 +1,93 @@
+"""Which ledger a URL names, and how a wrong URL is answered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.ledger.open import open_ledger
+from tests.ledger.lines import Clock, note
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def test_no_url_means_the_directory(tmp_path: Path) -> None:
+    ledger = open_ledger(None, tmp_path, actor="somebody", clock=Clock())
+    ledger.append([note(1)])
+    ledger.close()
+    assert files(tmp_path) == ["ledger.db", "ledger.head"]
+
+
+@pytest.mark.parametrize("slashes", ["sqlite://", "sqlite:///", "SQLite://"])
+def test_a_url_names_a_file_and_the_head_record_stays_at_home(tmp_path: Path, slashes: str) -> None:
+    ledger = open_ledger(f"{slashes}{tmp_path}/far/my.db", tmp_path / "home", actor="somebody", clock=Clock())
+    ledger.append([note(1)])
+    ledger.close()
+    found = files(tmp_path)
+    assert found[0] == "far/my.db"
+    assert len(found) == 2
+    assert found[1].startswith("home/ledger-")
+    assert found[1].endswith(".head")
+
+
+def test_two_ledgers_at_two_urls_do_not_doubt_each_other(tmp_path: Path) -> None:
+    urls = (None, f"sqlite://{tmp_path}/a.db", f"sqlite://{tmp_path}/b.db")
+    for _ in range(2):
+        for url in urls:
+            ledger = open_ledger(url, tmp_path / "home", actor="somebody", clock=Clock())
+            ledger.append([note(1)])
+            assert ledger.suspect() is None
+            ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("postgresql://ada:secret@db/ledger", "comes with a later issue"),
+        ("postgres://ada:secret@db/ledger", "comes with a later issue"),
+        ("postgresql+psycopg://ada:secret@db/ledger", "comes with a later issue"),
+        ("mysql://ada:secret@db/ledger", "starts with sqlite:///"),
+        ("ledger.db", "starts with sqlite:///"),
+        ("", "starts with sqlite:///"),
+        ("sqlite:/tmp/x.db", "starts with sqlite:///"),
+        ("sqlite://relative/x.db", "absolute path"),
+        ("sqlite://", "absolute path"),
+        ("sqlite:///", "absolute path"),
+        ("sqlite:///tmp/", "absolute path"),
+        ("sqlite:///tmp/x.db?mode=ro", "absolute path"),
+        ("sqlite:///tmp/a\0b", "absolute path"),
+        ("sqlite:///:memory:", "memory"),
+        ("sqlite:///tmp", "is a directory"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_the_way_out_and_without_its_password(
+    tmp_path: Path, url: str, sentence: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=sentence) as caught:
+        open_ledger(url, tmp_path, actor="somebody", clock=Clock())
+    assert caught.value.field == "CLOUDGPU_LEDGER"
+    assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
+    assert "secret" not in str(caught.value.as_dict())
+
+
+def test_reading_imports_nothing_that_only_writing_needs(tmp_path: Path) -> None:
+    ledger = open_ledger(None, tmp_path, actor="somebody", clock=Clock())
+    ledger.append([note(1)])
+    ledger.close()
+    program = (
+        "import sys; from pathlib import Path; from cloudgpu.ledger.open import open_ledger\n"
+        "ledger = open_ledger(None, Path(sys.argv[1]), actor='a', clock=None)\n"
+        "assert ledger.machines() == [] and ledger.last('scope:fake/main').seq == 2\n"
+        "print(*sorted({'hashlib', 'cloudgpu.core.fold', 'cloudgpu.core.money', 'cloudgpu.ledger.verify', 'decimal',"
+        " 'random', 'subprocess'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

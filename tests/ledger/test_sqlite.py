@@ -1,0 +1,143 @@
+"""The common suite on SQLite, and what only a file has: modes, readers that make nothing, an exchanged file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import migrations
+from cloudgpu.ledger.base import Ledger
+from cloudgpu.ledger.open import open_ledger
+from tests.ledger.lines import Clock, intended, note
+from tests.ledger.suite import LedgerSuite, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = []
+
+    def make(name: str = "one", *, actor: str = "somebody", clock: Clock | None = None) -> Ledger:
+        ledger = open_ledger(None, tmp_path / name, actor=actor, clock=clock or Clock())
+        opened.append(ledger)
+        return ledger
+
+    yield make
+    for ledger in opened:
+        ledger.close()
+
+
+class TestSqlite(LedgerSuite):
+    """Every promise of the suite holds on SQLite."""
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+def test_reading_a_ledger_that_is_not_there_makes_no_file(store: Store, tmp_path: Path) -> None:
+    ledger = store()
+    assert (ledger.id, ledger.machines(), list(ledger.events()), ledger.suspect()) == ("", [], [], None)
+    assert ledger.verify().lines == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_all_files_are_the_owners_alone(store: Store, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        ledger = store("deep/ledger")
+        ledger.append([note(1)])
+        store("deep/ledger").machines()
+        found = modes(tmp_path / "deep" / "ledger")
+    finally:
+        os.umask(before)
+    assert {"ledger.db", "ledger.head", "ledger.db-wal", "ledger.db-shm"} <= found.keys()
+    assert set(found.values()) == {0o600}
+    assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "deep" / "ledger").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_closed_ledger_leaves_two_files(store: Store, tmp_path: Path) -> None:
+    ledger = store()
+    ledger.append([note(1)])
+    ledger.close()
+    assert modes(tmp_path / "one").keys() == {"ledger.db", "ledger.head"}
+
+
+def test_every_line_is_synced_through_a_write_ahead_log(store: Store, tmp_path: Path) -> None:
+    store().append([note(1)])
+    with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    raw.close()
+
+
+def test_a_file_that_was_exchanged_is_noticed_by_an_open_ledger(store: Store, tmp_path: Path) -> None:
+    ledger, other = store("one"), store("two")
+    ledger.append([intended("cg-1")])
+    other.append([intended("cg-2")])
+    other.close()
+    raw = sqlite3.connect(tmp_path / "one" / "ledger.db")
+    raw.execute("PRAGMA wal_checkpoint(truncate)")
+    raw.close()
+    (tmp_path / "two" / "ledger.db").replace(tmp_path / "one" / "ledger.db")
+    assert [row["id"] for row in ledger.machines()] == ["cg-2"]
+    assert "not the ledger" in (ledger.suspect() or "")
+
+
+def test_a_ledger_of_a_newer_schema_is_left_alone(store: Store, tmp_path: Path) -> None:
+    store().append([note(1)])
+    with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:
+        raw.execute(f"PRAGMA user_version = {len(migrations.MIGRATIONS) + 1}")
+    raw.close()
+    for attempt in (lambda: store().append([note(2)]), lambda: store().machines()):
+        with pytest.raises(LedgerUnavailable, match="newer cloudgpu") as caught:
+            attempt()
+        assert "Upgrade" in (caught.value.next or "")
+
+
+def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store().append([intended()])
+    step = ("ALTER TABLE machine ADD COLUMN colour TEXT",)
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, step])
+    assert [row["id"] for row in store().machines()] == ["cg-1"]
+    with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:
+        assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
+    raw.close()
+    store("fresh").append([intended()])
+    with sqlite3.connect(tmp_path / "fresh" / "ledger.db") as raw:
+        assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
+    raw.close()
+    assert store().verify().faults == ()
+
+
+def test_another_programs_database_is_not_taken_for_a_ledger(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:
+        raw.execute("CREATE TABLE cookies (value)")
+    raw.close()
+    for attempt in (lambda: store().append([note(1)]), lambda: store().machines()):
+        with pytest.raises(InvalidRequest, match="another program") as caught:
+            attempt()
+        assert caught.value.field == "CLOUDGPU_LEDGER"
+
+
+def test_an_empty_file_becomes_a_ledger(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "ledger.db").touch()
+    ledger = store()
+    assert ledger.machines() == []
+    ledger.append([note(1)])
+    assert ledger.verify().lines == 2
+
+
+def test_a_path_with_signs_that_mean_something_in_a_url_works(store: Store) -> None:
+    ledger = store("50% off? #1 & more")
+    ledger.append([note(1)])
+    assert store("50% off? #1 & more").head()[0] == 2
