@@ -120,21 +120,28 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> Background | N
     """End this machine's tunnel and return it once it is gone; None when none is running.
 
     It is asked first, and killed after `timeout` seconds. Never touches a process that does not hold the lock.
+    Its messages are removed.
     """
     own = find(directory, id)
-    if own is None:
-        return None
+    if own is not None:
+        _end(directory, own, timeout)
+    with explained(_log(directory, id)):
+        _log(directory, id).unlink(missing_ok=True)
+    return own
+
+
+def _end(directory: Path, own: Background, timeout: float) -> None:
     for number, patience in ((signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
         _send(directory, own, number)
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            if find(directory, id) != own:
-                return own
+            if find(directory, own.id) != own:
+                return
             time.sleep(0.02)
     raise Unreachable(
         f"The tunnel to {own.name} (process {own.pid}) could not be ended.",
         field="id",
-        value=id,
+        value=own.id,
         next=f"Run: kill -9 {own.pid}",
     )
 

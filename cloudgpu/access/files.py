@@ -14,18 +14,34 @@ from cloudgpu.errors import InvalidRequest
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the directory that `file` stands in; others wait. A killed process lets go by itself.
+    """Hold the lock that belongs to `file`; others wait. A killed process lets go by itself.
 
     Raises InvalidRequest when the directory cannot be written to.
     """
+    lock = file.with_name(f".{file.name}.lock")
     with explained(file):
-        private_directory(file.parent)
-        # The directory itself is locked: a lock's file could never be removed without letting two in at once.
-        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = _take(lock)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            lock.unlink()  # still held: whoever waits for it finds that it is gone and takes the next one
+        os.close(descriptor)
+
+
+def _take(lock: Path) -> int:
+    while True:
+        private_directory(lock.parent)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 
