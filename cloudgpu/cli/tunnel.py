@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,63 +41,52 @@ def command(
     row = session.find(name)
     if stop:
         ended = tunnels.stop(session, row)
-        said = f"The tunnel to {row['name']} is closed." if ended else f"There was no background tunnel to {row['name']}."
+        said = (
+            f"The tunnel to {row['name']} is closed." if ended else f"There was no background tunnel to {row['name']}."
+        )
         emit(output, {"name": row["name"], "stopped": ended}, said)
     elif serve:
         tunnels.serve(session, row, first_port=port)
     elif background:
         notebook, pid = tunnels.start(session, row, first_port=port)
-        _show(row, notebook, output, open_=open_, more={"background": True, "pid": pid})
+        _show(row, notebook, output, more={"background": True, "pid": pid})
+        if open_:
+            _browse(session, row, notebook)
     else:
         _foreground(session, row, port, output, open_=open_)
 
 
 def _foreground(session: Session, row: dict[str, Any], port: int, output: Format, *, open_: bool) -> None:
     from cloudgpu.control.jupyter import JupyterTunnel
+    from cloudgpu.control.tunnels import remove_page
 
     with JupyterTunnel(session, row, first_port=port) as tunnel:
-        _show(row, tunnel.notebook, output, open_=open_, more={"background": False, "pid": os.getpid()})
+        _show(row, tunnel.notebook, output, more={"background": False, "pid": os.getpid()})
         tell("Ctrl-C ends the tunnel; Jupyter and its kernels go on.")
         try:
+            if open_:
+                _browse(session, row, tunnel.notebook)
             fault = tunnel.wait()
         except KeyboardInterrupt:
             return
+        finally:
+            remove_page(session, row)
     if fault:
         raise fault
 
 
-def _show(row: dict[str, Any], notebook: Notebook, output: Format, *, open_: bool, more: dict[str, Any]) -> None:
+def _show(row: dict[str, Any], notebook: Notebook, output: Format, *, more: dict[str, Any]) -> None:
     value = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started, **more}
     emit(output, value, f"Jupyter on {row['name']}: {notebook.url}")
-    if open_:
-        _browse(notebook)
 
 
-def _browse(notebook: Notebook) -> None:
+def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 
     from cloudgpu.access.notebook import open_page
+    from cloudgpu.control.tunnels import page_directory
 
-    directory = Path(tempfile.mkdtemp(prefix="cloudgpu-"))
-    page = open_page(directory, notebook.port, notebook.token)
+    page = open_page(page_directory(session, row), notebook.port, notebook.token)
     if not webbrowser.open(page.as_uri()):
-        tell(f"No browser could be opened; open {page} yourself.")
-        return
-    _remove_later(directory)
-
-
-def _remove_later(directory: Path) -> None:
-    """Remove the page once the browser has had time to read it; at the latest when this process ends."""
-    import atexit
-    import shutil
-    import threading
-
-    def remove() -> None:
-        shutil.rmtree(directory, ignore_errors=True)
-
-    atexit.register(remove)
-    timer = threading.Timer(30, remove)
-    timer.daemon = True
-    timer.start()
-    sys.stderr.flush()
+        tell(f"No browser could be started; open this yourself: {page.as_uri()}")

@@ -1,11 +1,11 @@
-"""Keeps the client's own files in step with the ledger: saved calls, pinned host keys, the SSH config."""
+"""Keeps the client's own things in step with the ledger: saved calls, pinned host keys, tunnels, the SSH config."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts, ssh_config
-from cloudgpu.control import saved
+from cloudgpu.control import saved, tunnels
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.facts import Address
 from cloudgpu.core.names import lock_name
@@ -33,6 +33,7 @@ def tidy(session: Session) -> None:
     for machine in pinned:
         if machine not in {row["id"] for row in alive}:
             known_hosts.unpin(session.home.known_hosts, machine)
+    tunnels.end_orphans(session, {row["id"] for row in alive})
     write_ssh_config(session, alive)
 
 
