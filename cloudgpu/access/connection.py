@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from cloudgpu.access.keys import check_private
-from cloudgpu.access.known_hosts import pinned
-from cloudgpu.access.target import Target
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable, Unreachable, WrongHostKey
+from cloudgpu.access.target import LoginRefused, Target, reason
+from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
     from paramiko.channel import Channel
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 OPEN_CHANNEL_S = 20.0  # how long a server may take to open a channel
-
-
-class LoginRefused(Unreachable):
-    """The machine is the right one and does not let us in. Never retried: nothing would change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +109,7 @@ class Connection:
         """Return the error that says that this connection is over, or that one request on it was refused."""
         name = self.target.name
         if fault is not None and self.stands():
-            return Unreachable(f"{name} refused the request: {_why(fault)}.", field="name", value=name)
+            return Unreachable(f"{name} refused the request: {reason(fault)}.", field="name", value=name)
         return Unreachable(
             f"The connection to {name} was lost.",
             field="name",
@@ -181,144 +175,6 @@ def passing(fault: Exception) -> bool:
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:
-    from cloudgpu.access.wire import Wire
+    from cloudgpu.access import handshake
 
-    deadline = time.monotonic() + timeout
-    known, key = _known(target), _own_key(target)
-    connected = _dial(target, timeout)
-    wire = Wire(connected, known.split(" ", 1)[0])
-    connection = Connection(target, wire)
-    try:
-        _shake_hands(connection, deadline)
-        _check_host_key(target, known, wire)
-        _log_in(connection, key, deadline)
-    except BaseException:
-        connection.close()
-        connected.close()
-        raise
-    return connection
-
-
-def _known(target: Target) -> str:
-    known = pinned(target.known_hosts, target.id)
-    if known is not None:
-        return known
-    raise WrongHostKey(
-        f"No host key is pinned for {target.name}, so it cannot be verified and was not contacted.",
-        field="known_hosts",
-        value=target.id,
-        next="Connect from the computer that launched it, or add its key's line to known_hosts if you trust it.",
-    )
-
-
-def _own_key(target: Target) -> Any:
-    from cloudgpu.access.wire import Ed25519Key, PasswordRequiredException, SSHException
-
-    check_private(target.key_file)
-    try:
-        return Ed25519Key.from_private_key_file(str(target.key_file))
-    except (SSHException, PasswordRequiredException, OSError, ValueError) as fault:
-        raise InvalidRequest(
-            f"The private key {target.key_file} cannot be used: it is no OpenSSH ed25519 key without a passphrase.",
-            field="keys",
-            value=str(target.key_file),
-            next="Restore it from a backup, or move it away (a new one logs in to new machines only).",
-        ) from fault
-
-
-def _dial(target: Target, timeout: float) -> socket.socket:
-    address = target.address
-    try:
-        connected = socket.create_connection((address.host, address.port), timeout)
-    except OSError as fault:
-        raise _no_answer(target, _why(fault)) from fault
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
-
-
-def _shake_hands(connection: Connection, deadline: float) -> None:
-    """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
-    from cloudgpu.access.wire import IncompatiblePeer, SSHException
-
-    target, wire = connection.target, connection.transport
-    left = max(0.1, deadline - time.monotonic())
-    wire.banner_timeout = wire.handshake_timeout = left
-    try:
-        wire.start_client(timeout=left)
-    except IncompatiblePeer as fault:
-        if "host key" in str(fault):
-            raise _wrong_key(target, "a host key of another kind") from fault
-        raise _incompatible(target, fault) from fault
-    except SSHException as fault:
-        if not wire.remote_version:  # no banner yet: a server that is just starting, or no SSH server
-            raise _no_answer(target, "it did not introduce itself as an SSH server") from fault
-        raise _incompatible(target, fault) from fault
-    except (EOFError, OSError) as fault:
-        raise _no_answer(target, "it closed the connection") from fault
-    if not wire.initial_kex_done:
-        raise _no_answer(target, "it stopped answering during the key exchange")
-
-
-def _check_host_key(target: Target, known: str, wire: Wire) -> None:
-    shown = wire.get_remote_server_key()
-    if f"{shown.get_name()} {shown.get_base64()}" != known:
-        raise _wrong_key(target, "another host key")
-
-
-def _log_in(connection: Connection, key: Any, deadline: float) -> None:
-    from cloudgpu.access.wire import SSHException
-
-    target, wire = connection.target, connection.transport
-    answered = threading.Event()
-    try:
-        wire.auth_publickey(target.address.user, key, answered)
-    except (SSHException, EOFError, OSError) as fault:
-        raise _no_answer(target, "it closed the connection during the login") from fault
-    if not answered.wait(max(0.1, deadline - time.monotonic())):
-        raise _no_answer(target, "it stopped answering during the login")
-    if wire.is_authenticated():
-        return
-    if isinstance(wire.get_exception(), (EOFError, OSError)):
-        raise _no_answer(target, "it closed the connection during the login")
-    raise LoginRefused(
-        f"{target.name} does not accept our key for the user {target.address.user}.",
-        field="keys",
-        value=str(target.key_file),
-        next="Connect from the computer that launched it, or add our public key to its ~/.ssh/authorized_keys.",
-    )
-
-
-def _no_answer(target: Target, why: str) -> Unreachable:
-    address = target.address
-    return Unreachable(
-        f"{target.name} does not answer at {address.host}:{address.port}: {why}.",
-        field="name",
-        value=target.name,
-        next=f"Run: cloudgpu show {target.name} --refresh",
-    )
-
-
-def _wrong_key(target: Target, what: str) -> WrongHostKey:
-    return WrongHostKey(
-        f"The machine at {target.address.host}:{target.address.port} showed {what} than the one pinned for "
-        f"{target.name}: it is another machine, or somebody is in between.",
-        field="known_hosts",
-        value=target.id,
-        next=f"Nothing was sent to it. Compare with what the provider says: cloudgpu show {target.name} --refresh",
-    )
-
-
-def _incompatible(target: Target, fault: Exception) -> LoginRefused:
-    return LoginRefused(
-        f"{target.name} and this computer could not agree on how to encrypt: {_why(fault)}.",
-        field="name",
-        value=target.name,
-        next="Bring the machine's SSH server up to date.",
-    )
-
-
-def _why(fault: Exception) -> str:
-    if isinstance(fault, TimeoutError):
-        return "no answer in time"
-    text = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
-    return str(text).strip().rstrip(".").lower()
+    return Connection(target, handshake.wire(target, time.monotonic() + timeout))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING
@@ -67,34 +65,34 @@ def _run(
     with connection.session() as channel:
         with connection.explained():
             if tty:
-                _ask_terminal(channel)
+                _ask_terminal(channel, stdout)
             channel.exec_command(command)
         try:
-            with _as_terminal(channel, stdin) if tty else contextlib.nullcontext():
+            with _as_terminal(channel, stdin, stdout) if tty else contextlib.nullcontext():
                 return converse(channel, stdin, stdout, stderr)
         except KeyboardInterrupt:
-            _interrupt(connection, channel)
             return INTERRUPTED
         except BrokenPipeError:
             return BROKEN_PIPE
 
 
-def _interrupt(connection: Connection, channel: Channel) -> None:
-    from cloudgpu.access.wire import SSHException
-
-    with contextlib.suppress(SSHException, EOFError, OSError):
-        connection.transport.send_signal(channel, "INT")
-
-
-def _ask_terminal(channel: Channel) -> None:
-    size = shutil.get_terminal_size()
+def _ask_terminal(channel: Channel, stdout: IO[bytes]) -> None:
+    size = _size(stdout)
     channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
 
 
+def _size(stdout: IO[bytes]) -> os.terminal_size:
+    """Return the window's size; not from COLUMNS and LINES, which do not follow it."""
+    try:
+        return os.get_terminal_size(stdout.fileno())
+    except OSError:  # no terminal here, but one was wanted there
+        return os.terminal_size((80, 24))
+
+
 @contextlib.contextmanager
-def _as_terminal(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
+def _as_terminal(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes]) -> Iterator[None]:
     """Hand every key on as it is typed, and every new size of the window."""
-    with _raw(stdin), _on_resize(lambda: _resize(channel)):
+    with _raw(stdin), _on_resize(lambda: _resize(channel, stdout)):
         yield
 
 
@@ -126,7 +124,7 @@ def _on_resize(act: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGWINCH, before)
 
 
-def _resize(channel: Channel) -> None:
-    size = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
+def _resize(channel: Channel, stdout: IO[bytes]) -> None:
+    size = _size(stdout)
     with contextlib.suppress(OSError, EOFError):
         channel.resize_pty(size.columns, size.lines)

@@ -8,12 +8,15 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from paramiko.channel import Channel
 
+    from cloudgpu.access.wire import Wire
+
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
+LAST_WORDS_S = 1.0  # how long an interrupted command may take to end
 
 
 def converse(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stderr: IO[bytes]) -> int | None:
@@ -26,7 +29,7 @@ def converse(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes], stder
     complaint: list[OSError] = []
     errors = threading.Thread(target=_drain_errors, args=(channel, stderr, complaint), daemon=True)
     errors.start()
-    with _feeding(channel, stdin):
+    with _feeding(channel, stdin), _interruptible(channel):
         while data := channel.recv(CHUNK):
             write_all(stdout, data)
         errors.join()
@@ -44,6 +47,19 @@ def write_all(stream: IO[bytes], data: bytes) -> None:
         written = stream.write(rest)
         rest = rest[written:]
     stream.flush()
+
+
+@contextlib.contextmanager
+def _interruptible(channel: Channel) -> Iterator[None]:
+    """Pass Ctrl-C on to the command, and give it a moment to end by itself before it is hung up on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        wire = cast("Wire", channel.get_transport())
+        with contextlib.suppress(OSError, EOFError):
+            wire.send_signal(channel, "INT")
+            channel.status_event.wait(LAST_WORDS_S)
+        raise
 
 
 def _drain_errors(channel: Channel, stderr: IO[bytes], complaint: list[OSError]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.core.facts import Address
+from cloudgpu.errors import Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +18,15 @@ class Target:
     address: Address
     key_file: Path
     known_hosts: Path
+
+
+class LoginRefused(Unreachable):
+    """The machine is the right one and does not let us in. Never retried: nothing would change."""
+
+
+def reason(fault: Exception) -> str:
+    """Return what an operating system or SSH error says, as the end of a sentence."""
+    if isinstance(fault, TimeoutError):
+        return "no answer in time"
+    text = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+    return str(text).strip().rstrip(".").lower()

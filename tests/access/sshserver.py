@@ -101,6 +101,7 @@ async def _serve(root: Path, port: int) -> None:
         home=root / "home",
         environ={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
         port=port,
+        shell="/bin/bash",  # dash stays between and takes a Ctrl-C for itself
     )
     sys.stdout.write(f"{acceptor.get_port()}\n")
     sys.stdout.flush()

@@ -1,0 +1,142 @@
+"""The first second of a connection: dial, verify the pinned host key, log in with our key and no other."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from cloudgpu.access.keys import check_private
+from cloudgpu.access.known_hosts import pinned
+from cloudgpu.access.target import LoginRefused, Target, reason
+from cloudgpu.access.wire import Ed25519Key, IncompatiblePeer, PasswordRequiredException, SSHException, Wire
+from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
+
+
+def wire(target: Target, deadline: float) -> Wire:
+    """Return a verified and logged-in transport; `deadline` is in monotonic seconds.
+
+    Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable, InvalidRequest (our own files).
+    """
+    known, key = _known(target), _own_key(target)
+    connected = _dial(target, deadline)
+    made = Wire(connected, known.split(" ", 1)[0])
+    try:
+        _shake_hands(target, made, deadline)
+        _check_host_key(target, known, made)
+        _log_in(target, made, key, deadline)
+    except BaseException:
+        made.close()
+        connected.close()
+        raise
+    return made
+
+
+def _known(target: Target) -> str:
+    known = pinned(target.known_hosts, target.id)
+    if known is not None:
+        return known
+    raise WrongHostKey(
+        f"No host key is pinned for {target.name}, so it cannot be verified and was not contacted.",
+        field="known_hosts",
+        value=target.id,
+        next="Connect from the computer that launched it, or add its key's line to known_hosts if you trust it.",
+    )
+
+
+def _own_key(target: Target) -> Ed25519Key:
+    check_private(target.key_file)
+    try:
+        return Ed25519Key.from_private_key_file(str(target.key_file))
+    except (SSHException, PasswordRequiredException, OSError, ValueError) as fault:
+        raise InvalidRequest(
+            f"The private key {target.key_file} cannot be used: it is no OpenSSH ed25519 key without a passphrase.",
+            field="keys",
+            value=str(target.key_file),
+            next="Restore it from a backup, or move it away (a new one logs in to new machines only).",
+        ) from fault
+
+
+def _dial(target: Target, deadline: float) -> socket.socket:
+    address = target.address
+    try:
+        connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
+    except OSError as fault:
+        raise _no_answer(target, reason(fault)) from fault
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def _shake_hands(target: Target, wire: Wire, deadline: float) -> None:
+    """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
+    left = max(0.1, deadline - time.monotonic())
+    wire.banner_timeout = wire.handshake_timeout = left
+    try:
+        wire.start_client(timeout=left)
+    except IncompatiblePeer as fault:
+        if "host key" in str(fault):
+            raise _wrong_key(target, "a host key of another kind") from fault
+        raise _incompatible(target, fault) from fault
+    except SSHException as fault:
+        if not wire.remote_version:  # no banner yet: a server that is just starting, or no SSH server
+            raise _no_answer(target, "it did not introduce itself as an SSH server") from fault
+        raise _incompatible(target, fault) from fault
+    except (EOFError, OSError) as fault:
+        raise _no_answer(target, "it closed the connection") from fault
+    if not wire.initial_kex_done:
+        raise _no_answer(target, "it stopped answering during the key exchange")
+
+
+def _check_host_key(target: Target, known: str, wire: Wire) -> None:
+    shown = wire.get_remote_server_key()
+    if f"{shown.get_name()} {shown.get_base64()}" != known:
+        raise _wrong_key(target, "another host key")
+
+
+def _log_in(target: Target, wire: Wire, key: Ed25519Key, deadline: float) -> None:
+    answered = threading.Event()
+    try:
+        wire.auth_publickey(target.address.user, key, answered)
+    except (SSHException, EOFError, OSError) as fault:
+        raise _no_answer(target, "it closed the connection during the login") from fault
+    if not answered.wait(max(0.1, deadline - time.monotonic())):
+        raise _no_answer(target, "it stopped answering during the login")
+    if wire.is_authenticated():
+        return
+    if isinstance(wire.get_exception(), (EOFError, OSError)):
+        raise _no_answer(target, "it closed the connection during the login")
+    raise LoginRefused(
+        f"{target.name} does not accept our key for the user {target.address.user}.",
+        field="keys",
+        value=str(target.key_file),
+        next="Connect from the computer that launched it, or add our public key to its ~/.ssh/authorized_keys.",
+    )
+
+
+def _no_answer(target: Target, why: str) -> Unreachable:
+    address = target.address
+    return Unreachable(
+        f"{target.name} does not answer at {address.host}:{address.port}: {why}.",
+        field="name",
+        value=target.name,
+        next=f"Run: cloudgpu show {target.name} --refresh",
+    )
+
+
+def _wrong_key(target: Target, what: str) -> WrongHostKey:
+    return WrongHostKey(
+        f"The machine at {target.address.host}:{target.address.port} showed {what} than the one pinned for "
+        f"{target.name}: it is another machine, or somebody is in between.",
+        field="known_hosts",
+        value=target.id,
+        next=f"Nothing was sent to it. Compare with what the provider says: cloudgpu show {target.name} --refresh",
+    )
+
+
+def _incompatible(target: Target, fault: Exception) -> LoginRefused:
+    return LoginRefused(
+        f"{target.name} and this computer could not agree on how to encrypt: {reason(fault)}.",
+        field="name",
+        value=target.name,
+        next="Bring the machine's SSH server up to date.",
+    )

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access.execute import run
+from cloudgpu.errors import Frozen, InvalidRequest, Unreachable
+from tests.access.sshserver import ROOT, wait_for
+
+CALLER = """
+import sys
+from pathlib import Path
+from cloudgpu.access.connection import connect
+from cloudgpu.access.execute import run
+from tests.access.sshserver import Server
+server = Server(Path(sys.argv[1]))
+server.port = int(sys.argv[2])
+with connect(server.target, timeout=10) as connection:
+    status = run(connection, sys.argv[3:], stdin=sys.stdin.buffer, stdout=sys.stdout.buffer,
+                 stderr=sys.stderr.buffer, tty=None)
+sys.exit(status)
+"""
+
+
+@pytest.fixture
+def streams():
+    return {"stdin": None, "stdout": io.BytesIO(), "stderr": io.BytesIO()}
+
+
+def caller(server, *argv, **more):
+    """Start a process of its own that runs a command there, as the command line does."""
+    command = [sys.executable, "-c", CALLER, str(server.root), str(server.port), *argv]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **more)
+
+
+@pytest.mark.parametrize("status", [0, 1, 42, 255])
+def test_the_status_is_the_commands_own(connection, streams, status):
+    assert run(connection, ["sh", "-c", f"exit {status}"], **streams) == status
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV"])
+def test_a_signal_is_told_as_a_shell_tells_it(connection, streams, name):
+    number = getattr(signal, f"SIG{name}")
+    assert run(connection, ["sh", "-c", f"exec sh -c 'kill -{name} $$'"], **streams) == 128 + number
+
+
+def test_a_command_that_does_not_exist_is_127(connection, streams):
+    assert run(connection, ["no-such-command"], **streams) == 127
+    assert b"no-such-command" in streams["stderr"].getvalue()
+
+
+def test_the_streams_are_kept_apart_and_binary(connection, streams):
+    streams["stdin"] = io.BytesIO(bytes(range(256)))
+    assert run(connection, ["sh", "-c", "printf '\\377\\000' >&2; cat"], **streams) == 0
+    assert streams["stdout"].getvalue() == bytes(range(256))
+    assert streams["stderr"].getvalue() == b"\xff\x00"
+
+
+@pytest.mark.parametrize("word", ["", "two words", "$HOME", "a'b", 'a"b', "*", "ü", "; echo no", "a\nb", "\\"])
+def test_every_word_arrives_as_it_was_given(connection, streams, word):
+    assert run(connection, ["printf", "%s", word], **streams) == 0
+    assert streams["stdout"].getvalue().decode() == word
+
+
+def test_no_command_is_refused(connection, streams):
+    with pytest.raises(InvalidRequest):
+        run(connection, [], **streams)
+
+
+def test_the_end_of_input_is_passed_on_and_much_of_it_arrives(connection, streams, tmp_path):
+    data = os.urandom(1 << 20) * 30
+    (tmp_path / "input").write_bytes(data)
+    with (tmp_path / "input").open("rb") as streams["stdin"]:
+        assert run(connection, ["sha256sum"], **streams) == 0
+    assert streams["stdout"].getvalue().split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+def test_without_input_the_command_sees_its_end_at_once(connection, streams):
+    assert run(connection, ["cat"], **streams) == 0
+
+
+def test_a_command_that_reads_nothing_does_not_wait_for_input(connection, streams):
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as streams["stdin"], os.fdopen(writer, "wb"):
+        assert run(connection, ["echo", "done"], **streams) == 0
+    streams["stdin"] = io.BytesIO(b"x" * 10_000_000)
+    assert run(connection, ["true"], **streams) == 0
+
+
+def test_output_after_the_streams_were_closed_does_not_hide_the_status(connection, streams):
+    assert run(connection, ["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 9"], **streams) == 9
+
+
+def test_a_reader_who_goes_away_ends_the_command(server):
+    with caller(server, "yes", stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as one:
+        assert one.stdout.read(4) == b"y\ny\n"
+        one.stdout.close()
+        assert one.wait(20) == 141
+
+
+def test_a_slow_reader_slows_the_command_down(server):
+    command = ["sh", "-c", "yes | tee /dev/null & sleep 0.1; wait"]
+    with caller(server, *command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as one:
+        one.stdout.read(4)
+        used = rss(one.pid)
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            assert rss(one.pid) < used + 64_000_000
+            time.sleep(0.1)
+        one.kill()
+
+
+def test_ctrl_c_interrupts_the_command_there_and_returns_130(server):
+    script = "trap 'echo interrupted > seen; exit' INT; echo ready; while :; do sleep 0.05; done"
+    with caller(server, "sh", "-c", script, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as one:
+        assert one.stdout.readline() == b"ready\n"
+        one.send_signal(signal.SIGINT)
+        assert one.wait(20) == 130
+    wait_for((server.home / "seen").exists)
+
+
+def test_a_connection_lost_on_the_way_is_no_status_of_the_command(server, connection, streams):
+    answer = []
+
+    def go():
+        try:
+            answer.append(run(connection, ["sh", "-c", "echo ready; sleep 60"], **streams))
+        except Unreachable as fault:
+            answer.append(fault)
+
+    running = threading.Thread(target=go)
+    running.start()
+    wait_for(streams["stdout"].getvalue)
+    server.kill()
+    running.join(10)
+    assert isinstance(answer[0], Unreachable)
+    assert "was lost" in answer[0].message
+
+
+def test_a_machine_that_freezes_on_the_way_is_said(server, connection, streams):
+    threading.Timer(0.3, server.freeze).start()
+    with pytest.raises(Frozen):
+        run(connection, ["sleep", "60"], **streams, quiet=0.2, deadline=0.6)
+    server.thaw()
+
+
+def test_a_full_disk_here_is_not_taken_for_a_lost_connection(connection, streams):
+    with Path("/dev/full").open("wb", buffering=0) as streams["stdout"], pytest.raises(OSError, match="space"):
+        run(connection, ["echo", "x"], **streams)
+    assert connection.alive
+
+
+def test_on_a_terminal_keys_sizes_and_status_are_those_of_a_terminal(server):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
+    before = termios.tcgetattr(slave)
+    script = "stty size; trap 'stty size' WINCH; echo go; read -r line; echo got:$line; read -r line; exit 5"
+    one = caller(server, "bash", "-c", script, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    said = Screen(master)
+    said.shows(b"33 101")
+    said.shows(b"go")
+    os.write(master, b"hello\r")
+    said.shows(b"got:hello")
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 111, 0, 0))
+    one.send_signal(signal.SIGWINCH)  # the kernel sends it to a controlling terminal's own group only
+    os.write(master, b"\r")
+    assert one.wait(20) == 5
+    assert termios.tcgetattr(slave)[:4] == before[:4]
+    os.close(master)
+    os.close(slave)
+
+
+def test_ctrl_c_on_a_terminal_goes_to_the_command_and_not_to_us(server):
+    master, slave = pty.openpty()
+    script = "trap 'echo caught; exit 6' INT; echo go; while :; do sleep 0.05; done"
+    one = caller(server, "bash", "-c", script, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    said = Screen(master)
+    said.shows(b"go")
+    os.write(master, b"\x03")
+    said.shows(b"caught")
+    assert one.wait(20) == 6
+    os.close(master)
+    os.close(slave)
+
+
+class Screen:
+    """What has appeared on a terminal so far."""
+
+    def __init__(self, master):
+        self.master = master
+        self.seen = b""
+        os.set_blocking(master, False)
+
+    def shows(self, text):
+        def looked():
+            with contextlib.suppress(BlockingIOError):
+                self.seen += os.read(self.master, 65536)
+            return text in self.seen
+
+        try:
+            wait_for(looked, 20)
+        except AssertionError:
+            raise AssertionError(f"{text!r} never appeared in {self.seen!r}") from None
+
+
+def rss(pid):
+    """Return the bytes of memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
