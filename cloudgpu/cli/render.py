@@ -90,7 +90,8 @@ def plan(value: dict[str, Any], now: datetime) -> str:
     ]
     what = ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
     left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
-    further = f"; {value['further_offers']} further offers if there is no capacity" if value["further_offers"] else ""
+    dearest = f"at up to {dollars(value['dearest_usd_per_hour'], 4)} an hour"
+    further = f"; {value['further_offers']} further offers {dearest}, tried in turn" if value["further_offers"] else ""
     cost = (
         f"{dollars(value['cost_to_lease_end_usd'])} to the end of the lease, "
         f"{dollars(value['cost_to_renew_until_usd'])} if it renews itself to the end"

@@ -37,8 +37,9 @@ def fits(item: Available, want: Want) -> bool:
     )
     if any(wish is not None and wish != fact for wish, fact in wishes):
         return False
+    # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
     return want.gpu is None or any(
-        same_gpu(gpu.name, want.gpu) and gpu.count >= want.gpu_count for gpu in item.accelerators
+        same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators
     )
 
 

@@ -23,6 +23,7 @@ class LaunchPlan:
     request: LaunchRequest
     offer: Offer
     further_offers: int
+    dearest: Money  # per hour, of all the offers that may be tried
     expires: datetime
     renew_until: datetime
     to_lease_end: Money
@@ -47,6 +48,7 @@ def launch_plan(
         request=request,
         offer=offer,
         further_offers=len(offers) - 1,
+        dearest=max(each.price.per_hour for each in offers),
         expires=now + lease,
         renew_until=now + renew,
         to_lease_end=run_cost(offer.price.per_hour, lease),

@@ -78,6 +78,7 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "stop_means": plan.stop_means,
         "guards": list(plan.guards),
         "further_offers": plan.further_offers,
+        "dearest_usd_per_hour": usd(plan.dearest),
     }
 
 

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.launch import launch
+from cloudgpu.control.prepare import Wish, prepare
+from cloudgpu.control.session import open_session
+from cloudgpu.core.facts import Want
+from cloudgpu.testing import FAKE, ManualClock, write_plugin
+
+
+class Lab:
+    """A user of the fake cloud: a home, a clock, and the cloud itself behind the real registry."""
+
+    def __init__(self, tmp_path, monkeypatch, options=""):
+        monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"fake": FAKE}))
+        self.home = tmp_path / "home"
+        self.home.mkdir(exist_ok=True)
+        state = tmp_path / "cloud.json"
+        table = f'provider = "fake"\n[accounts.lab]\nprovider = "fake"\nstate_file = "{state}"\n{options}\n'
+        (self.home / "config.toml").write_text(table)
+        self.clock = ManualClock()
+        self.said: list[str] = []
+        self.session = self.opened()
+        self.cloud = self.session.provider("lab")
+
+    def opened(self):
+        """A new process, as far as a test can have one: everything is read from disk again."""
+        environ = {"CLOUDGPU_HOME": str(self.home), "USER": "ada"}
+        return open_session(environ, clock=self.clock, tell=self.said.append)
+
+    def prepare(self, *, gpu="v100", **more):
+        want = Want(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
+        return prepare(self.session, Wish(want, **more))
+
+    def up(self, **more):
+        return launch(self.session, self.prepare(**more), wait=False)
+
+    def machines(self):
+        """What the cloud has that costs money, whatever the ledger says."""
+        return [one for one in self.cloud.list().instances if one.billed]
+
+    def rows(self):
+        return [row for row in self.session.ledger.machines() if row["ended"] is None]
+
+    def later(self, **span):
+        self.clock.advance(timedelta(**span).total_seconds())
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    return Lab(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def make_lab(tmp_path, monkeypatch):
+    return lambda options: Lab(tmp_path, monkeypatch, options)

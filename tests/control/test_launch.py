@@ -1,0 +1,245 @@
+"""Launches on a cloud that loses replies, has no capacity, and forgets to answer: never two, never one unknown."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from cloudgpu.control import saved
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lifecycle import end
+from cloudgpu.control.look import look_at_all
+from cloudgpu.core.facts import TAG_LEDGER, TAG_SEQ
+from cloudgpu.errors import (
+    AuthFailed,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.testing import make_attempt
+
+
+def kinds(lab, row):
+    return [event.kind for event in lab.session.ledger.events(row["id"])]
+
+
+def test_the_intent_stands_in_the_ledger_before_the_call_and_the_answer_after_it(lab):
+    row = lab.up().row
+    assert kinds(lab, row)[:3] == ["launch_intended", "launch_settled", "instance_observed"]
+    intent = next(iter(lab.session.ledger.events(row["id"]))).body
+    assert intent["price"]["source"]
+    assert intent["price"]["as_of"]
+    assert intent["token"] == row["token"]
+
+
+def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
+    row = lab.up().row
+    file = lab.session.home.attempts / f"{row['token']}.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    end(lab.session, row, why="test")
+    assert not lab.session.home.attempts.exists()
+
+
+def test_no_ledger_line_holds_the_hosts_private_key(lab):
+    row = lab.up().row
+    key = saved.load(lab.session.home.attempts, row["token"]).boot.host_private_key
+    middle = key.splitlines()[2]
+    assert not [event for event in lab.session.ledger.events() if middle in str(event)]
+
+
+def test_a_machine_bears_its_tags_and_the_ledgers_head(lab):
+    lab.up()
+    tags = lab.machines()[0].tags
+    assert tags[TAG_LEDGER] == lab.session.ledger.id
+    assert int(tags[TAG_SEQ]) >= 1
+
+
+def test_a_lost_reply_never_launches_twice(lab):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    assert len(lab.machines()) == 1
+    assert lab.rows()[0]["attempt"] == "open"
+    lab.session = lab.opened()
+    again = lab.up()
+    assert len(lab.machines()) == 1
+    assert (again.row["attempt"], again.found) == ("made", False)
+
+
+def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
+    lab.cloud.fail_next("launch", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    assert lab.machines() == []
+    assert lab.up().row["attempt"] == "made"
+    assert len(lab.machines()) == 1
+
+
+def test_new_after_a_lost_reply_settles_that_launch_and_makes_no_second_machine(lab):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        lab.up(new=True)
+    lab.session = lab.opened()
+    assert lab.up(new=True).row["attempt"] == "made"
+    assert len(lab.machines()) == 1
+
+
+def test_a_listing_settles_a_lost_launch_too(lab):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    look = look_at_all(lab.session)
+    assert look.unanswered == []
+    assert lab.rows()[0]["attempt"] == "made"
+    assert lab.up().found
+    assert len(lab.machines()) == 1
+
+
+def test_a_listing_settles_a_call_that_never_arrived_only_once_it_proves_that(lab):
+    lab.cloud.fail_next("launch", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    proves_after = lab.cloud.token_rule.listing_proves_after
+    if proves_after.total_seconds() > 0:
+        look_at_all(lab.session)
+        assert lab.rows()[0]["attempt"] == "open"
+    lab.clock.advance(proves_after.total_seconds() + 1)
+    look_at_all(lab.session)
+    assert lab.rows() == []
+    lab.up()
+    assert len(lab.machines()) == 1
+
+
+def test_no_capacity_takes_the_next_offer_and_records_each_attempt(lab):
+    prepared = lab.prepare()
+    first = prepared.offers[0].available.zone
+    lab.cloud.exhaust(first)
+    row = launch(lab.session, prepared, wait=False).row
+    assert row["zone"] != first
+    assert row["number"] == 2
+    outcomes = [e.body["outcome"] for e in lab.session.ledger.events(row["id"]) if e.kind == "launch_settled"]
+    assert outcomes == ["refused", "made"]
+    assert len(lab.machines()) == 1
+
+
+def test_one_gpu_is_never_answered_with_a_dearer_machine_of_four(lab):
+    offers = lab.prepare(gpu="v100").offers
+    assert {offer.available.instance_type for offer in offers} == {"fake.v100.1"}
+
+
+def test_no_capacity_anywhere_leaves_nothing(lab):
+    prepared = lab.prepare()
+    for offer in prepared.offers:
+        lab.cloud.exhaust(offer.available.zone)
+    with pytest.raises(NoCapacity):
+        launch(lab.session, prepared, wait=False)
+    assert lab.machines() == []
+    assert lab.rows() == []
+    assert not lab.session.home.attempts.exists() or not list(lab.session.home.attempts.iterdir())
+
+
+@pytest.mark.parametrize("error", [QuotaExceeded("quota"), AuthFailed("expired"), InvalidRequest("bad")])
+def test_what_the_next_offer_cannot_mend_is_not_tried_again(lab, error):
+    lab.cloud.fail_next("launch", error)
+    with pytest.raises(type(error)):
+        lab.up()
+    assert lab.cloud.calls["launch"] == 1
+    assert lab.rows() == []
+    assert lab.up().row["attempt"] == "made"
+
+
+def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
+    lab.cloud.fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        lab.up()
+    assert lab.cloud.calls["launch"] == 1
+
+
+def test_a_machine_that_ended_unseen_is_not_returned(lab):
+    first = lab.up().row
+    lab.cloud.terminate(first["provider_id"])
+    lab.later(hours=2)
+    second = lab.up()
+    assert not second.found
+    assert second.row["id"] != first["id"]
+    assert len(lab.machines()) == 1
+
+
+def test_silence_is_not_absence(lab):
+    row = lab.up().row
+    lab.later(hours=2)
+    lab.cloud.hide("lab")
+    look = look_at_all(lab.session)
+    assert look.unanswered
+    assert lab.session.ledger.machine(row["id"])["ended"] is None
+
+
+def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
+    lab = make_lab("lag_s = 600")
+    row = lab.up().row
+    assert not lab.cloud.list().instances
+    look_at_all(lab.session)
+    assert lab.session.ledger.machine(row["id"])["ended"] is None
+
+
+def test_a_machine_of_another_ledger_is_shown_and_never_touched(lab):
+    offer = lab.prepare().offers[0]
+    stranger = make_attempt(offer.available, key="theirs", ledger="another-ledger")
+    lab.cloud.launch(stranger, deadline=lab.clock())
+    look = look_at_all(lab.session)
+    assert [one.tags[TAG_LEDGER] for one in look.foreign] == ["another-ledger"]
+    assert lab.rows() == []
+    assert len(lab.machines()) == 1
+
+
+def test_a_stray_of_this_ledger_is_taken_up_and_billed_not_killed(lab):
+    lab.up()  # so that the ledger has an id
+    offer = lab.prepare().offers[0]
+    stray = make_attempt(offer.available, key="lost", ledger=lab.session.ledger.id)
+    lab.cloud.launch(stray, deadline=lab.clock())
+    look = look_at_all(lab.session)
+    assert any("without a launch record" in sentence for sentence in look.sentences)
+    assert len(lab.rows()) == 2
+    assert lab.session.ledger.machine(stray.machine)["price"] is not None
+    assert len(lab.machines()) == 2
+
+
+def test_an_unchanged_look_writes_one_line_per_account(lab):
+    for number in range(5):
+        lab.up(name=f"m-{number}")
+    look_at_all(lab.session)
+    before = lab.session.ledger.head()[0]
+    lab.later(minutes=1)
+    look_at_all(lab.session)
+    accounts = len(lab.session.settings.accounts)
+    assert lab.session.ledger.head()[0] - before == accounts
+
+
+def test_down_of_a_lost_launch_ends_what_it_made(lab):
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    lab.session = lab.opened()
+    row = end(lab.session, lab.rows()[0], why="test")
+    assert row["ended"]
+    assert lab.machines() == []
+
+
+def test_a_lost_reply_to_terminate_is_proved_by_looking(lab):
+    row = lab.up().row
+    lab.cloud.lose_reply("terminate")
+    assert end(lab.session, row, why="test")["ended"]
+    assert lab.machines() == []
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_asked(lab):
+    lab.up(name="amber-fox")
+    calls = lab.cloud.calls["launch"]
+    with pytest.raises(InvalidRequest) as refused:
+        launch(lab.session, lab.prepare(name="amber-fox", project="other"), wait=False)
+    assert refused.value.field == "--name"
+    assert lab.cloud.calls["launch"] == calls
+    assert len(lab.machines()) == 1
