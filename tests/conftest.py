@@ -8,6 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says nothing here: two test processes share two cores.
+settings.register_profile("cloudgpu", deadline=None)
+settings.load_profile("cloudgpu")
 
 GUARD = Path(__file__).parent / "guard"
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
