@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from socket import SO_REUSEADDR, SOL_SOCKET, socket
@@ -32,6 +33,22 @@ TERM_S, KILL_S = 8.0, 2.0
 LOG_SIZE = 1024 * 1024
 MISSING = ("No module named", "not found", "No such file or directory: ")
 PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+# Tornado logs the whole address of a request that failed, and an address may hold the token.
+SCRUB = r"""import logging
+import re
+
+make = logging.getLogRecordFactory()
+
+
+def scrubbed(*args, **more):
+    record = make(*args, **more)
+    if "token=" in str(record.msg) + str(record.args):
+        record.msg, record.args = re.sub(r"token=[^&\s\"')]*", "token=...", record.getMessage()), ()
+    return record
+
+
+logging.setLogRecordFactory(scrubbed)
+"""
 OPTIONS = (  # loopback only, no question to the network
     "--no-browser",
     "--ServerApp.ip=127.0.0.1",
@@ -103,12 +120,13 @@ class Lab:
 
     def send(self, number: int, wait: float) -> None:
         """Send a signal to its process group, and wait for its end."""
-        end = time.monotonic() + wait
-        pid = load(self.record).get("pid")
-        if pid and self.alive():  # while the lock is held, the number is still its own
-            with contextlib.suppress(OSError):
-                os.killpg(pid, number)
-        while pid and self.alive() and time.monotonic() < end:
+        end, sent = time.monotonic() + wait, False
+        while self.alive() and time.monotonic() < end:
+            pid = self.located()["pid"]
+            if pid and not sent:  # while the lock is held, the number is still its own
+                with contextlib.suppress(OSError):
+                    os.killpg(os.getpgid(pid), number)
+                sent = True
             time.sleep(POLL_S)
 
     def start(self) -> None:
@@ -140,13 +158,14 @@ class Lab:
         ).pid
 
     def prepare(self) -> None:
-        """Make the token once; switch the news off; forget what a dead server left."""
+        """Make the token once; keep it out of the log; switch the news off; forget what a dead server left."""
         self.forget()
         if not read(self.token):
             save(self.token, os.urandom(24).hex())
-        page = self.base / "config" / "labconfig" / "page_config.json"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        save(page, json.dumps(PAGE))
+        config = self.base / "config"
+        (config / "labconfig").mkdir(parents=True, exist_ok=True)
+        save(config / "labconfig" / "page_config.json", json.dumps(PAGE))
+        save(config / "jupyter_server_config.py", SCRUB)
 
     def forget(self) -> None:
         """Remove the runtime files of a dead server: they hold the token."""
@@ -171,9 +190,13 @@ class Lab:
         """Wait until it answers; return its pid and port. Raises Fault."""
         while True:
             record = self.located()
-            if record["port"] and answers(record["port"], read(self.token)):
+            within = max(POLL_S, min(ANSWER_S, end - time.monotonic()))
+            status = answers(record["port"], read(self.token), within) if record["port"] else None
+            if status == HTTPStatus.OK:
                 save(self.record, json.dumps(record))
                 return {"pid": record["pid"], "port": record["port"]}
+            if status == HTTPStatus.FORBIDDEN:
+                raise Fault("it does not take our token: Jupyter's own configuration here sets another")
             if not self.alive():
                 raise self.died()
             if time.monotonic() > end:
@@ -181,10 +204,14 @@ class Lab:
             time.sleep(POLL_S)
 
     def located(self) -> dict[str, Any]:
-        """Return the record, with the port that the server itself has written down."""
+        """Return the record, with the port that the server itself has written down.
+
+        Its own word for its number counts only where whoever started it was killed before writing it.
+        """
         record = {"pid": 0, "port": 0, **load(self.record)}
         for path in [] if record["port"] else self.base.glob("runtime/jpserver-*.json"):
-            record.update(port=load(path).get("port", 0), info=str(path))
+            own = load(path)
+            record.update(port=own.get("port", 0), pid=record["pid"] or own.get("pid", 0), info=str(path))
         return record
 
     def died(self) -> Fault:
@@ -195,14 +222,14 @@ class Lab:
         return Fault(line, missing=any(word in line for word in MISSING))
 
 
-def answers(port: int, token: str) -> bool:
-    """Tell whether a server that knows this token answers on loopback."""
-    link = HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+def answers(port: int, token: str, within: float) -> int | None:
+    """Return the status with which a server on loopback answers one who shows this token, None for silence."""
+    link = HTTPConnection("127.0.0.1", port, timeout=within)
     try:
         link.request("GET", "/api/status?no_track_activity=1", headers={"Authorization": f"token {token}"})
-        return link.getresponse().status == 200  # noqa: PLR2004
+        return link.getresponse().status
     except (OSError, HTTPException):
-        return False
+        return None
     finally:
         link.close()
 
@@ -252,7 +279,7 @@ def save(path: Path, text: str) -> None:
     """Write a file whole, for us alone: readers see the old or the new."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(create(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
-        file.write(text + "\n")
+        file.write(text)  # no newline: Jupyter would take it for a part of the token
     fresh.replace(path)
 
 

@@ -287,6 +287,13 @@ class Agent:
         if self.state.get("boot") != boot or self.state.get("mono", 0) > mono:
             self.state.update(boot=boot, marks={})
 
+    def seconds(self, name: str, usual: float) -> float:
+        """Return a setting."""
+        try:
+            return float(self.settings[name])
+        except (KeyError, TypeError, ValueError):
+            return usual
+
     def put(self, name: str, value: Any) -> None:
         """Write one of our files; a full disk keeps no lease from ending."""
         with contextlib.suppress(OSError):
@@ -305,10 +312,9 @@ class Agent:
             pause = 5.0
             try:
                 self.step(time.time(), monotonic())
-                pause = float(self.settings.get("interval") or 30)
+                pause = self.seconds("interval", 30)
             except Exception:  # noqa: BLE001  (the agent outlives every fault)
                 self.log(traceback.format_exc())
-                self.state["marks"] = {}
             time.sleep(max(0.2, pause))
 
     def step(self, now: float, mono: float) -> None:
@@ -317,7 +323,11 @@ class Agent:
         self.children = [child for child in self.children if child.poll() is None]
         before = json.dumps(self.state)
         activity, why, ago = self.activity(now, mono)
-        verdict, reason = self.lease(activity, now, mono)
+        try:
+            verdict, reason = self.lease(activity, now, mono)
+        except Exception:
+            self.state = {}  # what cannot be used must not keep the next pass from ending a lease
+            raise
         if verdict == "end":
             self.end(reason, mono)
         beat = {"id": self.settings.get("id"), "epoch": now, "monotonic": mono, "activity": activity, "why": why}
@@ -346,7 +356,7 @@ class Agent:
         """Tell the outside, only while ACTIVE and seldom: where a tag is written, each write may cost money."""
         if activity == ACTIVE:
             self.state["last_active"] = int(last)
-            if mono - self.reported >= float(self.settings.get("report_every") or WINDOW):
+            if mono - self.reported >= self.seconds("report_every", WINDOW):
                 self.put("last-active", int(last))
                 self.reported = mono
         return self.state.get("last_active")
@@ -357,9 +367,9 @@ class Agent:
         tags.update({k: v for k, v in channel(self.settings.get("metadata") or {}).items() if k in TAGS and number(v)})
         self.state["tags"] = tags
         lease = lease_of(tags, self.state.get("own", 0))
-        made = float(self.settings.get("made") or 0)
+        made = self.seconds("made", 0)
         marks = mark(self.state.get("marks") or {}, lease, now, mono, made)
-        verdict, reason = decide(marks, activity, mono, float(self.settings.get("grace", MINUTE)))
+        verdict, reason = decide(marks, activity, mono, self.seconds("grace", MINUTE))
         if verdict == "renew":
             lease["expires"] = self.state["own"] = int(min(max(lease["expires"], now) + HOUR, lease["renew_until"]))
             self.put("expires", lease["expires"])

@@ -152,7 +152,7 @@ def test_a_spot_notice_is_passed_on_and_the_hook_runs_once(machine):
     assert json.loads((machine.dir / "notice").read_text()) == notice
     _step(made, 10)
     _step(Agent(machine.dir, MONO + 15), 15)
-    wait_for(lambda: out.exists())
+    wait_for(out.exists)
     wait_for(lambda: all(child.poll() is not None for child in made.children))
     assert out.read_text() == "terminate 2027-01-15T08:02:00Z\n"
 
@@ -206,4 +206,4 @@ def test_settings_that_are_being_written_leave_the_last_good_ones(machine, said)
     _step(made, 0)
     (machine.dir / "agent.json").write_text('{"id": ')
     _step(made, HOUR)
-    wait_for(lambda: said.exists())
+    wait_for(said.exists)

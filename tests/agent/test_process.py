@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.machine import wait_for
+from cloudgpu.agent.agent import TAGS, Agent
+from tests.agent.machine import MONO, NOW, wait_for
 
 
 @pytest.fixture
 def running_agent(machine):
     process = machine.run()
-    wait_for(lambda: (machine.dir / "heartbeat.json").exists())
+    wait_for((machine.dir / "heartbeat.json").exists)
     yield process
     process.kill()
     process.wait()
@@ -30,7 +31,7 @@ def _cpu_s(pid):
 
 def test_its_heart_beats_and_status_says_so(machine, running_agent):
     machine.tags(time.time() + 3600, time.time() + 7200)
-    status = wait_for(lambda: machine.status() if machine.status()["expires"] else None)
+    status = wait_for(lambda: (said := machine.status())["expires"] and said)
     assert abs(status["heartbeat"] - time.time()) < 5
     assert status["activity"] == "IDLE"
     assert status.keys() >= {"why", "last_active", "renew_until", "hold_until", "jupyter", "notice"}
@@ -66,19 +67,28 @@ def test_after_a_kill_the_next_one_takes_over(machine, running_agent):
 
 
 def test_a_fault_in_a_pass_is_logged_and_the_loop_goes_on(machine, running_agent):
-    machine.settings(report_every="often", interval=0.2)
-    (machine.dir / "terminal-input").touch()
+    machine.settings(end=5).tags(time.time() - 10, time.time() - 10)
+    machine.settings(end=5, grace=0)
     log = machine.dir / "agent.log"
-    wait_for(lambda: log.exists() and "could not convert string to float: 'often'" in log.read_text())
-    machine.settings()
-    before = machine.heartbeat()["epoch"]
-    wait_for(lambda: machine.heartbeat()["epoch"] > before)
+    wait_for(lambda: log.exists() and "TypeError" in log.read_text())
+    wait_for(lambda: machine.heartbeat().get("reason") == "renew-until")
+
+
+@pytest.mark.parametrize("name", ["interval", "grace", "report_every", "made", "warn", "metadata", "notice", "lease"])
+def test_a_setting_that_is_nonsense_keeps_no_lease_from_ending(machine, name):
+    machine.settings(**{"grace": 0, name: "often"})
+    machine.tags(NOW, NOW)
+    made = Agent(machine.dir, MONO)
+    made.state["tags"] = {tag: str(int(NOW)) for tag in TAGS}
+    made.step(NOW + 60, MONO)
+    made.step(NOW + 120, MONO + 60)
+    assert machine.heartbeat()["reason"] == "renew-until"
 
 
 def test_state_of_another_shape_is_forgotten_and_the_lease_still_holds(machine):
     machine.tags(time.time() + 3600, time.time() + 7200)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    (machine.dir / "state.json").write_text(f'{{"boot": "{boot}", "marks": {{"expires": 3}}}}')
+    (machine.dir / "state.json").write_text(f'{{"boot": "{boot}", "marks": {{"expires": 3}}, "tags": 4, "warned": 5}}')
     process = machine.run()
     try:
         wait_for(lambda: (machine.dir / "heartbeat.json").exists() and machine.heartbeat()["expires"], 15)

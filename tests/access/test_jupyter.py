@@ -1,0 +1,313 @@
+"""JupyterLab on a machine: a real one, over real SSH."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.access import jupyter
+from cloudgpu.access.connection import connect
+from cloudgpu.access.notebook import run_cell
+from cloudgpu.agent.agent import STARTING, WINDOW, Agent, alive, monotonic
+from cloudgpu.errors import Unreachable
+from tests.access.sshserver import Server
+from tests.agent.machine import LAB, Machine, running, wait_for
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory):
+    """A machine with an SSH server and a JupyterLab that was started over it: (machine, connection, JupyterLab)."""
+    root = tmp_path_factory.mktemp("box")
+    server = Server(root)
+    (root / "connections").touch()
+    server.start().pin()
+    machine = Machine(server.home).build(jupyter=LAB)
+    try:
+        with connect(server.target, timeout=10) as connection:
+            yield machine, connection, jupyter.ensure(connection)
+    finally:
+        machine.end()
+        server.kill()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    made = Machine(tmp_path / "home").build(jupyter=LAB)
+    yield made
+    made.end()
+
+
+def _activity(machine, later=0.0, agent=None):
+    """Return what an agent finds, `later` seconds after it first looked."""
+    agent = agent or Agent(machine.dir, 0.0)
+    agent.activity(time.time(), monotonic())
+    return agent.activity(time.time() + later, monotonic() + later)[:2]
+
+
+def _end_kernels(machine, port):
+    for kernel in machine.ask("GET", "/api/kernels", port):
+        machine.ask("DELETE", f"/api/kernels/{kernel['id']}", port)
+
+
+def _processes(name):
+    for path in Path("/proc").glob(f"[0-9]*/{name}"):
+        try:
+            yield path, path.read_bytes()
+        except OSError:
+            continue
+
+
+# -- over SSH
+
+
+def test_it_is_started_once_and_found_again(box):
+    machine, connection, first = box
+    assert first.started
+    again = jupyter.ensure(connection)
+    assert (again.port, again.token, again.started) == (first.port, first.token, False)
+    assert first.root == str(machine.home)
+    assert machine.ask("GET", "/api/status", first.port)["kernels"] >= 0
+
+
+def test_its_token_is_in_no_argument_list_environment_or_log(box):
+    machine, _, server = box
+    run_cell(server.port, server.token, "1")
+    for path in ("/lab", "/nowhere", "/api/contents/none"):
+        link = HTTPConnection("127.0.0.1", server.port, timeout=20)
+        address = f"{path}?token={server.token}"
+        link.request("GET", address, headers={"Referer": f"http://127.0.0.1:{server.port}{address}"})
+        link.getresponse().read()
+        link.close()
+    secret = server.token.encode()
+    seen = [path for name in ("cmdline", "environ") for path, text in _processes(name) if secret in text]
+    assert seen == []
+    holders = {path for path in machine.home.rglob("*") if path.is_file() and secret in path.read_bytes()}
+    base = machine.dir / "jupyter"
+    assert {path.relative_to(base).parts[0] for path in holders} == {"token", "runtime"}
+    assert b"404 GET /nowhere" in (base / "log").read_bytes()
+    assert (base / "token").stat().st_mode & 0o777 == 0o600
+    assert base.stat().st_mode & 0o777 == 0o700
+    assert server.token not in repr(server)
+
+
+def test_kernels_know_the_file_and_not_the_token(box):
+    _, _, server = box
+    said = run_cell(server.port, server.token, "import os; print(sorted(k for k in os.environ if 'TOKEN' in k))").text
+    assert said == "['JUPYTER_TOKEN_FILE']\n"
+
+
+def test_it_listens_on_loopback_only(box):
+    _, _, server = box
+    listening = [
+        line.split()[1].rpartition(":")[0]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and int(line.split()[1].rpartition(":")[2], 16) == server.port
+    ]
+    assert listening == ["0100007F"]
+
+
+def test_who_comes_by_another_name_is_refused(box):
+    machine, _, server = box
+    link = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    link.request("GET", "/api/status", headers={"Authorization": f"token {machine.token}", "Host": "evil.example"})
+    assert link.getresponse().status == 403
+    link.close()
+
+
+def test_it_asks_nobody_for_news_updates_or_extensions(box):
+    machine, _, server = box
+    link = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    link.request("GET", "/lab", headers={"Authorization": f"token {machine.token}"})
+    page = link.getresponse().read().decode()
+    link.close()
+    config = json.loads(re.search(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert config["news"] == {"disabled": True}
+    assert "@jupyterlab/apputils-extension:announcements" in str(config["disabledExtensions"])
+    assert "Extension Manager is 'readonly'" in (machine.dir / "jupyter" / "log").read_text()
+
+
+def test_the_users_own_jupyter_is_left_alone(box):
+    machine, _, _ = box
+    assert not (machine.home / ".jupyter").exists()
+    assert not (machine.home / ".local" / "share" / "jupyter").exists()
+
+
+def test_a_busy_kernel_is_seen_and_a_quiet_one_ages(box):
+    machine, _, server = box
+    _end_kernels(machine, server.port)
+    cell = threading.Thread(target=run_cell, args=(server.port, server.token, "import time; time.sleep(2)"))
+    cell.start()
+    agent = Agent(machine.dir, 0.0)
+    wait_for(lambda: _activity(machine, 9 * 3600.0)[1].startswith("busy kernel"))
+    cell.join()
+    agent = Agent(machine.dir, 0.0)
+    assert _activity(machine, agent=agent)[0] == "ACTIVE"
+    assert _activity(machine, WINDOW + 1, agent)[0] == "IDLE"
+
+
+def test_our_own_looks_are_no_activity(box):
+    machine, _, server = box
+    _end_kernels(machine, server.port)
+    run_cell(server.port, server.token, "1")
+    before = machine.ask("GET", "/api/kernels", server.port)[0]["last_activity"]
+    for _ in range(5):
+        _activity(machine)
+    assert machine.ask("GET", "/api/kernels", server.port)[0]["last_activity"] == before
+
+
+def test_a_kernel_that_nobody_connects_to_ages_out(box):
+    machine, _, server = box
+    _end_kernels(machine, server.port)
+    machine.ask("POST", "/api/kernels", server.port, {})
+    wait_for(lambda: machine.ask("GET", "/api/kernels", server.port)[0]["execution_state"] == "starting")
+    agent = Agent(machine.dir, 0.0)
+    assert _activity(machine, agent=agent)[0] == "ACTIVE"
+    assert _activity(machine, STARTING + 1, agent)[0] == "IDLE"
+
+
+def test_an_open_terminal_is_seen_and_ages(box):
+    machine, _, server = box
+    _end_kernels(machine, server.port)
+    name = machine.ask("POST", "/api/terminals", server.port, {})["name"]
+    agent = Agent(machine.dir, 0.0)
+    assert _activity(machine, agent=agent)[1].startswith(f"Jupyter terminal {name}")
+    assert _activity(machine, WINDOW + 1, agent)[0] == "IDLE"
+    machine.ask("DELETE", f"/api/terminals/{name}", server.port)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "way_out"),
+    [
+        ({"jupyter": []}, "There is no JupyterLab on box: this machine was launched without", "--template jupyter"),
+        ({"jupyter": ["no-such-jupyter"]}, "There is no JupyterLab on box: ", "pip install jupyterlab"),
+        ({"jupyter": [sys.executable, "-m", "no_such_lab"]}, "No module named no_such_lab.", "pip install jupyterlab"),
+        ({"jupyter": [sys.executable, "-c", "exit('boom')"]}, "JupyterLab on box did not start: boom.", "jupyter/log"),
+    ],
+)
+def test_what_cannot_start_says_why_and_what_to_do(server, connection, change, said, way_out):
+    machine = Machine(server.home).build(**change)
+    with pytest.raises(Unreachable) as caught:
+        jupyter.ensure(connection)
+    assert said in caught.value.message
+    assert way_out in caught.value.next
+    assert (caught.value.field, caught.value.value) == ("name", "box")
+    assert not alive(machine.dir / "jupyter")
+
+
+def test_a_machine_that_is_not_set_up_yet_says_so(connection):
+    with pytest.raises(Unreachable, match="box has no cloudgpu agent, or not yet"):
+        jupyter.ensure(connection)
+
+
+def test_an_agent_that_talks_nonsense_is_named(server, connection):
+    machine = Machine(server.home).build()
+    (machine.dir / "agent").write_text("#!/bin/sh\necho hello\necho out of memory >&2\nexit 3\n")
+    with pytest.raises(Unreachable, match="could not be started on box: out of memory"):
+        jupyter.ensure(connection)
+
+
+# -- on the machine itself, by the same program
+
+
+def test_several_at_once_start_one(machine):
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: machine.lab("ensure"), range(4)))
+    assert sorted(answer["started"] for answer in answers) == [False, False, False, True]
+    assert len({(answer["pid"], answer["port"]) for answer in answers}) == 1
+
+
+def test_it_dies_is_missed_and_started_again_and_stopped(machine):
+    first = machine.lab("ensure")
+    token = machine.token
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_for(lambda: not running(first["pid"]))
+    assert _activity(machine) == ("UNKNOWN", "JupyterLab: JupyterLab died")
+    second = machine.lab("ensure")
+    assert second["started"]
+    assert second["pid"] != first["pid"]
+    assert (second["port"], machine.token) == (first["port"], token)
+    assert machine.lab("stop") == {"stopped": True}
+    assert not running(second["pid"])
+    assert list((machine.dir / "jupyter" / "runtime").glob("jpserver-*")) == []
+    assert _activity(machine) == ("IDLE", "nothing runs")
+    assert machine.lab("stop") == {"stopped": False}
+
+
+def test_one_that_is_frozen_is_unknown_and_not_started_twice(machine):
+    server = machine.lab("ensure")
+    os.kill(server["pid"], signal.SIGSTOP)
+    try:
+        assert _activity(machine)[0] == "UNKNOWN"
+        assert machine.lab("ensure", "--wait", "1")["error"] == "JupyterLab runs but does not answer"
+    finally:
+        os.kill(server["pid"], signal.SIGCONT)
+    assert machine.lab("ensure")["pid"] == server["pid"]
+    os.kill(server["pid"], signal.SIGSTOP)
+    assert machine.lab("stop") == {"stopped": True}
+
+
+def test_one_that_died_with_an_earlier_boot_is_not_missed(machine):
+    server = machine.lab("ensure")
+    os.kill(server["pid"], signal.SIGKILL)
+    wait_for(lambda: not running(server["pid"]))
+    process = machine.run()
+    try:
+        beat = wait_for(lambda: (machine.dir / "heartbeat.json").exists() and machine.heartbeat())
+        assert (beat["activity"], beat["why"]) == ("IDLE", "nothing runs")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_start_that_is_killed_leaves_one_that_is_found(machine, seed):
+    command = [str(machine.dir / "agent"), "python", "-", "ensure"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=machine.environ)
+    process.stdin.write(jupyter.program())
+    process.stdin.close()
+    time.sleep(random.Random(seed).uniform(0.05, 0.4))
+    process.kill()
+    process.wait()
+    answer = machine.lab("ensure")
+    log = (machine.dir / "jupyter" / "log").read_text()
+    assert log.count("Serving notebooks from local directory") == 1
+    assert running(answer["pid"])
+    assert machine.ask("GET", "/api/status", answer["port"])["started"]
+
+
+def test_a_start_killed_before_its_record_is_written_is_stopped_too(machine):
+    server = machine.lab("ensure")
+    (machine.dir / "jupyter" / "server.json").unlink()
+    assert machine.lab("ensure")["pid"] == server["pid"]
+    (machine.dir / "jupyter" / "server.json").unlink()
+    assert machine.lab("stop") == {"stopped": True}
+    assert not running(server["pid"])
+
+
+def test_a_token_that_jupyters_own_configuration_sets_is_named(machine):
+    config = machine.dir / "jupyter" / "config"
+    config.mkdir(parents=True)
+    (config / "jupyter_server_config.json").write_text('{"IdentityProvider": {"token": "another"}}')
+    try:
+        assert "Jupyter's own configuration" in machine.lab("ensure")["error"]
+    finally:
+        machine.lab("stop")
+
+
+def test_a_token_in_the_environment_does_not_win(machine, monkeypatch):
+    monkeypatch.setenv("JUPYTER_TOKEN", "mine")
+    server = machine.lab("ensure")
+    assert machine.ask("GET", "/api/status", server["port"])["started"]
