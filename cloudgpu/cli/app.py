@@ -130,40 +130,10 @@ def run(args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as fault:  # noqa: BLE001  (the last place where a defect can become a sentence)
-        return _show(_as_ours(fault), args)
+        from cloudgpu.cli.faults import as_ours
+
+        return _show(as_ours(fault, args), args)
     return code if isinstance(code, int) else 0
-
-
-def _as_ours(fault: Exception) -> CloudgpuError:
-    """Turn a usage error of the parser into ours; anything else is a defect and keeps its traceback for the report."""
-    if type(fault).__name__ == "NoArgsIsHelpError":
-        sys.stdout.write(getattr(fault, "message", "") + "\n")
-        raise SystemExit(0)
-    if hasattr(fault, "format_message"):
-        param = getattr(fault, "param", None)
-        field = (param.opts[0] if param is not None and param.opts else None) or getattr(fault, "option_name", None)
-        context = getattr(fault, "ctx", None)
-        usage = context.command_path if context is not None else "cloudgpu"
-        return InvalidRequest(_sentence(fault.format_message()), field=field, next=f"Run: {usage} --help")
-    if os.environ.get("CLOUDGPU_TRACEBACK"):
-        raise fault
-    if isinstance(fault, OSError):
-        where = f" ({fault.filename})" if fault.filename else ""
-        return CloudgpuError(
-            f"The operating system refused: {fault.strerror or fault}{where}.",
-            field="file",
-            value=str(fault.filename) if fault.filename else None,
-            next="Free space or mend the permissions, then run it again: cloudgpu picks up where it was.",
-        )
-    return CloudgpuError(
-        f"A defect in cloudgpu: {type(fault).__name__}: {fault}",
-        next="Please report it with the output of the same command under CLOUDGPU_TRACEBACK=1.",
-    )
-
-
-def _sentence(message: str) -> str:
-    message = message.strip()
-    return message if message.endswith((".", "?", "!")) else message + "."
 
 
 def _show(fault: CloudgpuError, args: list[str]) -> int:

@@ -31,6 +31,13 @@ def command(
     from cloudgpu.control.session import living
     from cloudgpu.report.values import machine_value
 
+    if all_ and names:
+        raise InvalidRequest(
+            f"--all ends every machine, and {names[0]} is named beside it.",
+            field="--all",
+            value=names[0],
+            next="Leave out --all, or the names.",
+        )
     session = open_here()
     rows = living(session.ledger.machines()) if all_ else _chosen(session, names)
     if rows:

@@ -134,7 +134,8 @@ def _gpu(text: str | None) -> tuple[str | None, int]:
     if text is None:
         return None, 1
     model, _, count = text.partition(":")
-    if not model or (count and not count.isdigit()) or (":" in text and not 1 <= int(count or 0) <= MOST_GPUS):
+    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
+    if not model or (":" in text and not (digits and 1 <= int(count) <= MOST_GPUS)):
         raise InvalidRequest(
             f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
             field="--gpu",

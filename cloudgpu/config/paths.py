@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from cloudgpu.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,48 @@ class Home:
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Home:
-    """Return CLOUDGPU_HOME, else the platform's place for a user's data (XDG on Linux, Library on macOS)."""
+    """Return CLOUDGPU_HOME, else the platform's place for a user's data (XDG on Linux, Library on macOS).
+
+    Raises InvalidRequest for a CLOUDGPU_HOME that is no absolute path, or a place that is no directory.
+    """
     environ = os.environ if environ is None else environ
-    named = environ.get("CLOUDGPU_HOME")
-    if named:
-        return Home(Path(named).expanduser().absolute())
+    home = _named(environ["CLOUDGPU_HOME"]) if environ.get("CLOUDGPU_HOME") else _usual(environ)
+    _check_directory(home.root)
+    return home
+
+
+def _named(text: str) -> Home:
+    path = Path(text).expanduser()
+    if not path.is_absolute():
+        # Two working directories would be two ledgers, and each would miss the other's machines.
+        raise InvalidRequest(
+            f"CLOUDGPU_HOME is {text!r}, which means another place in every directory.",
+            field="CLOUDGPU_HOME",
+            value=text,
+            next=f"Name it from the root: CLOUDGPU_HOME={path.absolute()}",
+        )
+    return Home(path)
+
+
+def _check_directory(root: Path) -> None:
+    try:
+        if stat.S_ISDIR(root.stat().st_mode):
+            return
+        why = "is no directory"
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        why = f"cannot be used: {(error.strerror or str(error)).lower()}"
+    raise InvalidRequest(
+        f"The place where cloudgpu keeps its files, {root}, {why}.",
+        field="CLOUDGPU_HOME",
+        value=str(root),
+        next="Name a directory of your own: CLOUDGPU_HOME=~/.local/share/cloudgpu",
+    )
+
+
+def _usual(environ: Mapping[str, str]) -> Home:
     if os.uname().sysname == "Darwin":
         return Home(Path.home() / "Library" / "Application Support" / "cloudgpu")
-    base = environ.get("XDG_DATA_HOME")
-    return Home((Path(base) if base else Path.home() / ".local" / "share") / "cloudgpu")
+    base = environ.get("XDG_DATA_HOME", "")
+    return Home((Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "cloudgpu")

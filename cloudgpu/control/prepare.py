@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template, load_template
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.words import check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Want
-from cloudgpu.core.names import NAME, derived_key, digest, lock_name, near, tag_value
+from cloudgpu.core.names import derived_key, digest, lock_name, near
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan
+from cloudgpu.core.times import duration_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.base import HasPrices, HasTimer, Provider
 
@@ -63,9 +65,11 @@ def prepare(session: Session, wish: Wish) -> Prepared:
 
     Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
     """
-    _check_words(wish)
+    check_words(wish)
     provider = session.provider(_account(session, wish))
-    template = load_template(wish.template or session.settings.template, search=session.template_paths())
+    template = load_template(
+        session.settings.template if wish.template is None else wish.template, search=session.template_paths()
+    )
     request = _request(session, wish, provider, template)
     offers = _offers(provider, request.want)
     fingerprint = _fingerprint(request, wish.name)
@@ -107,31 +111,6 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
     return None
 
 
-def _check_words(wish: Wish) -> None:
-    if wish.name is not None and not NAME.fullmatch(wish.name):
-        raise InvalidRequest(
-            f"{wish.name!r} cannot be a machine's name: a name is 1 to 40 characters, a letter first, then letters, "
-            "digits and hyphens, all lower case.",
-            field="--name",
-            value=wish.name,
-            next="Choose a name like brave-otter, or leave it out.",
-        )
-    if wish.key is not None and (tag_value(wish.key) != wish.key or not wish.key or wish.key.startswith("auto-")):
-        raise InvalidRequest(
-            f"{wish.key!r} cannot be a launch key: use 1 to 63 of a-z, 0-9, _ and -, not beginning with auto-.",
-            field="--key",
-            value=wish.key,
-            next="For example --key experiment-7",
-        )
-    if wish.new and wish.key is not None:
-        raise InvalidRequest(
-            "--new and --key contradict each other: a key stands for one machine.",
-            field="--new",
-            value=wish.key,
-            next="Leave one of them out.",
-        )
-
-
 def _account(session: Session, wish: Wish) -> str:
     """Return the account's name: the one that was named, else the only one of the provider."""
     accounts = session.settings.accounts
@@ -147,7 +126,7 @@ def _account(session: Session, wish: Wish) -> str:
                 next="Leave --provider out, or name another --account.",
             )
         return wish.account
-    kind = wish.provider or session.settings.provider
+    kind = session.settings.provider if wish.provider is None else wish.provider
     of_kind = [name for name, account in accounts.items() if account.provider == kind]
     if len(of_kind) == 1:
         return of_kind[0]
@@ -183,7 +162,7 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         raise InvalidRequest(
             "--renew-until is shorter than the lease: a machine could not live to the end of its lease.",
             field="--renew-until",
-            value=str(renew),
+            value=duration_text(renew),
             next="Make --renew-until at least as long as --lease.",
         )
     market = session.settings.market if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
@@ -194,8 +173,8 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         account=provider.account,
         want=replace(wish.want, market=Market(market)),
         template=template.name,
-        owner=wish.owner or session.settings.owner,
-        project=wish.project or session.settings.project,
+        owner=wish.owner.strip() if wish.owner else session.settings.owner,
+        project=wish.project.strip() if wish.project else session.settings.project,
         policy="default",
         lease_s=int(lease.total_seconds()),
         renew_s=int(renew.total_seconds()),
@@ -219,8 +198,8 @@ def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpric
             f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits "
             f"costs {cheapest.text(4)}.",
             field="--max-price",
-            value=str(want.max_price.dollars) if want.max_price else None,
-            next=f"Allow --max-price {cheapest.dollars} or more.",
+            value=f"{want.max_price.dollars:f}" if want.max_price else None,
+            next=f"Allow --max-price {cheapest.dollars:f} or more.",
         )
     if unpriced:
         return NoCapacity(
@@ -242,7 +221,7 @@ def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpric
 
 def _wishes(want: Want) -> list[tuple[str, str]]:
     named = {
-        "--gpu": want.gpu and f"{want.gpu}:{want.gpu_count}",
+        "--gpu": want.gpu and want.gpu + (f":{want.gpu_count}" if want.gpu_count > 1 else ""),
         "--instance-type": want.instance_type,
         "--region": want.region,
         "--zone": want.zone,

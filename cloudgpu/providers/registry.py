@@ -54,31 +54,31 @@ def _point(kind: str) -> EntryPoint:
     points = _points()
     found = {point.value: point for point in points if point.name == kind}
     if len(found) > 1:
-        message = f"two installed packages both offer a provider {kind}: {' and '.join(sorted(found))}"
-        raise InvalidRequest(message, field="provider", value=kind, next="uninstall one of them")
+        message = f"Two installed packages both offer a provider {kind}: {' and '.join(sorted(found))}."
+        raise InvalidRequest(message, field="provider", value=kind, next="Uninstall one of them.")
     if not found:
         raise _unknown(kind, {point.name for point in points})
     return next(iter(found.values()))
 
 
 def _unknown(kind: str, known: set[str]) -> InvalidRequest:
-    listed = f"this installation has: {', '.join(sorted(known)) or 'none'}"
+    listed = f"This installation has: {', '.join(sorted(known)) or 'none'}."
     if kind in _LATER:
-        message = f"the provider {kind} comes with a later version of cloudgpu"
+        message = f"The provider {kind} comes with a later version of cloudgpu."
         return InvalidRequest(message, field="provider", value=kind, next=listed)
     likely = near(kind, known | _LATER)
-    hint = f"did you mean {likely}? {listed}" if likely else listed
-    return InvalidRequest(f"there is no provider {kind!r}", field="provider", value=kind, next=hint)
+    hint = f"Did you mean {likely}? {listed}" if likely else listed
+    return InvalidRequest(f"There is no provider {kind!r}.", field="provider", value=kind, next=hint)
 
 
 def _missing(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
     owner = point.dist.name if point.dist else _OURS
     what = f"'{_OURS}[{point.name}]'" if owner == _OURS else f"--force-reinstall {owner}"
-    message = f"the provider {point.name} needs {error.name}, which is not installed"
-    return MissingExtra(message, field="provider", value=point.name, next=f"pip install {what}")
+    message = f"The provider {point.name} needs {error.name}, which is not installed."
+    return MissingExtra(message, field="provider", value=point.name, next=f"Run: pip install {what}")
 
 
 def _broken(point: EntryPoint, error: Exception) -> InvalidRequest:
-    message = f"the provider {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+    message = f"The provider {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}."
     owner = point.dist.name if point.dist else _OURS
-    return InvalidRequest(message, field="provider", value=point.name, next=f"reinstall or report {owner}")
+    return InvalidRequest(message, field="provider", value=point.name, next=f"Reinstall {owner}, or report it there.")

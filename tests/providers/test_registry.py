@@ -50,7 +50,7 @@ def test_an_unknown_kind_is_answered_with_the_near_one_and_all(plugin):
     with pytest.raises(InvalidRequest) as refused:
         registry.load("faek")
     assert (refused.value.field, refused.value.value) == ("provider", "faek")
-    assert "did you mean fake?" in refused.value.next
+    assert "Did you mean fake?" in refused.value.next
     assert ", ".join(registry.kinds()) in refused.value.next
 
 
@@ -58,7 +58,7 @@ def test_a_kind_like_nothing_is_answered_with_all(plugin):
     plugin({"fake": FAKE})
     with pytest.raises(InvalidRequest) as refused:
         registry.load("qqqqqqq")
-    assert "did you mean" not in refused.value.next
+    assert "id you mean" not in refused.value.next
     assert "fake" in refused.value.next
 
 
@@ -75,7 +75,7 @@ def test_a_missing_sdk_is_answered_with_the_line_that_installs_it(plugin):
     plugin({"acme": "acme_module:make"}, name="cloudgpu", acme_module="import an_sdk_that_nobody_has")
     with pytest.raises(MissingExtra) as missing:
         registry.load("acme")
-    assert missing.value.next == "pip install 'cloudgpu[acme]'"
+    assert missing.value.next == "Run: pip install 'cloudgpu[acme]'"
     assert "an_sdk_that_nobody_has" in missing.value.message
 
 

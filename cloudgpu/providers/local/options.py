@@ -57,7 +57,7 @@ def _unknown(account: str, key: str) -> InvalidRequest:
         f"A local account has no setting {key!r}.",
         field=f"accounts.{account}.{key}",
         value=key,
-        next=f"did you mean {meant!r}?" if meant else f"the settings are {', '.join(_KEYS)}",
+        next=f"Did you mean {meant!r}?" if meant else f"Its settings are {', '.join(_KEYS)}.",
     )
 
 
@@ -68,10 +68,10 @@ def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal
     value = _number(found)
     if value is None or not value.is_finite() or not 0 <= value <= 1_000_000:  # noqa: PLR2004
         raise InvalidRequest(
-            f"{key} must be a number from 0 to 1000000, not {found!r}.",
+            f"accounts.{account}.{key} must be a number from 0 to 1000000, not {found!r}.",
             field=f"accounts.{account}.{key}",
             value=str(found),
-            next=f"write {key} = {default}",
+            next=f"Write {key} = {default}",
         )
     return Figure(value, f"accounts.{account}.{key}")
 
@@ -93,8 +93,8 @@ def _span(account: str, options: Mapping[str, Any], key: str, default: timedelta
         return parse_duration(found)
     except (ValueError, AttributeError):
         raise InvalidRequest(
-            f"{key} must be a duration such as '20s' or '2m', not {found!r}.",
+            f"accounts.{account}.{key} must be a duration such as '20s' or '2m', not {found!r}.",
             field=f"accounts.{account}.{key}",
             value=str(found),
-            next=f'write {key} = "2m"',
+            next=f'Write {key} = "2m"',
         ) from None

@@ -1,0 +1,72 @@
+"""Turns what the parser, the operating system or a defect raised into the error that a user sees."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+
+_VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's sentences repeat what was typed
+
+
+def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
+    """Return a usage error of the parser or of the system as ours; anything else is a defect, and said to be one."""
+    if type(fault).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(getattr(fault, "message", "") + "\n")
+        raise SystemExit(0)
+    if hasattr(fault, "format_message"):
+        return _usage(fault, args)
+    if os.environ.get("CLOUDGPU_TRACEBACK"):
+        raise fault
+    if isinstance(fault, OSError):
+        return _refused_by_the_system(fault)
+    return CloudgpuError(
+        f"A defect in cloudgpu: {type(fault).__name__}: {fault}",
+        next="Please report it with the output of the same command under CLOUDGPU_TRACEBACK=1.",
+    )
+
+
+def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
+    from cloudgpu.cli.app import VERBS
+
+    param = getattr(fault, "param", None)
+    field = _name(param) if param is not None else getattr(fault, "option_name", None)
+    verb = f" {args[0]}" if args and args[0] in VERBS else ""
+    sentence = " ".join(fault.format_message().split())
+    if type(fault).__name__ == "MissingParameter" and field:
+        sentence = f"{field} is missing"
+    return InvalidRequest(
+        sentence if sentence.endswith((".", "?", "!")) else f"{sentence}.",
+        field=field or "arguments",
+        value=_typed(fault),
+        next=f"Run: cloudgpu{verb} --help",
+    )
+
+
+def _name(param: Any) -> str:
+    """Return an option's long name, or what --help calls an argument."""
+    if param.param_type_name == "argument":
+        return str(param.human_readable_name).upper()
+    return str(max(param.opts, key=len))
+
+
+def _typed(fault: Any) -> str | None:
+    """Return what was typed, as far as the parser's sentence repeats it; never a guess."""
+    found = _VALUE.search(fault.format_message())
+    if found:
+        return found[1] if found[1] is not None else found[2]
+    return getattr(fault, "option_name", None)
+
+
+def _refused_by_the_system(fault: OSError) -> CloudgpuError:
+    where = f" ({fault.filename})" if fault.filename else ""
+    return CloudgpuError(
+        f"The operating system refused: {fault.strerror or fault}{where}.",
+        field="file",
+        value=str(fault.filename) if fault.filename else None,
+        next="Free space or mend the permissions, then run it again: cloudgpu picks up where it was.",
+    )
