@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sqlite3
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from pathlib import Path
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import faults, migrations
-from cloudgpu.ledger.files import make_empty_file, make_private_directory
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
@@ -63,6 +63,8 @@ class SqliteFile:
 
     def create(self, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
         """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
+        from cloudgpu.ledger.files import make_empty_file, make_private_directory
+
         self._check_place()
         make_private_directory(self.path.parent)
         make_empty_file(self.path)
@@ -82,6 +84,7 @@ class SqliteFile:
         """Close the connection, if there is one; an open transaction is rolled back."""
         connection, self._connection, self._writable = self._connection, None, False
         if connection is not None:
+            atexit.unregister(self.close)
             connection.close()
 
     def _check_place(self) -> None:
@@ -118,6 +121,7 @@ class SqliteFile:
         self.close()
         connection = self._connect("mode=rw")
         self._keep(connection, writable=True)
+        atexit.register(self.close)  # the last to close empties the log into the file: then one file is the ledger
         with suppress(sqlite3.OperationalError):  # a file system without shared memory, or somebody is reading
             if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 connection.execute("PRAGMA journal_mode = wal")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
 from cloudgpu.errors import InvalidRequest
 
-_NETWORK = re.compile(
-    r"nfs\d*|cifs|smb\d*|smbfs|ncpfs|9p|afs|afpfs|coda|ceph|lustre|gpfs|beegfs|pvfs2|orangefs|ocfs2|gfs2|glusterfs"
-    r"|webdav|davfs2?|vboxsf|prl_fs"
-    r"|fuse\.(sshfs|glusterfs|ceph.*|s3fs|gcsfuse|rclone|davfs2?|smbnetfs|curlftpfs|juicefs|beegfs|moosefs|blobfuse2?)"
-    r"|fuse\.mount-s3|fuse\.goofys|macfuse_sshfs"
+_NETWORK = frozenset(
+    "nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs ncpfs 9p afs afpfs coda ceph lustre gpfs beegfs pvfs2 orangefs ocfs2 gfs2 "
+    "glusterfs webdav davfs davfs2 vboxsf prl_fs macfuse_sshfs".split()
 )
-_ESCAPED = re.compile(r"\\([0-7]{3})")
-_MOUNT_LINE = re.compile(r".+? on (?P<point>/.*) \((?P<type>[^,()]+)[^()]*\)")
+_OVER_FUSE = frozenset(  # the kernel says `fuse.` before these; a fuse of another name may well be local
+    "sshfs glusterfs ceph ceph-fuse s3fs gcsfuse rclone davfs davfs2 smbnetfs curlftpfs juicefs beegfs moosefs mfs "
+    "blobfuse blobfuse2 mount-s3 goofys".split()
+)
 
 
 def refuse_network(path: Path) -> None:
@@ -33,7 +32,8 @@ def refuse_network(path: Path) -> None:
 
 def is_network(kind: str) -> bool:
     """Say whether a file system of this type is reached over a network or shared from a host."""
-    return _NETWORK.fullmatch(kind.lower()) is not None
+    family, _, driver = kind.lower().partition(".")
+    return family in _NETWORK or (family == "fuse" and driver in _OVER_FUSE)
 
 
 def filesystem_of(path: Path, mounts: list[tuple[str, str]]) -> str | None:
@@ -56,14 +56,25 @@ def mountinfo(text: str) -> list[tuple[str, str]]:
         before, dash, after = line.partition(" - ")
         fields = before.split(" ")
         if dash and len(fields) > 4:  # noqa: PLR2004  (the fifth field is the mount point)
-            mounts.append((_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4]), after.split(" ")[0]))
+            mounts.append((_unescaped(fields[4]), after.split(" ")[0]))
     return mounts
 
 
 def mount_output(text: str) -> list[tuple[str, str]]:
     """Return (mount point, type) of each line that macOS's `mount` prints: `/dev/disk3s1 on / (apfs, local)`."""
-    found = (_MOUNT_LINE.fullmatch(line) for line in text.splitlines())
-    return [(line["point"], line["type"].strip()) for line in found if line]
+    mounts = []
+    for line in text.splitlines():
+        where, bracket, options = line.rpartition(" (")
+        _, on, point = where.partition(" on ")
+        if bracket and on:
+            mounts.append((point, options.rstrip(")").split(",")[0]))
+    return mounts
+
+
+def _unescaped(point: str) -> str:
+    r"""Return a mount point with its blanks and backslashes, which the kernel writes as `\040` and `\134`."""
+    first, *rest = point.split("\\")
+    return first + "".join(chr(int(piece[:3], 8)) + piece[3:] for piece in rest)
 
 
 def _mounts() -> list[tuple[str, str]]:

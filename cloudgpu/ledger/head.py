@@ -32,18 +32,21 @@ class Head:
     recorded_at: str
 
 
-class Unreadable(ValueError):
-    """The head record is there and is none."""
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something stands where the head record should, and it is none."""
+
+    path: Path
 
 
-Record = Head | Unreadable | None  # what stands in the file: a record, something else, nothing yet
+Record = Head | Unreadable | None  # None: nothing was written yet
 
 
-def read_head(path: Path, patience: float) -> Head | None:
-    """Return the record, or None when there is none yet. Raises Unreadable, OSError, LedgerUnavailable."""
+def read_head(path: Path, patience: float) -> Record:
+    """Return what stands in the file. Raises OSError; LedgerUnavailable when it is locked for `patience` seconds."""
     try:
         with _locked(path, os.O_RDONLY, fcntl.LOCK_SH, patience) as handle:
-            return HeldHead(handle).read()
+            return HeldHead(path, handle).read()
     except FileNotFoundError:
         return None
 
@@ -51,21 +54,29 @@ def read_head(path: Path, patience: float) -> Head | None:
 class HeldHead:
     """The head record while this process alone may write it."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path = path
         self._handle = handle
 
-    def read(self) -> Head | None:
-        """Return the record, or None when there is none yet. Raises Unreadable."""
-        return _parsed(os.pread(self._handle, _LENGTH + 1, 0))
+    def read(self) -> Record:
+        """Return what stands in the file. Raises OSError."""
+        data = os.pread(self._handle, _LENGTH + 1, 0)
+        if not data.strip(b" \n\0"):
+            return None
+        try:
+            record = json.loads(data)
+            return Head(str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"]))
+        except (ValueError, KeyError, TypeError):
+            return Unreadable(self._path)
 
-    def write(self, head: Head) -> None:
+    def write(self, ledger: str, seq: int, digest: str, recorded_at: str) -> None:
         """Overwrite the record. Raises OSError."""
-        text = json.dumps({"ledger": head.ledger, "seq": head.seq, "hash": head.hash, "recorded_at": head.recorded_at})
+        text = json.dumps({"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
-    def replace(self, head: Head) -> None:
+    def replace(self, ledger: str, seq: int, digest: str, recorded_at: str) -> None:
         """Write the record anew, whatever stood there, and sync it. Raises OSError."""
-        self.write(head)
+        self.write(ledger, seq, digest, recorded_at)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
@@ -76,7 +87,7 @@ def held_head(path: Path, patience: float) -> Iterator[HeldHead]:
     if not path.exists():
         make_private_directory(path.parent)
     with _locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as handle:
-        yield HeldHead(handle)
+        yield HeldHead(path, handle)
 
 
 @contextmanager
@@ -103,14 +114,3 @@ def _lock(handle: int, how: int, path: Path, patience: float) -> None:
             pause = min(pause * 2, 0.02)
         else:
             return
-
-
-def _parsed(data: bytes) -> Head | None:
-    if not data.strip(b" \n\0"):
-        return None
-    try:
-        record = json.loads(data)
-        head = Head(str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"]))
-    except (ValueError, KeyError, TypeError) as fault:
-        raise Unreadable(str(fault)) from fault
-    return head

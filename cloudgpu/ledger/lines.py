@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.times import iso
+if TYPE_CHECKING:
+    from cloudgpu.core.events import Draft, Event
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
 
@@ -22,6 +22,8 @@ _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1
 
 
 def _events(found: Sequence[tuple[Any, ...]]) -> list[Event]:
+    from cloudgpu.core.events import Event
+
     bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
@@ -80,6 +82,9 @@ def append_lines(
 
 
 def _line(draft: Draft, body: dict[str, Any], end: End, actor: str, recorded_at: str) -> Event:
+    from cloudgpu.core.events import Event
+    from cloudgpu.core.times import iso
+
     return Event(
         seq=end[0] + 1,
         occurred_at=iso(draft.occurred_at),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.base import Ledger
 from cloudgpu.ledger.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.base import Ledger
 
 _LOCAL = "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events import Event
-from cloudgpu.ledger.chain import canonical
 from cloudgpu.ledger.lines import lines_of
+
+if TYPE_CHECKING:
+    from cloudgpu.core.events import Event
 
 Row = dict[str, Any]
 
@@ -53,6 +54,8 @@ def rebuild(connection: sqlite3.Connection) -> None:
 
 def differences(connection: sqlite3.Connection) -> list[str]:
     """Return a sentence per machine whose row is not what its lines fold to."""
+    from cloudgpu.ledger.chain import canonical
+
     stored = dict(connection.execute("SELECT id, row FROM machine").fetchall())
     folded = {subject: _folded(connection, subject) for subject in _subjects(connection)}
     wanted = {subject: canonical(row) for subject, row in folded.items() if row is not None}
@@ -64,6 +67,8 @@ def differences(connection: sqlite3.Connection) -> list[str]:
 
 
 def _store(connection: sqlite3.Connection, subject: str) -> None:
+    from cloudgpu.ledger.chain import canonical
+
     row = _folded(connection, subject)
     if row is not None:
         values = (subject, row["name"], row["intended_at"], row["ended"], canonical(row))

@@ -7,22 +7,18 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.times import iso
 from cloudgpu.ledger import faults, lines, migrations, projection
-from cloudgpu.ledger.base import Row, Verification, View
 from cloudgpu.ledger.connection import SqliteFile
 from cloudgpu.ledger.faults import told
-from cloudgpu.ledger.head import Head, HeldHead, Record, Unreadable, held_head, read_head
 
-AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
-
-_FROM_THE_FUTURE = """
-SELECT max(recorded_at) FROM line WHERE recorded_at > ?
-AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
+if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.ledger.base import Row, Verification, View
+    from cloudgpu.ledger.head import HeldHead, Record
 
 
 class SqliteLedger:
@@ -49,8 +45,7 @@ class SqliteLedger:
         with self._reading(missing_ok=True) as connection:
             if connection is not None:
                 return lines.id_of(connection)
-            head = self._head()
-            return head.ledger if isinstance(head, Head) else ""
+            return getattr(self._record(), "ledger", "")
 
     def machines(self) -> list[Row]:
         """Return every machine's current row, oldest first."""
@@ -85,17 +80,24 @@ class SqliteLedger:
 
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        with self._judging() as (connection, head):
+        from cloudgpu.ledger import doubt
+
+        with self._judging() as (connection, record):
             if connection is None:
-                return self._missing_sentence(head) if head else None
-            return self._doubt(connection, head) or self._clock_doubt(connection)
+                return doubt.of_missing(self._path, record)
+            return doubt.of_past(connection, self._path, record) or doubt.of_clock(connection, self._clock())
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        with self._judging() as (connection, head):
+        from cloudgpu.ledger import doubt
+        from cloudgpu.ledger.base import Verification
+
+        with self._judging() as (connection, record):
             if connection is None:
-                return Verification(0, "", (self._missing_sentence(head),) if head else ())
-            return self._verified(connection, head)
+                missing = doubt.of_missing(self._path, record)
+                return Verification(0, "", (missing,) if missing else ())
+            with _snapshot(connection):
+                return doubt.verification(connection, self._path, record)
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
@@ -103,35 +105,36 @@ class SqliteLedger:
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        with self._writing() as (connection, record, head):
+        from cloudgpu.ledger.doubt import undoubted_id
+
+        with self._writing() as (connection, held, record):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with told(self._path):
                 start = lines.end_of(connection)
-                ledger = self._undoubted(connection, head, start)
+                ledger = undoubted_id(connection, self._path, record, start)
                 written, end = self._write(connection, drafts, start)
                 connection.execute("COMMIT")
             if ledger is not None:
                 # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
                 with suppress(OSError):
-                    record.write(Head(ledger, *end))
+                    held.write(ledger, *end)
         return written
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing file anew."""
         found = self.suspect()
-        with self._writing(anew=True) as (connection, record, _), told(self._path):
+        with self._writing(anew=True) as (connection, held, _), told(self._path):
             start = lines.end_of(connection)
-            body = {"found": found, "why": why}
-            draft = Draft("ledger_settled", "ledger", body, self._clock(), f"ledger_settled:{start[0] + 1}")
+            draft = self._own_draft("ledger_settled", {"found": found, "why": why}, f"ledger_settled:{start[0] + 1}")
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             connection.execute("COMMIT")
-            record.replace(Head(ledger, *end))
+            held.replace(ledger, *end)
         return written
 
     def rebuild(self) -> None:
         """Fold the projection again from the lines, and put back guards that were taken off."""
-        with self._writing() as (connection, _record, _head), told(self._path):
+        with self._writing() as (connection, _held, _record), told(self._path):
             projection.rebuild(connection)
             migrations.restore_guards(connection)
             connection.execute("COMMIT")
@@ -147,97 +150,69 @@ class SqliteLedger:
         with self._own, told(self._path):
             connection = self._file.reader()
             if connection is None and not missing_ok:
-                head = self._head()
+                record = self._record()
                 connection = self._file.reader()  # again: it may have been made between the two looks
                 if connection is None:
-                    self._miss(head)
+                    self._miss(record)
             yield connection
 
     @contextmanager
     def _judging(self) -> Iterator[tuple[sqlite3.Connection | None, Record]]:
         """Give the connection and the head record, read before it: a file that grows meanwhile contradicts nothing."""
         with self._own, told(self._path):
-            head = self._head()
-            yield self._file.reader(), head
+            record = self._record()
+            yield self._file.reader(), record
 
     @contextmanager
     def _writing(self, *, anew: bool = False) -> Iterator[tuple[sqlite3.Connection, HeldHead, Record]]:
         """Hold the head record and the database's lock inside a transaction; what is not committed is undone."""
+        from cloudgpu.ledger.head import held_head
+
         with self._own, ExitStack() as stack:
             if self._file.is_writing:
                 raise faults.nested(self._path)
             with told(self._path):
                 self._file.reader()  # the place is judged before a file is made
-                record = stack.enter_context(held_head(self._head_path, self._patience))
-                head = _read(record.read)
-                connection = self._file.writer() or self._make(head, anew=anew)
+                held = stack.enter_context(held_head(self._head_path, self._patience))
+                record = held.read()
+                connection = self._file.writer() or self._make(record, anew=anew)
+                stack.callback(_undo, connection)
                 connection.execute("BEGIN IMMEDIATE")
-            stack.callback(_undo, connection)
-            yield connection, record, head
+            yield connection, held, record
 
-    def _make(self, head: Record, *, anew: bool) -> sqlite3.Connection:
+    def _make(self, record: Record, *, anew: bool) -> sqlite3.Connection:
         if not anew:
-            self._miss(head)
-        ledger = head.ledger if isinstance(head, Head) else os.urandom(8).hex()
-        opened = Draft("ledger_opened", "ledger", {"ledger": ledger}, self._clock(), "ledger_opened")
+            self._miss(record)
+        ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
+        opened = self._own_draft("ledger_opened", {"ledger": ledger}, "ledger_opened")
         return self._file.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
+
+    def _own_draft(self, kind: str, body: dict[str, Any], dedupe: str) -> Draft:
+        from cloudgpu.core.events import Draft
+
+        return Draft(kind, "ledger", body, self._clock(), dedupe)
 
     def _write(
         self, connection: sqlite3.Connection, drafts: Sequence[Draft], start: lines.End
     ) -> tuple[tuple[Event, ...], lines.End]:
+        from cloudgpu.core.times import iso
+
         now = iso(self._clock())
         written, end = lines.append_lines(connection, drafts, start, actor=self._actor, recorded_at=now)
         projection.refresh(connection, written)
         return written, end
 
-    def _head(self) -> Record:
-        return _read(lambda: read_head(self._head_path, self._patience))
+    def _record(self) -> Record:
+        from cloudgpu.ledger.head import read_head
 
-    def _miss(self, head: Record) -> None:
-        if head is not None:
-            raise faults.missing(self._path, self._missing_sentence(head))
+        return read_head(self._head_path, self._patience)
 
-    def _missing_sentence(self, head: Head | Unreadable) -> str:
-        had = f"says that it had {head.seq} lines" if isinstance(head, Head) else "is damaged"
-        return f"The ledger file {self._path} is missing or empty, and its head record {had}."
+    def _miss(self, record: Record) -> None:
+        from cloudgpu.ledger.doubt import of_missing
 
-    def _verified(self, connection: sqlite3.Connection, head: Record) -> Verification:
-        from cloudgpu.ledger.verify import walk
-
-        with _snapshot(connection):
-            count, last, found = walk(lines.stored_lines(connection))
-            if not found:
-                found = projection.differences(connection)
-            found += [f"The guard {name} was taken off." for name in migrations.missing_guards(connection)]
-            doubt = self._doubt(connection, head)
-        return Verification(count, last, (*found, *((doubt,) if doubt else ())))
-
-    def _undoubted(self, connection: sqlite3.Connection, head: Record, end: lines.End) -> str | None:
-        """Return the ledger's id for its next head record; None while a doubt stands, which more lines do not end."""
-        if isinstance(head, Head) and (head.seq, head.hash) == end[:2]:
-            return head.ledger  # the hash chain begins with the id: what has this end is this ledger
-        return lines.id_of(connection) if self._doubt(connection, head) is None else None
-
-    def _doubt(self, connection: sqlite3.Connection, head: Record) -> str | None:
-        """Return how the file contradicts the head record; a head that lags behind is normal after a crash."""
-        if head is None:
-            return None
-        if isinstance(head, Unreadable):
-            return f"The ledger's head record {self._head_path} is damaged."
-        if head.ledger != lines.id_of(connection):
-            return f"The ledger file {self._path} is not the ledger {head.ledger} that was used here before."
-        found = connection.execute("SELECT hash FROM line WHERE seq = ?", (head.seq,)).fetchone()
-        if found is None:
-            seq = lines.end_of(connection)[0]
-            return f"The ledger {self._path} ends at line {seq}, and its head record knew line {head.seq}."
-        if found[0] != head.hash:
-            return f"The ledger {self._path} has another line {head.seq} than the one its head record knew."
-        return None
-
-    def _clock_doubt(self, connection: sqlite3.Connection) -> str | None:
-        now = self._clock()
-        (latest,) = connection.execute(_FROM_THE_FUTURE, (iso(now + AHEAD),)).fetchone()
-        return latest and f"This machine's clock says {iso(now)}, and the ledger has a line recorded at {latest}."
+        sentence = of_missing(self._path, record)
+        if sentence is not None:
+            raise faults.missing(self._path, sentence)
 
 
 @contextmanager
@@ -254,10 +229,3 @@ def _undo(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
-
-
-def _read(read: Callable[[], Head | None]) -> Record:
-    try:
-        return read()
-    except Unreadable as fault:
-        return fault
