@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import Settings, load_settings
 from cloudgpu.core.names import near
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class Session:
         return find_machine(self.ledger.machines(), name, ended=ended)
 
     def target(self, row: Row) -> Target:
-        """Return where this machine's SSH server was last seen; raise InstanceNotFound when it has no address."""
+        """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.target import Target
         from cloudgpu.core.facts import Address
 
         if row["address"] is None:
-            raise InstanceNotFound(
+            raise Unreachable(
                 f"{row['name']} has no address: it was last seen {row['state']}.",
                 field="name",
                 value=row["name"],
