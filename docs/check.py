@@ -1,0 +1,245 @@
+"""Checks that README, CHANGELOG, docs and examples say what the code does. `--write` makes the generated pages anew.
+
+Generated pages are compared; links, anchors, verbs, options, exit codes, kinds of errors, settings, environment
+variables and make targets have to exist; a path or an address that only one machine has is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from generate import classes, commands, exit_codes, generated
+from pages import Page, find_pages, unquoted
+
+from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
+from cloudgpu.config.settings import Settings
+from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
+from cloudgpu.core.times import duration_text
+from cloudgpu.providers.local.options import local_options
+
+Fault = tuple[int, str]  # line, sentence
+ROOT = Path(__file__).parents[1]
+# Whatever else begins with a slash is a path of the machine on which a page was written.
+PATHS = ("a", "bin", "dev", "etc", "home/ada", "tmp", "usr")
+HOSTS = ("127.0.0.1", "localhost", "www.apache.org")
+_PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
+_URL = re.compile(r"https?://([\w.-]+)")
+_COMMAND = re.compile(r"(?<![\w./-])cloudgpu +([^|;&>`#]*)")
+_CODE = re.compile(r"\bexit(?:s with| codes?| with)? +(\d+)(?:,? \(?`(\w+)`)?", re.IGNORECASE)
+_VARIABLE = re.compile(r"\bCLOUDGPU_[A-Z_]+[A-Z]\b")
+_MAKE = re.compile(r"\bmake ([a-z]+)\b")
+
+
+def main() -> int:
+    """Check, or with --write make the generated pages; return 1 when there are faults."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the generated pages")
+    parser.add_argument("--root", type=Path, default=ROOT, help="where README.md and docs/ are")
+    asked = parser.parse_args()
+    if asked.write:
+        for name, text in generated().items():
+            (asked.root / name).write_text(text, encoding="utf-8")
+        return 0
+    faults = list(check(asked.root))
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+def check(root: Path) -> Iterator[str]:
+    """Yield `file:line: sentence` for everything that is wrong."""
+    yield from _check_generated(root)
+    for page in find_pages(root):
+        for one in CHECKS:
+            for line, sentence in one(page):
+                yield f"{page.name}:{line}: {sentence}"
+
+
+def _check_generated(root: Path) -> Iterator[str]:
+    for name, text in generated().items():
+        path = root / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            yield f"{name}:1: is not what the code says; run: python docs/check.py --write"
+
+
+def check_links(page: Page) -> Iterator[Fault]:
+    """Yield links and anchors that lead nowhere."""
+    for line, target in page.links():
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = page.path.parent / name if name else page.path
+        if not path.exists():
+            yield line, f"the link {target} leads nowhere"
+        elif anchor and anchor not in _anchors(path):
+            yield line, f"the link {target} names no heading"
+
+
+@cache
+def _anchors(path: Path) -> set[str]:
+    from pages import read_page
+
+    return read_page(path.parent, path).anchors() if path.suffix == ".md" else set()
+
+
+def check_commands(page: Page) -> Iterator[Fault]:
+    """Yield verbs and options that do not exist. What is output, not typed, may hold `cloudgpu` as a mere word."""
+    for code in page.code():
+        text = code.text.partition(" #")[0] if not code.text.lstrip().startswith("#") else ""
+        for found in _COMMAND.finditer(text):
+            for sentence in _command_faults(_words(found[1]), typed=code.typed):
+                yield code.number, sentence
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that ends on the next line
+        return text.split()
+
+
+def _command_faults(words: list[str], *, typed: bool) -> Iterator[str]:
+    verb = words[0] if words else "--help"
+    known = _options()
+    if verb.startswith("-"):
+        words, verb = ["", *words], ""
+    if verb not in known:
+        if typed and not verb.isupper():  # VERB stands for any of them
+            yield f"there is no verb {verb!r}"
+        return
+    for word in words[1:]:
+        if word == "--":
+            return
+        option = word.partition("=")[0].rstrip(".,:)")
+        if option.startswith("-") and option not in known[verb]:
+            yield f"cloudgpu {verb} has no option {option}"
+
+
+@cache
+def _options() -> dict[str, set[str]]:
+    """Return the options of every verb; those of the empty verb stand before it."""
+    general = {"-h", "--help"}
+    found = {"": general | {"--version", "--install-completion", "--show-completion"}}
+    for verb, command in commands().items():
+        found[verb] = general | {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    return found
+
+
+def check_codes(page: Page) -> Iterator[Fault]:
+    """Yield exit codes that no command has, and kinds of errors under another code than theirs."""
+    kinds = {one.kind: one.exit_code for one in classes()}
+    for line in page.lines:
+        for found in _CODE.finditer(line.text):
+            if int(found[1]) not in exit_codes():
+                yield line.number, f"no command exits with {found[1]}"
+            elif found[2] in kinds and kinds[found[2]] != int(found[1]):
+                yield line.number, f"`{found[2]}` is exit code {kinds[found[2]]}, not {found[1]}"
+    for _, start, head, rows in page.tables():
+        if head[0] == "exit code":
+            yield from ((start, sentence) for row in rows for sentence in _code_row_faults(row, kinds))
+
+
+def _code_row_faults(row: list[str], kinds: dict[str, int]) -> Iterator[str]:
+    for kind in re.findall(r"`(\w+)`", " ".join(row)):
+        if kind in kinds and str(kinds[kind]) != row[0]:
+            yield f"`{kind}` is exit code {kinds[kind]}, not {row[0]}"
+
+
+def check_places(page: Page) -> Iterator[Fault]:
+    """Yield paths and addresses that a reader cannot have."""
+    for line in page.lines:
+        for found in _PATH.finditer(_URL.sub("", line.text)):
+            if not (found[1].split("/")[0] in PATHS or found[1] in PATHS):
+                yield line.number, f"/{found[1]} is a path of one machine"
+        for found in _URL.finditer(line.text):
+            if found[1] not in HOSTS:
+                yield line.number, f"{found[1]} is not among the hosts that a page may name"
+
+
+def check_variables(page: Page) -> Iterator[Fault]:
+    """Yield environment variables that the code does not know, and make targets that there are not."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for line in page.lines:
+        for name in _VARIABLE.findall(line.text):
+            if name not in _variables():
+                yield line.number, f"nothing reads {name}"
+    for code in page.code():
+        for name in _MAKE.findall(code.text) if code.typed else ():
+            if name not in targets:
+                yield code.number, f"there is no make {name}"
+
+
+@cache
+def _variables() -> set[str]:
+    files = [*(ROOT / "cloudgpu").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    return {name for file in files for name in _VARIABLE.findall(file.read_text(encoding="utf-8"))}
+
+
+def check_settings(page: Page) -> Iterator[Fault]:
+    """Yield keys and defaults of reference/config.md that differ from the code's."""
+    if page.name != "docs/reference/config.md":
+        return
+    expected = {
+        "Settings": _defaults(),
+        "Accounts of local": _local_defaults(),
+        "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
+        "Desktops": dict.fromkeys(DESKTOP_KEYS, MISSING),
+    }
+    for heading, start, _, rows in page.tables():
+        if heading in expected:
+            yield from ((start, sentence) for sentence in _key_faults(heading, rows, expected.pop(heading)))
+    yield from ((1, f"there is no table under the heading {heading}") for heading in expected)
+
+
+def _key_faults(heading: str, rows: list[list[str]], expected: dict[str, Any]) -> Iterator[str]:
+    said = {unquoted(row[0]): row[1] for row in rows}
+    for key in sorted(set(said) ^ set(expected)):
+        yield f"{heading}: {key} is {'no key' if key in said else 'missing'}"
+    for key in set(said) & set(expected):
+        cell, default = said[key], expected[key]
+        literal = tomllib.loads(f"x = {unquoted(cell)}")["x"] if cell.startswith("`") else None
+        if default is not MISSING and literal != default:
+            yield f"{heading}: {key} is {default!r} by default, not {cell}"
+
+
+def _defaults() -> dict[str, Any]:
+    """Return config.toml's keys with their defaults as TOML holds them; None for one that depends or is none."""
+    found = {}
+    for field in fields(Settings):
+        default = None if field.default is MISSING else field.default
+        key = "ledger" if field.name == "ledger_url" else field.name
+        found[key] = duration_text(default) if hasattr(default, "total_seconds") else default
+    del found["accounts"]
+    return found
+
+
+def _local_defaults() -> dict[str, Any]:
+    options = local_options("local", {})
+    return {
+        "watts": float(options.watts.value),
+        "usd_per_kwh": float(options.usd_per_kwh.value),
+        "interruption_notice": duration_text(options.notice),
+        "machine_start_timeout": duration_text(options.start_timeout),
+    }
+
+
+CHECKS: tuple[Callable[[Page], Iterator[Fault]], ...] = (
+    check_links,
+    check_commands,
+    check_codes,
+    check_places,
+    check_variables,
+    check_settings,
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The pages that are made from the code: reference/cli.md and reference/errors.md."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from cloudgpu import errors
+from cloudgpu.cli.app import VERBS, app
+from cloudgpu.errors import CloudgpuError
+
+_MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
+_CLI_HEAD = """\
+`cloudgpu VERB --help` says the same. `-h` is short for `--help`; `cloudgpu --version` prints the version.
+What a verb prints with `-o json` is in [json.md](json.md), what it exits with in [errors.md](errors.md).
+"""
+_ERRORS_HEAD = """\
+An error is one sentence on stderr, and a second line that says the way out. With `-o json` it is one document on
+stdout instead, `{"error": {...}}`: see [json.md](json.md#error).
+
+Each code stands for what the caller does next. When several faults meet in one command, 9 goes before 8, and 8 before
+the rest.
+"""
+_CLASSES_HEAD = """\
+All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`
+and `exit_code`. The tree, with what the caller does next:
+"""
+_OTHER_CODES = {
+    0: "Done. Also: you were asked, and said no.",
+    130: "Interrupted with Ctrl-C.",
+    141: "Whoever read the output closed it (as `| head` does).",
+    255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
+}
+
+
+def generated() -> dict[str, str]:
+    """Return the text of every generated page, by its path from the root."""
+    return {"docs/reference/cli.md": cli_page(), "docs/reference/errors.md": errors_page()}
+
+
+def commands() -> dict[str, Any]:
+    """Return every verb as the parser's command."""
+    group = get_command(app)
+    context = group.make_context("cloudgpu", [], resilient_parsing=True)
+    return {verb: group.get_command(context, verb) for verb in VERBS}
+
+
+def cli_page() -> str:
+    """Return the reference of the command line."""
+    parts = [
+        f"# The command line\n\n{_MADE}",
+        _CLI_HEAD,
+        _table(["verb", "does"], [[f"[`{verb}`](#{verb})", summary] for verb, (_, summary) in VERBS.items()]),
+    ]
+    parts += [_verb(verb, command) for verb, command in commands().items()]
+    return "\n".join(parts)
+
+
+def _verb(verb: str, command: Any) -> str:
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option" and not param.hidden]
+    usage = " ".join(["cloudgpu", verb, "[OPTIONS]", *(_argument(param) for param in arguments)])
+    lines = [f"## {verb}\n", f"```text\n{usage}\n```\n", inspect.cleandoc(command.help or "") + "\n"]
+    if arguments:
+        lines.append(_table(["argument", "is"], [[f"`{_word(param)}`", _said(param)] for param in arguments]))
+    if options:
+        lines.append(_table(["option", "means"], [[_option(param), _said(param)] for param in options]))
+    return "\n".join(lines)
+
+
+def _word(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _argument(param: Any) -> str:
+    word = _word(param)
+    return word if param.required or word.startswith("-") else f"[{word}]{'...' if param.nargs < 0 else ''}"
+
+
+def _option(param: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in sorted(param.opts, key=len, reverse=True))
+    if param.secondary_opts:
+        return f"{names} / `{param.secondary_opts[0]}`"
+    return names if param.is_flag else names + f" {_value(param)}"
+
+
+def _value(param: Any) -> str:
+    choices = getattr(param.type, "choices", None)
+    words = [str(getattr(choice, "value", choice)) for choice in choices or ()]
+    return " or ".join(f"`{word}`" for word in words) if words else f"`{param.metavar or param.type.name.upper()}`"
+
+
+def _said(param: Any) -> str:
+    default = param.default
+    shown = getattr(default, "value", default)
+    plain = default is None or isinstance(default, bool) or callable(default)
+    return (param.help or "") + ("" if plain else f" Default: `{shown}`.")
+
+
+def errors_page() -> str:
+    """Return the reference of exit codes and error kinds."""
+    return "\n".join(
+        [
+            f"# Exit codes and errors\n\n{_MADE}",
+            _ERRORS_HEAD,
+            "## Exit codes\n",
+            _table(["exit code", "kinds", "what to do"], sorted(_code_rows(), key=lambda row: int(row[0]))),
+            "## Kinds\n",
+            _table(
+                ["kind", "exit code", "means", "class"],
+                [[f"`{one.kind}`", str(one.exit_code), _first(one), f"`{one.__name__}`"] for one in classes()],
+            ),
+            _CLASSES_HEAD,
+            f"```text\n{_tree()}\n```\n",
+        ]
+    )
+
+
+def classes() -> list[type[CloudgpuError]]:
+    """Return every error class, in the order of the file."""
+    return [
+        one
+        for one in vars(errors).values()
+        if inspect.isclass(one) and issubclass(one, CloudgpuError) and one.__module__ == errors.__name__
+    ]
+
+
+def exit_codes() -> set[int]:
+    """Return every code that a command can exit with by itself."""
+    return {*_OTHER_CODES, *(one.exit_code for one in classes())}
+
+
+def _code_rows() -> Iterator[list[str]]:
+    for code, meaning in _OTHER_CODES.items():
+        yield [str(code), "", meaning]
+    firsts: dict[int, str] = {}
+    for found in re.finditer(r"\w +(\d+) +(\S.*)", _tree()):
+        firsts.setdefault(int(found[1]), found[2])
+    for code, meaning in firsts.items():
+        kinds = ", ".join(f"`{one.kind}`" for one in classes() if one.exit_code == code)
+        yield [str(code), kinds, meaning[0].upper() + meaning[1:] + "."]
+
+
+def _tree() -> str:
+    return (errors.__doc__ or "").split("\n\n")[1]
+
+
+def _first(one: type[CloudgpuError]) -> str:
+    return " ".join((inspect.getdoc(one) or "").split("\n\n")[0].split())
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
