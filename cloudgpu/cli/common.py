@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 
+FURTHEST = timedelta(days=3660)  # as the longest duration
+
+
 class Format(StrEnum):
     """How a verb prints its answer."""
 
@@ -108,6 +111,7 @@ def moment(text: str, field: str, now: datetime) -> datetime:
             value=text,
             next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
         ) from None
-    if at <= now:
-        raise InvalidRequest(f"{text} is in the past.", field=field, value=text, next="Name a time still to come.")
+    if not now < at <= now + FURTHEST:
+        says = "is in the past" if at <= now else "is more than ten years away"
+        raise InvalidRequest(f"{text} {says}.", field=field, value=text, next="Name a time still to come, and soon.")
     return at

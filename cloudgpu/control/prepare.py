@@ -209,10 +209,9 @@ def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpric
         )
     wishes = _wishes(want)
     field, value = wishes[0] if wishes else ("--provider", provider.kind)
+    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
     return NoCapacity(
-        f"{provider.kind} ({provider.account}) has nothing with {' '.join(f'{k} {v}' for k, v in wishes)}.".replace(
-            " with .", " to offer."
-        ),
+        f"Account {provider.account} of {provider.kind} has nothing {said}.",
         field=field,
         value=value,
         next="Leave that wish out, or choose another --provider.",

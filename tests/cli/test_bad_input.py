@@ -1,0 +1,345 @@
+"""Bad input through the real command line: exit code, field, value and the way out; nothing is launched or written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.cli.many import Many
+from tests.cli.program import Done, Program
+
+Files = dict[str, "str | bytes | None"]  # below CLOUDGPU_HOME; None makes a directory
+
+
+@dataclass
+class Case:
+    """A command line, the field that is wrong, words of the sentence and of the way out, the exit code."""
+
+    args: str | list[str]
+    field: str
+    says: str
+    out: str
+    code: int = 2
+    files: Files = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def words(self, *more: str) -> list[str]:
+        words = self.args.split() if isinstance(self.args, str) else self.args
+        return [words[0], *more, *words[1:]]
+
+
+def config(text: str | bytes) -> Files:
+    return {"config.toml": text}
+
+
+def template(text: str | bytes) -> Files:
+    return {"templates/mine.yaml": text}
+
+
+UP = ["up", "--yes"]
+MINE = "up --yes --template mine"
+DURATION = "Write it like 90m, 8h"
+PRICE = "--max-price 1.50"
+NAMES = "brave-otter"
+GPU = "--gpu a100:8"
+LEDGER = "CLOUDGPU_LEDGER=sqlite:///"
+HELP = "cloudgpu up --help"
+
+DURATIONS = [
+    Case("up --yes --lease soon", "--lease", "'soon' is no duration", DURATION),
+    Case("up --yes --lease 0h", "--lease", "'0h' is no duration", DURATION),
+    Case("up --yes --lease -3h", "--lease", "'-3h' is no duration", DURATION),
+    Case([*UP, "--lease", ""], "--lease", "'' is no duration", DURATION),
+    Case("up --yes --lease 99999999999999999999d", "--lease", "is no duration", DURATION),
+    Case("up --yes --renew-until 11y", "--renew-until", "'11y'", DURATION),
+    Case("up --yes --lease 4h --renew-until 1h", "--renew-until", "shorter than the lease", "at least as long"),
+    Case("start --yes --lease x", "--lease", "'x' is no duration", DURATION),
+    Case("up --dry-run --lease x", "--lease", "'x' is no duration", DURATION),
+]
+PRICES = [
+    *(
+        Case(f"up --yes --max-price {text}", "--max-price", f"'{text}' is no price", PRICE)
+        for text in ("-1", "0", "free", "nan", "1e400", "1,50", "-Infinity")
+    ),
+    Case("up --yes --max-price 0.000001", "--max-price", "the cheapest that fits costs $", "or more", 4),
+]
+PLACES = [
+    Case("up --yes --provider loacl", "provider", "no provider 'loacl'", "Did you mean local?"),
+    Case("up --yes --provider zzz", "provider", "no provider 'zzz'", "This installation has: "),
+    Case([*UP, "--provider", ""], "--provider", "is empty", "leave --provider out"),
+    Case(
+        "up --yes --account labb",
+        "account",
+        "did you mean 'lab'?",
+        "Use one of: lab",
+        files=config("[accounts.lab]\nprovider = 'local'"),
+    ),
+    Case(
+        "up --yes",
+        "--account",
+        "2 accounts of local",
+        "a | b",
+        files=config("[accounts]\na.provider='local'\nb.provider='local'"),
+    ),
+    Case("up --yes --account local --provider aws", "--account", "belongs to local, not to aws", "--provider out"),
+    Case([*UP, "--region", ""], "--region", "is empty", "leave --region out"),
+    Case("up --yes --region mars", "--region", "nothing with --region mars", "Leave that wish out", 4),
+    Case("up --yes --instance-type p3.2xlarge", "--instance-type", "nothing with", "Leave that wish out", 4),
+]
+GPUS = [
+    *(
+        Case([*UP, "--gpu", text], "--gpu", f"'{text}' names no GPU", GPU)
+        for text in ("v100:0", "v100:x", "", ":2", "v100:", "v100:²", "v100:99999999999999999999")
+    ),
+    Case("up --yes --gpu hal9000:64", "--gpu", "nothing with --gpu hal9000:64", "another --provider", 4),
+]
+NAMED = [
+    *(
+        Case([*UP, "--name", text], "--name", f"'{text}' cannot be a machine's name", NAMES)
+        for text in ("a/b", "Amber", "a" * 41, "7up", "", "étoile", "-x", "../evil")
+    ),
+    Case([*UP, "--key", "a b"], "--key", "'a b' cannot be a launch key", "experiment-7"),
+    Case("up --yes --key auto-1", "--key", "not beginning with auto-", "experiment-7"),
+    Case([*UP, "--key", ""], "--key", "cannot be a launch key", "experiment-7"),
+    Case("up --yes --key k --new", "--new", "contradict each other", "Leave one of them out"),
+    Case([*UP, "--owner", "a\nb"], "--owner", r"not a\nb", "plain text"),
+    Case([*UP, "--owner", "a\x1b[31mb"], "--owner", r"\x1b", "plain text"),
+    Case([*UP, "--owner", ""], "--owner", "1 to 200 characters", "leave --owner out"),
+    Case([*UP, "--project", "x" * 201], "--project", "1 to 200 characters", "leave --project out"),
+]
+TEMPLATES = [
+    Case("up --yes --template jupiter", "template", "did you mean 'jupyter'?", "Use one of: jupyter"),
+    Case("up --yes --template ../evil", "template", "'../evil' cannot be", "Use one of: jupyter"),
+    Case([*UP, "--template", ""], "--template", "is empty", "leave --template out"),
+    Case(MINE, "mine.yaml:2: disk_gb", "whole number from 1", "in digits", files=template("# mine\ndisk_gb: lots\n")),
+    Case(MINE, "mine.yaml:1: jupiter", "did you mean 'jupyter'?", "on_start", files=template("jupiter: true\n")),
+    Case(MINE, "mine.yaml:2", "not valid YAML", "Correct line 2", files=template("packages: [\n")),
+    Case(MINE, "mine.yaml:2", r"'\t'", "Correct line 2", files=template("packages:\n\t- git\n")),
+    Case(
+        MINE,
+        "mine.yaml:3",
+        "a second time; the first is on line 1",
+        "Correct line 3",
+        files=template("image: a\njupyter: true\nimage: b\n"),
+    ),
+    Case(MINE, "mine.yaml:1", "an anchor or alias", "Correct line 1", files=template("packages: &a [git]\n")),
+    Case(MINE, "mine.yaml", "is not text: line 1", "UTF-8 text file", files=template(b"\xff\xfe")),
+    Case(MINE, "mine.yaml", "is a directory", "or remove it", files={"templates/mine.yaml": None}),
+]
+SETTINGS = [
+    Case("ls", "config.toml", "is not text: line 2", "UTF-8 text file", files=config(b"# mine\n\xff\xfe")),
+    Case("ls", "config.toml", "is a directory", "or remove it", files={"config.toml": None}),
+    Case("ls", "config.toml: line 1", "not valid TOML", 'lease = "8h"', files=config("lease = 8h")),
+    Case("ls", "config.toml: line 2", "not valid TOML", "on a line", files=config("owner = 'me'\nowner = 'you'")),
+    Case("ls", "config.toml: leese", "did you mean 'lease'?", "renew_until", files=config("leese = '8h'")),
+    Case("ls", "config.toml: lease", "has to be text", "in quotes", files=config("lease = 8")),
+    Case("ls", "config.toml: lease", "is '8 years', which is no duration", '"8h"', files=config("lease = '8 years'")),
+    Case("ls", "config.toml: lease", "longer than renew_until", "at least as long", files=config("lease = '100h'")),
+    Case("ls", "config.toml: market", "did you mean 'spot'?", "on_demand, spot", files=config("market = 'spott'")),
+    Case("ls", "config.toml: owner", "1 to 200 characters", "leave it out", files=config("owner = ''")),
+    Case(
+        "ls",
+        "config.toml: template",
+        "'../evil', which is no name",
+        "a letter first",
+        files=config("template = '../evil'"),
+    ),
+    Case("ls", "config.toml: account", "did you mean 'local'?", "[accounts.loacl]", files=config("account = 'loacl'")),
+    Case(
+        "ls",
+        "config.toml: accounts.lab",
+        "names no provider",
+        "Add provider =",
+        files=config("[accounts.lab]\nregion = 'x'"),
+    ),
+    Case("up --yes", "provider", "no provider 'loacl'", "Did you mean local?", files=config("provider = 'loacl'")),
+    Case("up --yes", "accounts.local.watts", "not -5", "watts = 100", files=config("[accounts.local]\nwatts = -5")),
+    Case(
+        "up --yes",
+        "accounts.local.usd_per_kwh",
+        "not 'dear'",
+        "usd_per_kwh = 0.12",
+        files=config("[accounts.local]\nusd_per_kwh = 'dear'"),
+    ),
+    Case(
+        "up --yes",
+        "accounts.local.wats",
+        "no setting 'wats'",
+        "Did you mean 'watts'?",
+        files=config("[accounts.local]\nwats = 5"),
+    ),
+]
+FILES = [
+    Case("up --yes", "keys", "is not an OpenSSH private key", "a new one is made", files={"keys/id_ed25519": "no key"}),
+    Case(
+        "up --yes",
+        "known_hosts:1",
+        "no pinned host key",
+        "Correct or remove that line",
+        files={"known_hosts": "garbage garbage\n"},
+    ),
+]
+WORDS = [
+    Case("lst", "verb", "did you mean 'ls'?", "cloudgpu ls --help"),
+    Case("xyzzy", "verb", "no verb 'xyzzy'", "cloudgpu --help"),
+    Case("up --yes --gpuu x", "--gpuu", "No such option: --gpuu", HELP),
+    Case("up --yes --gpu", "--gpu", "requires an argument", HELP),
+    Case("up --yes extra", "arguments", "unexpected extra argument", HELP),
+    Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
+    Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend --help"),
+    Case("spot burn amber-fox", "ACTION", "'burn' is not", "cloudgpu spot --help"),
+    Case("tunnel --port abc", "--port", "'abc' is not", "cloudgpu tunnel --help"),
+    Case("tunnel --port 99999", "--port", "99999 is no port", "1 to 65535"),
+    Case("cp a:x b:y", "SOURCE", "Both sides are on machines", "here first"),
+    Case("cp x y", "DESTINATION", "Neither x nor y", "NAME:"),
+    Case("cp x", "DESTINATION", "no destination", "NAME:"),
+    Case("down x x --yes", "name", "x is named twice", "once"),
+    Case("down --all x --yes", "--all", "x is named beside it", "Leave out"),
+    Case("show nobody", "name", "No machine is called 'nobody'", "cloudgpu up", 7),
+    Case("cp /etc/hostname nobody:", "name", "No machine is called 'nobody'", "cloudgpu up", 7),
+    Case("stop --yes", "name", "No machine is running", "cloudgpu up", 7),
+]
+ENVIRONMENT = [
+    Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "mysql://me:secret@host/db"}),
+    Case("ls", "CLOUDGPU_LEDGER", "PostgreSQL", LEDGER, environ={"CLOUDGPU_LEDGER": "postgresql://me:secret@host/db"}),
+    Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "ledger.db"}),
+    Case("ls", "CLOUDGPU_LEDGER", "no absolute path", LEDGER, environ={"CLOUDGPU_LEDGER": "sqlite:///"}),
+    Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, files=config("ledger = 'mysql://me:secret@host/db'")),
+    Case("up --yes", "CLOUDGPU_HOME", "in every directory", "CLOUDGPU_HOME=/", environ={"CLOUDGPU_HOME": "some/home"}),
+    Case("up --yes", "CLOUDGPU_HOME", "is no directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null"}),
+    Case("up --yes", "CLOUDGPU_HOME", "not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null/x"}),
+]
+CASES = [*DURATIONS, *PRICES, *PLACES, *GPUS, *NAMED, *TEMPLATES, *SETTINGS, *FILES, *WORDS, *ENVIRONMENT]
+
+
+def made(home: Path, files: Files) -> None:
+    home.mkdir(parents=True)
+    for name, content in files.items():
+        path = home / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            path.chmod(0o600)
+
+
+def found(home: Path) -> set[str]:
+    """What stands in a home, but for locks, which hold nothing."""
+    names = {str(path.relative_to(home)) for path in home.rglob("*")}
+    return {name for name in names if name.partition("/")[0] != "locks"}
+
+
+@pytest.fixture(scope="module")
+def many():
+    process = Many.open()
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join([*case.words()[:5], *case.files, *case.environ]))
+def test_bad_input_is_named_and_nothing_happens(case, many, tmp_path):
+    made(tmp_path / "home", case.files)
+    before = found(tmp_path / "home")
+    program = Program(tmp_path / "home", case.environ)
+    check_text(case, many.done(program, case.words(), tmp_path))
+    if "yaml" not in case.words():
+        check_document(case, many.done(program, case.words("-o", "json"), tmp_path))
+    assert found(tmp_path / "home") == before
+
+
+def check_text(case: Case, done: Done) -> None:
+    """Exactly one `error:` line, its way out behind it, and no more."""
+    assert (done.code, done.out) == (case.code, ""), done
+    *before, sentence, way_out = done.err.splitlines()
+    assert not [line for line in before if "error" in line], done.err
+    assert sentence.startswith("error: ")
+    assert case.says in sentence
+    assert case.out in way_out
+    assert not any(word in done.err for word in ("Traceback", "defect", "secret"))
+
+
+def check_document(case: Case, done: Done) -> None:
+    """Exactly one document; its sentence begins with a capital, or with what was wrong, and ends."""
+    assert done.code == case.code
+    error = done.json["error"]
+    assert set(error) == {"kind", "field", "value", "message", "next"}
+    assert error["field"] == case.field
+    assert case.says in error["message"]
+    assert case.out in error["next"]
+    begins = (case.field.partition(":")[0], error["value"] or "'")
+    assert not error["message"][0].islower() or error["message"].startswith(begins)
+    assert error["message"].endswith((".", "?"))
+    assert "secret" not in done.out
+
+
+@pytest.mark.parametrize(("args", "says"), [("exec", "NAME is missing"), ("exec nobody", "no command to run")])
+def test_exec_leaves_with_255_and_its_sentence_on_stderr(args, says, many, tmp_path):
+    done = many.done(Program(tmp_path / "home"), args.split(), tmp_path)
+    assert (done.code, done.out) == (255, "")
+    assert done.err.startswith("error: ")
+    assert says in done.err
+
+
+def test_the_installed_command_answers_like_the_forks(tmp_path):
+    done = Program(tmp_path / "home")("up", "--yes", "--lease", "soon", "-o", "json")
+    assert (done.code, done.json["error"]["field"], done.err) == (2, "--lease", "")
+
+
+def test_an_emoji_and_letters_of_any_script_may_name_a_project(many, tmp_path):
+    args = ["up", "--dry-run", "--project", "\N{FOX FACE}", "--owner", "\u7530\u4e2d", "-o", "json"]
+    done = many.done(Program(tmp_path / "home"), args, tmp_path)
+    assert done.code == 0, done.err
+    assert (done.json["plan"]["project"], done.json["plan"]["owner"]) == ("\N{FOX FACE}", "\u7530\u4e2d")
+
+
+def test_a_private_key_that_others_may_read_is_refused(many, tmp_path):
+    from cloudgpu.access.keys import client_key
+
+    client_key(tmp_path / "home" / "keys")
+    (tmp_path / "home" / "keys" / "id_ed25519").chmod(0o644)
+    case = Case("up --yes", "keys", "0644", "chmod 600")
+    program = Program(tmp_path / "home")
+    check_text(case, many.done(program, case.words(), tmp_path))
+    check_document(case, many.done(program, case.words("-o", "json"), tmp_path))
+    assert program.machines() == []
+
+
+ON_A_MACHINE = [
+    Case("up --yes --name amber-fox --project other", "--name", "amber-fox", "another"),
+    Case("show amber-fix", "name", "did you mean 'amber-fox'?", "cloudgpu ls", 7),
+    Case("down amber-fix --yes", "name", "did you mean 'amber-fox'?", "cloudgpu ls", 7),
+    Case("hold amber-fox --yes", "UNTIL", "A hold has an end", "--release"),
+    Case("hold amber-fox --yes 2020-01-01T00:00+00:00", "UNTIL", "is in the past", "still to come"),
+    Case("hold amber-fox --yes 2030-01-01T00:00", "UNTIL", "with its zone", "+01:00"),
+    Case("hold amber-fox --yes 9999-12-31T23:59:59+00:00", "UNTIL", "ten years", "still to come"),
+    Case("hold amber-fox --yes 2h --release", "UNTIL", "A hold has an end", "--release"),
+    Case("extend amber-fox later --yes", "BY", "'later' is no duration", DURATION),
+    Case("extend amber-fox 0h --yes", "BY", "'0h' is no duration", DURATION),
+    Case("cp not-there.csv amber-fox:", "SOURCE", "not-there.csv does not exist", "Correct the path"),
+    Case("cp amber-fox:not-there.csv .", "SOURCE", "not-there.csv does not exist", "Correct the path"),
+]
+
+
+@pytest.fixture(scope="module")
+def machine(many, tmp_path_factory):
+    place = tmp_path_factory.mktemp("machine")
+    program = Program(place / "home")
+    up = many.done(program, ["up", "--yes", "--name", "amber-fox"], place)
+    assert up.code == 0, up.err
+    yield program
+    many.done(program, ["down", "--all", "--yes"], place)
+
+
+@pytest.mark.parametrize("case", ON_A_MACHINE, ids=lambda case: " ".join(case.words()))
+def test_bad_input_about_a_machine_changes_nothing_of_it(case, machine, many, tmp_path):
+    def lines():
+        history = many.done(machine, ["show", "amber-fox", "--history", "-o", "json"], tmp_path).json["history"]
+        return [(line["kind"], line["seq"]) for line in history]
+
+    before = lines()
+    check_text(case, many.done(machine, case.words(), tmp_path))
+    check_document(case, many.done(machine, case.words("-o", "json"), tmp_path))
+    assert lines() == before
