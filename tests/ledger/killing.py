@@ -1,0 +1,60 @@
+"""Kills real writers at any moment and looks at what they leave: shared by the suite and the soak."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cloudgpu.ledger.base import Ledger
+from cloudgpu.ledger.open import open_ledger
+
+WRITER = Path(__file__).with_name("writer.py")
+
+
+def opened(directory: Path) -> Ledger:
+    return open_ledger(None, directory, actor="reader", clock=lambda: datetime.now(UTC))
+
+
+def started(
+    directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    command = [*before, sys.executable, str(WRITER), str(directory), name, str(first), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def killed_while_writing(directory: Path, name: str, first: int, chance: random.Random) -> set[int]:
+    """Start a writer, kill it -9 soon after its first line, and return the numbers that it acknowledged."""
+    process = started(directory, name, first, 1_000_000)
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline()]
+        time.sleep(chance.uniform(0, 0.006))  # not to wait for anything: to hit any moment of a write
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+    rest, _ = process.communicate()
+    lines += rest.splitlines(keepends=True)
+    return {int(line) for line in lines if line.endswith("\n")}
+
+
+def check_whole(directory: Path, acknowledged: dict[str, set[int]], *, killed: int) -> None:
+    """Check that every acknowledged line stands, at most one more per kill, seq without holes, no doubt."""
+    ledger = opened(directory)
+    assert ledger.suspect() is None
+    found = ledger.verify()
+    assert found.faults == ()
+    assert [line.seq for line in ledger.events()] == list(range(1, found.lines + 1))
+    surplus = 0
+    for name, numbers in acknowledged.items():
+        written = {line.body["machines"] for line in ledger.events(f"scope:{name}")}
+        assert numbers <= written, f"{name} lost {sorted(numbers - written)}"
+        surplus += len(written - numbers)
+        seen = [line for line in ledger.events(f"cg-{name}") if line.kind == "instance_observed"]
+        assert len(seen) == len(written), "a transaction was written by half"
+    assert surplus <= killed
+    ledger.close()
