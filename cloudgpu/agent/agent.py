@@ -305,10 +305,10 @@ class Agent:
             file.write(time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + text + "\n")
 
     def run(self) -> int:
-        """Make pass after pass, whatever happens. A Jupyter that died before us belongs to an earlier boot."""
+        """Make pass after pass while our directory stands. A Jupyter that died before us is of an earlier boot."""
         if not alive(self.home / "jupyter"):
             remove(self.home / "jupyter" / "server.json")
-        while True:
+        while self.home.exists():
             pause = 5.0
             try:
                 self.step(time.time(), monotonic())
@@ -316,6 +316,7 @@ class Agent:
             except Exception:  # noqa: BLE001  (the agent outlives every fault)
                 self.log(traceback.format_exc())
             time.sleep(max(0.2, pause))
+        return 0
 
     def step(self, now: float, mono: float) -> None:
         """Make one pass."""

@@ -79,11 +79,19 @@ def test_no_clock_activity_or_hold_carries_a_machine_past_renew_until(directory,
 
 
 @settings(max_examples=40, deadline=None)
-@given(expires=spans, more=spans, activity=st.sampled_from([ACTIVE, UNKNOWN]))
-def test_a_machine_in_use_or_unknown_lives_to_renew_until(directory, expires, more, activity):
+@given(expires=spans, more=spans, activity=st.sampled_from([ACTIVE, UNKNOWN]), drift=set_back)
+def test_a_machine_in_use_or_unknown_lives_to_renew_until(directory, expires, more, activity, drift):
     made = _agent(directory, expires, expires + more)
-    assert _ends(made, lambda _: activity) == (_first_pass(expires + more), "renew-until")
+    renewals = set()
+
+    def noted(_):
+        renewals.add(made.state.get("own"))
+        return activity
+
+    assert _ends(made, noted, drift) == (_first_pass(expires + more), "renew-until")
     assert made.state["renewed"]["activity"] == activity
+    assert len(renewals - {None}) <= -(-more // HOUR)
+    assert all(end > NOW + expires for end in renewals - {None})
 
 
 @settings(max_examples=40, deadline=None)

@@ -99,16 +99,19 @@ def test_a_new_process_of_the_agent_keeps_the_moment_that_was_fixed(machine):
     assert machine.heartbeat()["verdict"] == "end"
 
 
-@pytest.mark.parametrize("changed", [{"boot": "another"}, {}])  # where the system names no boot, its clock tells
-def test_another_boot_fixes_it_anew(machine, changed):
+@pytest.mark.parametrize(
+    ("changed", "mono"),
+    [({"boot": "another"}, MONO + 100), ({}, 3.0)],  # where the system names no boot, the clock that began anew tells
+)
+def test_another_boot_fixes_it_anew(machine, changed, mono):
     machine.tags(NOW + HOUR, NOW + 9 * HOUR)
     _step(Agent(machine.dir, MONO), 0)
     state = json.loads((machine.dir / "state.json").read_text())
     (machine.dir / "state.json").write_text(json.dumps({**state, **changed}))
-    made = Agent(machine.dir, 3.0)
-    made.step(NOW + 600, 3.0)
+    made = Agent(machine.dir, mono)
+    made.step(NOW + 600, mono)
     assert machine.heartbeat()["verdict"] == "keep"
-    made.step(NOW + 600, 3.0 + HOUR - 600)
+    made.step(NOW + 600, mono + HOUR - 600)
     assert machine.heartbeat()["verdict"] == "end"
 
 

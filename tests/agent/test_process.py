@@ -115,6 +115,11 @@ def test_it_costs_under_one_percent_of_a_core_and_thirty_megabytes(machine):
         process.wait()
 
 
+def test_it_ends_when_its_directory_is_gone(machine, running_agent):
+    machine.dir.rename(machine.home / "gone")
+    assert running_agent.wait(10) == 0
+
+
 def test_programs_that_come_over_ssh_run_by_the_same_python(machine):
     done = subprocess.run(
         [str(machine.dir / "agent"), "python", "-", "a word"],
