@@ -77,13 +77,14 @@ class Connection:
     @contextlib.contextmanager
     def session(self, timeout: float = OPEN_CHANNEL_S) -> Iterator[Channel]:
         """Yield a session channel and close it afterwards. Raises Unreachable."""
+        from cloudgpu.access.wire import hang_up
+
         with self.explained():
             channel = self.transport.open_session(timeout=timeout)
         try:
             yield channel
         finally:
-            with contextlib.suppress(OSError, EOFError):
-                channel.close()
+            hang_up(channel)
 
     def sftp(self) -> SFTPClient:
         """Return a file transfer session, to be closed by the caller. Raises Unreachable."""
@@ -98,11 +99,11 @@ class Connection:
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
         """Turn what paramiko raises about this connection into Unreachable."""
-        from cloudgpu.access.wire import SSHException
+        from cloudgpu.access.wire import BROKEN
 
         try:
             yield
-        except (SSHException, EOFError, OSError) as fault:
+        except BROKEN as fault:
             raise self.lost(fault) from fault
 
     def lost(self, fault: Exception | None = None) -> Unreachable:
@@ -128,12 +129,13 @@ class Connection:
 
     @contextlib.contextmanager
     def _deadline(self, channel: Channel, timeout: float) -> Iterator[threading.Event]:
+        from cloudgpu.access.wire import hang_up
+
         passed = threading.Event()
 
         def give_up() -> None:
             passed.set()
-            with contextlib.suppress(OSError, EOFError):
-                channel.close()
+            hang_up(channel)
 
         timer = threading.Timer(timeout, give_up)
         timer.daemon = True

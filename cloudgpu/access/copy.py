@@ -50,14 +50,14 @@ def copy(
     A file gets its final name only when it is whole. `progress` gets the bytes done and the bytes in all.
     Raises InvalidRequest with the path it is about, Unreachable when the connection is lost.
     """
-    from cloudgpu.access.wire import SSHException
+    from cloudgpu.access.wire import BROKEN
 
     places = read_places(sources, destination)
     sessions = _Sessions(connection)
     with KeepAlive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
         try:
             return _copy(sessions, places, progress or (lambda _done, _total: None))
-        except (InvalidRequest, SSHException, OSError, EOFError) as fault:
+        except (InvalidRequest, *BROKEN) as fault:
             if connection.stands():
                 raise
             raise (alive.fault or connection.lost()) from fault

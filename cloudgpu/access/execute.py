@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.connection import Connection
 from cloudgpu.access.keepalive import KeepAlive
-from cloudgpu.access.streams import converse
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ def _run(
     *,
     tty: bool,
 ) -> int | None:
+    from cloudgpu.access.streams import converse
+
     with connection.session() as channel:
         with connection.explained():
             if tty:
@@ -126,5 +127,7 @@ def _on_resize(act: Callable[[], None]) -> Iterator[None]:
 
 def _resize(channel: Channel, stdout: IO[bytes]) -> None:
     size = _size(stdout)
-    with contextlib.suppress(OSError, EOFError):
+    from cloudgpu.access.wire import BROKEN
+
+    with contextlib.suppress(*BROKEN):
         channel.resize_pty(size.columns, size.lines)

@@ -9,7 +9,7 @@ import time
 from cloudgpu.access.keys import check_private
 from cloudgpu.access.known_hosts import pinned
 from cloudgpu.access.target import LoginRefused, Target, reason
-from cloudgpu.access.wire import Ed25519Key, IncompatiblePeer, PasswordRequiredException, SSHException, Wire
+from cloudgpu.access.wire import BROKEN, Ed25519Key, IncompatiblePeer, PasswordRequiredException, SSHException, Wire
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 
 
@@ -97,7 +97,7 @@ def _log_in(target: Target, wire: Wire, key: Ed25519Key, deadline: float) -> Non
     answered = threading.Event()
     try:
         wire.auth_publickey(target.address.user, key, answered)
-    except (SSHException, EOFError, OSError) as fault:
+    except BROKEN as fault:
         raise _no_answer(target, "it closed the connection during the login") from fault
     if not answered.wait(max(0.1, deadline - time.monotonic())):
         raise _no_answer(target, "it stopped answering during the login")

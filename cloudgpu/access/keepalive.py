@@ -74,14 +74,14 @@ class KeepAlive:
         self._ask.set()
 
     def _question(self) -> None:
-        from cloudgpu.access.wire import SSHException
+        from cloudgpu.access.wire import BROKEN
 
         while True:
             self._ask.wait()
             self._ask.clear()
             if self._ended.is_set():
                 return
-            with contextlib.suppress(SSHException, EOFError, OSError):
+            with contextlib.suppress(*BROKEN):
                 self._connection.transport.global_request(QUESTION, wait=True)
 
     def _give_up(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
+import struct
 import sys
 
 from cloudgpu.errors import InvalidRequest
@@ -11,6 +13,7 @@ from cloudgpu.errors import InvalidRequest
 LOOPBACK = "127.0.0.1"
 TRIED = 100  # ports in a row, before the system may choose
 BACKLOG = 256
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 BUSY = (errno.EADDRINUSE, errno.EACCES)
 
 
@@ -32,6 +35,12 @@ def listen(first_port: int) -> socket.socket:
     raise InvalidRequest(
         "No local port is free.", field="port", value=str(first_port), next="Close some connections and try again."
     )
+
+
+def reset(client: socket.socket) -> None:
+    """Make the coming `close` of this socket a reset: an error on the other side, not an end of data."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 
 def _take(port: int) -> socket.socket | None:

@@ -1,18 +1,20 @@
-"""One forwarded connection: a local socket on this side, an SSH channel on the other, a thread per direction."""
+"""One forwarded connection: a local socket on this side, an SSH channel on the other, a thread per direction.
+
+Importing this imports paramiko: do it inside functions.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from paramiko.channel import Channel
+from paramiko.channel import Channel
+
+from cloudgpu.access.listener import reset
+from cloudgpu.access.wire import BROKEN, hang_up
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's window and the socket's buffers
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Relay:
@@ -34,7 +36,7 @@ class Relay:
         inward.start()
         self._outward()
         inward.join()
-        self._channel.close()
+        hang_up(self._channel)
         if not self._delivered_all:
             reset(self._client)
 
@@ -43,19 +45,19 @@ class Relay:
             while data := self._client.recv(CHUNK):
                 self._channel.sendall(data)
             self._channel.shutdown_write()
-        except (OSError, EOFError):
-            self._channel.close()
+        except BROKEN:
+            hang_up(self._channel)
         self._sent_all.set()
         if self._channel.eof_received:
-            self._channel.close()
+            hang_up(self._channel)
 
     def _inward(self) -> None:
         try:
             while data := self._channel.recv(CHUNK):
                 self._client.sendall(data)
             self._delivered_all = bool(self._channel.eof_received)
-        except (OSError, EOFError):
-            self._channel.close()
+        except BROKEN:
+            hang_up(self._channel)
         if self._delivered_all:
             self._end_of_data()
         with contextlib.suppress(OSError):
@@ -66,11 +68,5 @@ class Relay:
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)
         if self._sent_all.is_set():
-            self._channel.close()
+            hang_up(self._channel)
         self._channel.status_event.wait()
-
-
-def reset(client: socket.socket) -> None:
-    """Make the coming `close` of this socket a reset: an error on the other side, not an end of data."""
-    with contextlib.suppress(OSError):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

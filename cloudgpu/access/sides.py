@@ -174,6 +174,7 @@ class There:
         """See `Side`."""
         with self.sftp.open(path, "rb") as file:
             if size:  # a file that says 0 may still have content (in /proc)
+                _hush(file)
                 file.prefetch(size, AHEAD)
             yield _as_file(file)
 
@@ -220,6 +221,19 @@ def checked_name(name: str, directory: str) -> str:
             next="Do not trust this machine: nothing was written outside the destination.",
         )
     return name
+
+
+def _hush(file: Any) -> None:
+    """Keep paramiko from printing a traceback when the connection is lost while it reads ahead: the reader says it."""
+    from cloudgpu.access.wire import BROKEN
+
+    ahead = file._prefetch_thread  # noqa: SLF001  (there is no door for it)
+
+    def quietly(*arguments: Any) -> None:
+        with contextlib.suppress(*BROKEN):
+            ahead(*arguments)
+
+    file._prefetch_thread = quietly  # noqa: SLF001
 
 
 def _as_file(file: Any) -> IO[bytes]:

@@ -1,4 +1,7 @@
-"""What flows through a session: input, output and errors at once, none of them ever held back by another."""
+"""What flows through a session: input, output and errors at once, none of them ever held back by another.
+
+Importing this imports paramiko: do it inside functions.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
-if TYPE_CHECKING:
-    from paramiko.channel import Channel
+from paramiko.channel import Channel
 
-    from cloudgpu.access.wire import Wire
+from cloudgpu.access.wire import BROKEN, Wire, hang_up
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
 LAST_WORDS_S = 1.0  # how long an interrupted command may take to end
@@ -56,7 +58,7 @@ def _interruptible(channel: Channel) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         wire = cast("Wire", channel.get_transport())
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(*BROKEN):
             wire.send_signal(channel, "INT")
             channel.status_event.wait(LAST_WORDS_S)
         raise
@@ -68,7 +70,7 @@ def _drain_errors(channel: Channel, stderr: IO[bytes], complaint: list[OSError])
             write_all(stderr, data)
     except OSError as fault:
         complaint.append(fault)
-        channel.close()
+        hang_up(channel)
 
 
 @contextlib.contextmanager
@@ -76,7 +78,7 @@ def _feeding(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
     if stdin is None:
         channel.shutdown_write()
         yield
-        channel.close()
+        hang_up(channel)
         return
     wake, waker = os.pipe()
     feeder = threading.Thread(target=_feed, args=(channel, stdin, wake), daemon=True)
@@ -84,14 +86,14 @@ def _feeding(channel: Channel, stdin: IO[bytes] | None) -> Iterator[None]:
     try:
         yield
     finally:
-        channel.close()  # lets go of a feeder that waits for the window
+        hang_up(channel)  # lets go of a feeder that waits for the window
         os.close(waker)
         feeder.join(5)
         os.close(wake)
 
 
 def _feed(channel: Channel, stdin: IO[bytes], wake: int) -> None:
-    with contextlib.suppress(OSError, EOFError):  # the command has ended, or the connection: the reader sees which
+    with contextlib.suppress(*BROKEN):  # the command has ended, or the connection: the reader sees which
         while data := _read(stdin, wake):
             channel.sendall(data)
         channel.shutdown_write()

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from cloudgpu.access.connection import OPEN_CHANNEL_S, Connection, connect, passing
 from cloudgpu.access.keepalive import DEADLINE_S, QUIET_S, KeepAlive
-from cloudgpu.access.listener import LOOPBACK, listen
-from cloudgpu.access.relay import Relay, reset
+from cloudgpu.access.listener import LOOPBACK, listen, reset
 from cloudgpu.access.target import Target
 from cloudgpu.errors import CloudgpuError
 
@@ -241,6 +240,8 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
+        from cloudgpu.access.relay import Relay
+
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = self._channel(client.getpeername())
@@ -292,11 +293,11 @@ class Tunnel:
 
 
 def _open(link: _Link, caller: tuple[str, int]) -> Channel | None:
-    from cloudgpu.access.wire import SSHException
+    from cloudgpu.access.wire import BROKEN
 
     try:
         return link.connection.transport.open_channel(
             "direct-tcpip", (LOOPBACK, link.remote_port), caller, timeout=OPEN_CHANNEL_S
         )
-    except (SSHException, EOFError, OSError):
+    except BROKEN:
         return None

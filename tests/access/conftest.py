@@ -19,3 +19,8 @@ def server(tmp_path):
 def connection(server):
     with connect(server.target, timeout=10) as made:
         yield made
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:  # what goes wrong in a thread would otherwise be a warning only
+        item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"))

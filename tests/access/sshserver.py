@@ -94,14 +94,14 @@ async def _serve(root: Path, port: int) -> None:
             super().connection_made(conn)
 
     sshd._Server = Counted
-    acceptor = await sshd.serve(
+    acceptor = await sshd.serve(  # noqa: S604  (dash as a shell would stay between and take a Ctrl-C for itself)
         host_key=(root / "host").read_text(),
         authorized_keys=[(root / "authorized").read_text()],
         user=USER,
         home=root / "home",
         environ={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
         port=port,
-        shell="/bin/bash",  # dash stays between and takes a Ctrl-C for itself
+        shell="/bin/bash",
     )
     sys.stdout.write(f"{acceptor.get_port()}\n")
     sys.stdout.flush()
