@@ -36,10 +36,10 @@ def _complete_name(incomplete: str) -> list[str]:
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
-Name = Annotated[str, typer.Argument(help="The machine's name or id.", autocompletion=_complete_name)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name or id.", autocompletion=_complete_name)]
 MaybeName = Annotated[
     str | None,
-    typer.Argument(help="The machine; may be left out when there is only one.", autocompletion=_complete_name),
+    typer.Argument(metavar="NAME", help="May be left out when there is only one.", autocompletion=_complete_name),
 ]
 
 

@@ -34,7 +34,7 @@ def command(
 
 
 def _costs(session: Session, output: Format) -> None:
-    from cloudgpu.cli.render import dollars, table
+    from cloudgpu.cli.render import dollars, paragraph, table
     from cloudgpu.control.costs import costs
 
     value = costs(session)
@@ -46,14 +46,14 @@ def _costs(session: Session, output: Format) -> None:
     )
     if value["unpriced"]:
         text += f"\nNot in the total, for want of a price: {', '.join(value['unpriced'])}."
-    text += f"\n{value['desktop']['sentence']}"
+    text += f"\n\n{paragraph(value['desktop']['sentence'])}"
     emit(output, value, text if rows else "Nothing has been spent yet.")
 
 
 def _verify(session: Session, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.costs import settle_ledger
 
-    doubt, found = session.ledger.suspect(), session.ledger.verify()
+    doubt, found = session.doubt(), session.ledger.verify()
     value: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(found.faults)}
     if found.faults and doubt is None:
         raise LedgerUnavailable(

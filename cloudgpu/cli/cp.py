@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+WORTH_SHOWING = 1_000_000  # bytes: less is there before it could be read
+
+
 def _complete_path(incomplete: str) -> list[str]:
     from cloudgpu.cli.completion import machine_paths
 
@@ -48,7 +51,8 @@ def command(
     with reached(session, session.find(name)) as connection:
         copied = copy(connection, sources, destination, progress=_progress() if output is Format.TEXT else None)
     document = {"files": copied.files, "bytes": copied.bytes}
-    emit(output, document, f"{copied.files} files, {copied.bytes:,} bytes")
+    files = "1 file" if copied.files == 1 else f"{copied.files:,} files"
+    emit(output, document, f"{files}, {copied.bytes:,} bytes")
 
 
 def _progress() -> Callable[[int, int], None] | None:
@@ -57,6 +61,8 @@ def _progress() -> Callable[[int, int], None] | None:
         return None
 
     def show(done: int, total: int) -> None:
+        if total < WORTH_SHOWING:
+            return
         sys.stderr.write(f"\r  {done / 1e6:,.1f} of {total / 1e6:,.1f} MB" + ("\n" if done >= total else ""))
         sys.stderr.flush()
 

@@ -88,7 +88,7 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
     cell, activity = _work(session, row, story)
     story.step("What it has cost, beside the desktop you could own.")
     costs = _cost(session, story)
-    story.step("Stop it: what runs ends, the disk is kept, and the state is read back until it is not billed.")
+    story.step("Stop it: what runs ends, the disk stays, no billing is read back as proof.")
     row = stop(session, row, why="the demo is over")
     story.detail(f"{row['name']} is {row['state']}, billed: {'yes' if row['billed'] else 'no'}")
     story.step("End it, and prove it.")
@@ -107,7 +107,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
     story.step("Plan a launch. Nothing happens before you have seen this.")
     prepared = prepare(session, Wish(Want(), provider="local", project="demo"))
     story.say(plan(plan_value(prepared.plan), session.clock()))
-    story.step("Launch it: recorded before it is sent, tagged, reached over SSH with a host key known beforehand.")
+    story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
     address = row["address"]
     story.detail(f"{row['name']} runs at {address['host']} port {address['port']}; its tags:")

@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, duration, em
 
 def command(
     name: Name,
-    by: Annotated[str, typer.Argument(help="By how much, like 4h.")],
+    by: Annotated[str, typer.Argument(metavar="BY", help="By how much, like 4h.")],
     *,
     yes: Yes = False,
     output: Output = Format.TEXT,

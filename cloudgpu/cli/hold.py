@@ -12,13 +12,13 @@ from cloudgpu.errors import InvalidRequest
 
 def command(
     name: Name,
-    until: Annotated[str | None, typer.Argument(help="For how long or until when: 2h, 2026-11-20T19:00+01:00.")] = None,
+    until: Annotated[str | None, typer.Argument(metavar="UNTIL", help="2h, or 2026-11-20T19:00+01:00.")] = None,
     *,
     release: Annotated[bool, typer.Option("--release", help="End the hold now.")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Keep a machine from being ended by its lease (or for idleness) until a given time. A hold always has an end."""
+    """Keep a machine from being ended by its lease until a given time. A hold always has an end."""
     from cloudgpu.cli.render import when
     from cloudgpu.control.lease import hold_loses_to, set_hold
     from cloudgpu.core.times import iso

@@ -53,7 +53,8 @@ def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:
     lines = []
     if document["machines"]:
         lines.append(machines(document["machines"], now))
-        lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
+        if document["view_as_of"]:
+            lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
     else:
         lines.append("No machine is running." if any_ever else "No machine yet. Start with: cloudgpu up --dry-run")
     lines += [

@@ -36,6 +36,13 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
     )
 
 
+def paragraph(text: str) -> str:
+    """Return prose in lines of at most 80 columns."""
+    from textwrap import fill
+
+    return fill(text, 80)
+
+
 def dollars(text: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
     return "?" if text is None else Money.usd(Decimal(text)).text(places)
@@ -78,7 +85,7 @@ def price(value: dict[str, Any] | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
-    trust = "" if value["basis"] in ("listed", "asked", "measured") else f", {value['basis']}"
+    trust = {"setting": ", not measured", "derived": ", derived", "recalled": ", unverified"}.get(value["basis"], "")
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 

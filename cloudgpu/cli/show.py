@@ -46,9 +46,19 @@ def _text(value: dict[str, Any], lines: list[dict[str, Any]], now: Any) -> str:
     if lines:
         shown.append("")
     for line in lines:
-        body = line["body"]
-        said = body.get("why") or body.get("state") or body.get("proof") or body.get("outcome") or ""
-        shown.append(
-            f"  {line['occurred_at'][:19].replace('T', ' ')}  {line['kind'].replace('_', ' '):18}  {said}".rstrip()
-        )
+        at, kind = line["occurred_at"][:19].replace("T", " "), line["kind"].replace("_", " ")
+        shown.append(f"  {at}  {kind:18}  {_said(line['kind'], line['body'])}".rstrip())
     return "\n".join(shown)
+
+
+def _said(kind: str, body: dict[str, Any]) -> str:
+    """Return the one thing of a ledger line that a reader of the history looks for."""
+    if kind == "hold_set":
+        return f"until {_minute(body['until'])}" if body["until"] else "released"
+    if kind == "lease_set":
+        return f"{body['why']}: until {_minute(body['expires'])}"
+    return str(body.get("why") or body.get("state") or body.get("proof") or body.get("outcome") or "")
+
+
+def _minute(text: str) -> str:
+    return f"{text[:16].replace('T', ' ')} UTC"

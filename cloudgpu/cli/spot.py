@@ -17,7 +17,9 @@ class Action(StrEnum):
 
 
 def command(
-    action: Annotated[Action, typer.Argument(help="interrupt: give the machine its notice, as the market would.")],
+    action: Annotated[
+        Action, typer.Argument(metavar="interrupt", help="interrupt: give the machine its notice, as the market would.")
+    ],
     name: Name,
     *,
     yes: Yes = False,

@@ -13,7 +13,7 @@ from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, duratio
 def command(
     name: MaybeName = None,
     *,
-    lease: Annotated[str | None, typer.Option(help="The new lease, like 8h.")] = None,
+    lease: Annotated[str | None, typer.Option(metavar="TIME", help="The new lease, like 8h.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,

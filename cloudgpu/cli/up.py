@@ -21,22 +21,28 @@ MOST_GPUS = 64  # more than any machine on offer has
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(help="Where to launch: local, aws, gcp, azure, ...")] = None,
-    account: Annotated[str | None, typer.Option(help="Which configured account of the provider.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="NAME or NAME:COUNT, for example v100 or a100:8.")] = None,
-    instance_type: Annotated[str | None, typer.Option(help="An exact instance type.")] = None,
-    region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
-    zone: Annotated[str | None, typer.Option(help="Only this zone.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Where to launch. This version has: local.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="For example v100 or a100:8.")] = None,
+    instance_type: Annotated[str | None, typer.Option(metavar="TYPE", help="An exact instance type.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only this region.")] = None,
+    zone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this zone.")] = None,
     spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="On which market to buy.")] = None,
-    max_price: Annotated[str | None, typer.Option(help="The most to pay per hour, in USD.")] = None,
-    template: Annotated[str | None, typer.Option(help="The launch template (jupyter).")] = None,
-    name: Annotated[str | None, typer.Option(help="The machine's name; two words are made up without it.")] = None,
-    key: Annotated[str | None, typer.Option(help="A launch key: one machine per key, whoever asks again.")] = None,
+    max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour.")] = None,
+    template: Annotated[str | None, typer.Option(metavar="NAME", help="The launch template (jupyter).")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its name; without one, two words.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="One machine per key, whoever asks again.")] = None,
     new: Annotated[bool, typer.Option("--new", help="A second machine of the same request.")] = False,
-    lease: Annotated[str | None, typer.Option(help="How long it lives unless renewed, like 8h.")] = None,
-    renew_until: Annotated[str | None, typer.Option(help="How long it may renew itself in use, like 3d.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Who it is for.")] = None,
-    project: Annotated[str | None, typer.Option(help="What it is charged to.")] = None,
+    lease: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it lives unless renewed, like 8h.")
+    ] = None,
+    renew_until: Annotated[str | None, typer.Option(metavar="TIME", help="How far use may renew it, like 3d.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who it is for.")] = None,
+    project: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is charged to.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the provider has accepted.")] = False,
     yes: Yes = False,
@@ -74,6 +80,7 @@ def command(
     if dry_run:
         emit(output, document, _plan_text(prepared, document, now))
         return
+    session.check_launchable()
     if existing is None:
         tell_plan(prepared, document, now, output)
         confirm("Launch it?", yes=yes)

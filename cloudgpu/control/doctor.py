@@ -96,7 +96,7 @@ def _settings(session: Session) -> str:
 
 def _ledger(session: Session) -> Check:
     try:
-        doubt, found = session.ledger.suspect(), session.ledger.verify()
+        doubt, found = session.doubt(), session.ledger.verify()
     except CloudgpuError as fault:
         return _failed("ledger", fault)
     if doubt or found.faults:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import saved
 from cloudgpu.control.lifecycle import remove_unfit
-from cloudgpu.control.look import refresh
+from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
 from cloudgpu.control.prepare import Prepared, living_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import tidy
+from cloudgpu.control.view import scope_of
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, lock_name, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
-from cloudgpu.core.times import epoch
+from cloudgpu.core.times import epoch, from_iso
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, Unreachable
 from cloudgpu.ledger.locks import hold
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SEND_WITHIN = timedelta(minutes=5)
+FRESH_FOR = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def launch(session: Session, prepared: Prepared, *, wait: bool = True) -> Launch
     Unreachable for a new machine that ended while starting (it is removed then).
     """
     session.check_launchable()
+    _look_first(session, prepared.plan.request.account)
     with hold(session.home.locks, prepared.lock, wait=900):
         tidy(session)
         row, found = _found_or_settled(session, prepared)
@@ -60,6 +63,17 @@ def launch(session: Session, prepared: Prepared, *, wait: bool = True) -> Launch
         row = _until_ready(session, row, found=found)
     tidy(session)
     return Launched(row, found)
+
+
+def _look_first(session: Session, account: str) -> None:
+    """Look at the account when its last look is older than a quarter of an hour: what it has may raise doubts."""
+    scope = scope_of(session.settings.accounts[account].provider, account)
+    last = session.ledger.last(scope)
+    if last is not None and session.clock() - from_iso(last.occurred_at) < FRESH_FOR:
+        return
+    for gap in look_at(session, [account]).unanswered:
+        session.tell(f"{gap.scope} did not answer a look before the launch: {gap.why}")
+    session.check_launchable()
 
 
 def _found_or_settled(session: Session, prepared: Prepared) -> tuple[Row | None, bool]:

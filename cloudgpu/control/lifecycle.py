@@ -13,12 +13,20 @@ from cloudgpu.control.observe import asked, is_news, observed, vanished
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle
 from cloudgpu.control.tidy import tidy
+from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.events import Draft
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
 from cloudgpu.ledger.locks import hold
 from cloudgpu.providers.base import HasPrices, Pausable, Provider, Taggable
 
@@ -82,19 +90,29 @@ def end(session: Session, row: Row, *, why: str) -> Row:
     """End the machine and all that was made with it; return its row once it is proved gone.
 
     Works on every machine of this ledger, also one whose launch was interrupted or whose end was. Raises
-    StopUnproved when the proof did not come in time.
+    StopUnproved when the proof did not come in time, Unrecorded when the machine is gone and the ledger is full.
     """
     with _alone(session, row):
         row = session.ledger.machine(row["id"]) or row
-        if row["attempt"] == "open":
-            row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
-        if row["ended"] is None:
-            row = _end(session, row, why)
-        elif row["provider_id"]:
-            session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
+        try:
+            row = _settled_and_ended(session, row, why)
+        except Unrecorded:
+            raise
+        except (LedgerUnavailable, InvalidRequest) as fault:  # a full disk, mostly: no reason to leave it on
+            raise ended_unrecorded(session, row, fault) from fault
         saved.forget(session.home.attempts, row["token"] or "none")
         tidy(session)
         return row
+
+
+def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
+    if row["attempt"] == "open":
+        row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
+    if row["ended"] is None:
+        return _end(session, row, why)
+    if row["provider_id"]:
+        session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
+    return row
 
 
 def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
@@ -102,6 +120,8 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
     try:
         end(session, row, why=f"it did not come up: {fault.message}")
         fault.message += " It was removed; nothing is left running."
+    except Unrecorded as second:
+        fault.message += f" {second.message}"
     except CloudgpuError as second:
         fault.message += f" It could not be removed ({second.message})."
         fault.next = f"Run: cloudgpu down {row['name']}"
@@ -130,6 +150,8 @@ def _prove(session: Session, row: Row, done: Callable[[Row], bool]) -> Row:
         try:
             row = _look_hard(session, row)
             last = row["state"]
+        except LedgerUnavailable:
+            raise  # it will not be read back however often we look
         except ProviderUnavailable as fault:
             last = fault.message
         if done(row):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -13,9 +14,9 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Listing, Price, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, Price, Unanswered
 from cloudgpu.core.names import lock_name
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.ledger.locks import held
 
@@ -37,7 +38,11 @@ class Look:
 def look_at_all(session: Session) -> Look:
     """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
     rows = session.ledger.machines()
-    accounts = sorted(set(session.settings.accounts) | {row["account"] for row in living(rows)})
+    return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in living(rows)}))
+
+
+def look_at(session: Session, accounts: Sequence[str]) -> Look:
+    """Ask these accounts, as `look_at_all` asks all of them."""
     look = Look()
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
@@ -91,9 +96,21 @@ def _write_listing(session: Session, kind: str, account: str, listing: Listing, 
         for row in living(list(rows.values())):
             if row["id"] not in ours:
                 drafts += _missing(session, row, look, now)
+    drafts += _doubts(session, listing, now)
     gaps = [asdict(gap) for gap in listing.unanswered]
     drafts.append(looked(scope_of(kind, account), len(ours), gaps, now))
     session.ledger.append(drafts)
+
+
+def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
+    """Doubt a ledger that is shorter than its machines remember: it was restored, together with its head record."""
+    mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
+    remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
+    length = session.ledger.head()[0]
+    if remembered <= length:
+        return []
+    why = f"It has {length} lines, and a machine was launched when it had {remembered}."
+    return [Draft("ledger_doubted", "ledger", {"why": why}, now, f"doubt:{remembered}:{iso(now)}")]
 
 
 def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now: datetime) -> list[Draft]:

@@ -112,9 +112,17 @@ class Session:
         """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
         return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
 
+    def doubt(self) -> str | None:
+        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
+        found = self.ledger.suspect()
+        if found is not None:
+            return found
+        last = self.ledger.last("ledger")
+        return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
+
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
-        doubt = self.ledger.suspect()
+        doubt = self.doubt()
         if doubt is not None:
             raise LedgerUnavailable(
                 f"Nothing is launched while the ledger is in doubt: {doubt}",

@@ -8,6 +8,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control import saved
 from cloudgpu.control.observe import observed, settled
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
@@ -16,6 +17,7 @@ from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
     LaunchUncertain,
+    LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
@@ -79,9 +81,12 @@ def send(session: Session, attempt: Attempt, *, deadline: datetime) -> Instance:
         saved.forget(session.home.attempts, attempt.token)
         raise
     now = session.clock()
-    session.ledger.append(
-        [settled(attempt.machine, attempt.token, "made", "the provider accepted it", now), observed(instance, now)]
-    )
+    made = settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
+    try:
+        session.ledger.append([made, observed(instance, now)])
+    except LedgerUnavailable as fault:  # nobody could see what it costs: it is ended again
+        row = session.ledger.machine(attempt.machine)
+        raise fault if row is None else ended_unrecorded(session, row, fault) from fault
     return instance
 
 

@@ -18,6 +18,7 @@ lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
 scope_looked         scope    machines unanswered
+ledger_doubted       ledger   why
 ledger_settled       ledger   found why
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 
 import pytest
 
 from cloudgpu.control import saved
+from cloudgpu.control.costs import settle_ledger
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.look import look_at_all
@@ -15,6 +17,7 @@ from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
     LaunchUncertain,
+    LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
@@ -243,3 +246,25 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_asked(lab):
     assert refused.value.field == "--name"
     assert lab.cloud.calls["launch"] == calls
     assert len(lab.machines()) == 1
+
+
+def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, tmp_path):
+    lab.up(name="one")
+    kept = tmp_path / "kept"
+    shutil.copytree(lab.session.home.ledger, kept)
+    for number in range(3):
+        lab.up(name=f"later-{number}")
+    lab.session.ledger.close()
+    shutil.rmtree(lab.session.home.ledger)
+    shutil.copytree(kept, lab.session.home.ledger)
+    lab.session = lab.opened()
+    lab.later(minutes=20)
+    with pytest.raises(LedgerUnavailable):
+        lab.up(name="next")
+    assert len(lab.machines()) == 4
+    assert len(lab.rows()) == 4, "the look took up what it found"
+    end(lab.session, lab.rows()[0], why="stops go on")
+    with pytest.raises(LedgerUnavailable):
+        lab.up(name="next")
+    settle_ledger(lab.session, lab.session.doubt())
+    assert lab.up(name="next").row["attempt"] == "made"
