@@ -16,13 +16,14 @@ from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import tidy
+from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, lock_name, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import epoch, from_iso
-from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, Unreachable
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable, Unreachable
 from cloudgpu.ledger.locks import hold
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def _found_or_settled(session: Session, prepared: Prepared) -> tuple[Row | None,
 def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
     try:
         return wait_until_ready(session, row)
+    except LedgerUnavailable as fault:
+        raise fault if found else ended_unrecorded(session, row, fault) from fault
     except Unreachable as fault:
         if not found:
             remove_unfit(session, row, fault)

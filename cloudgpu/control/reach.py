@@ -12,7 +12,14 @@ from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable, Unreachable, WrongHostKey
+from cloudgpu.errors import (
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    Unreachable,
+    WrongHostKey,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +76,8 @@ def _look(session: Session, row: Row) -> Row:
     """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
     try:
         return refresh(session, row)
+    except LedgerUnavailable:
+        raise  # the provider did answer
     except ProviderUnavailable as fault:
         session.tell(f"{row['name']}: {fault.message}; asking again")
         return row

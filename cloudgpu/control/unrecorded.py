@@ -1,0 +1,77 @@
+"""Ends a machine while the ledger cannot be written: a full disk must not keep a machine on."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, State
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+PROVED_WITHIN = timedelta(minutes=5)
+PAUSE_S = 0.2
+
+
+class Unrecorded(LedgerUnavailable):
+    """The machine is gone, and the ledger could not be told."""
+
+
+def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError) -> Unrecorded:
+    """End what the provider has of this machine and return the error to raise instead of `fault`.
+
+    Raises `fault` itself where it is not known what the provider has, StopUnproved when the proof did not come.
+    """
+    provider = session.provider(row["account"])
+    session.tell(f"{row['name']}: the ledger cannot be written; ending the machine all the same")
+    for instance in _known_of(session, provider, row, fault):
+        provider.terminate(instance)
+        _prove_gone(session, provider, row, instance)
+    return Unrecorded(
+        f"{row['name']} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
+        field=fault.field,
+        value=fault.value,
+        next="Free some space there, then run: cloudgpu ls --refresh",
+    )
+
+
+def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuError) -> list[str]:
+    """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
+    if row["provider_id"]:
+        return [row["provider_id"]]
+    listing = provider.list()
+    found = [
+        instance.id
+        for instance in listing.instances
+        if instance.tags.get(TAG_ID) == row["id"] and instance.tags.get(TAG_LEDGER) == session.ledger.id
+    ]
+    if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
+        raise fault
+    return found
+
+
+def _prove_gone(session: Session, provider: Provider, row: Row, instance: str) -> None:
+    deadline = session.clock() + PROVED_WITHIN
+    while not _gone(provider, instance):
+        if session.clock() >= deadline:
+            raise StopUnproved(
+                f"{row['name']} may still be billed: its end could not be proved, and the ledger cannot be written.",
+                field="name",
+                value=row["name"],
+                next=f"Free some space, then run the same again: cloudgpu down {row['name']}",
+            )
+        time.sleep(PAUSE_S)
+
+
+def _gone(provider: Provider, instance: str) -> bool:
+    try:
+        return provider.get(instance).state is State.TERMINATED
+    except InstanceNotFound:
+        return True
+    except ProviderUnavailable:
+        return False
