@@ -1,0 +1,185 @@
+"""Kills the unchanged command at its N-th call that leaves a trace, and says what must hold afterwards.
+
+strace delivers SIGKILL on entry to the N-th of `CALLS`, so that call and all later ones do not happen. It runs
+without `-f`: its count is then the command's own, and the machine that the command detaches runs free of it, as
+in life (with `-f` every process and thread would be counted, and killed, by itself). The machine's own start-up is
+killed separately, under the command line by which the provider starts it. Locks (flock) are not counted: how often
+a wait polls one is chance, and the calls before and after a lock are points anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.program import Program
+
+# `?`: a call that this processor's Linux does not have is left out
+CALLS = ",".join(
+    f"?{name}"
+    for name in (
+        "write pwrite64 writev pwritev pwritev2 fsync fdatasync sync_file_range ftruncate truncate fallocate "
+        "rename renameat renameat2 unlink unlinkat mkdir mkdirat rmdir link linkat symlink symlinkat chmod fchmod "
+        "fchmodat utimensat sendto sendmsg sendmmsg kill tgkill fork vfork clone clone3 execve"
+    ).split()
+)
+FORKS = ",".join(f"?{name}" for name in "fork vfork clone clone3".split())
+PATIENCE_S = 20.0
+NEVER = 1_000_000
+_LINE = re.compile(r"(?P<call>\w+)\((?:AT_FDCWD[^,]*, )?(?:\"(?P<path>[^\"]*)\"|\d+<(?P<open>[^>]*)>)?")
+_CHANCE = re.compile(r"[0-9a-f]{8,}|\.\w+\.part|\.\d+\.new")
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace, which kills a command at its N-th write, is not installed"
+)
+
+
+def strace(words: list[str], log: Path, *, at: int = NEVER, calls: str = CALLS) -> list[str]:
+    """Return the words that run `words` and kill it at its N-th call; the log holds the calls it made."""
+    inject = ["-e", f"inject={calls}:signal=KILL:when={at}"] if at != NEVER else []
+    return ["strace", "-y", "-s", "0", "-o", str(log), "-e", f"trace={calls}", "-e", "signal=none", *inject, *words]
+
+
+def calls_of(log: Path) -> list[str]:
+    """Return one word per call that was made: the call and the file it went to, without what is chance in names."""
+    found = (_LINE.match(line) for line in log.read_text(errors="replace").splitlines())
+    return [
+        f"{line['call']} {_CHANCE.sub('*', line['path'] or line['open'] or '')}" for line in found if line is not None
+    ]
+
+
+def points_of(calls: list[str]) -> list[int]:
+    """Return where to kill: every call, but of more than two equal ones in a row the first, the middle, the last.
+
+    Such rows are the pages of one SQLite transaction and the entries of one removed directory. The first call is
+    the execve of the command itself; one past the end is no kill and needs no case.
+    """
+    points, begin = [], 0
+    for end in range(1, len(calls) + 1):
+        if end == len(calls) or calls[end] != calls[begin]:
+            first, last = begin + 1, end
+            points += sorted({first, (first + last) // 2, last})
+            begin = end
+    return [point for point in points if point > 1]
+
+
+class Life:
+    """One home, its commands, and what must hold in it."""
+
+    def __init__(self, home: Path) -> None:
+        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
+        self.home = home
+        self.log = home.parent / f"{home.name}.calls"
+
+    def traced(self, *args: str, at: int = NEVER, calls: str = CALLS) -> bool:
+        """Run a verb under strace; return whether it was killed."""
+        words = strace([sys.executable, "-m", "cloudgpu", *args], self.log, at=at, calls=calls)
+        done = subprocess.run(words, env=self.program.env(), capture_output=True, timeout=120, check=False)
+        assert done.returncode in (0, -9), (args, at, done.returncode, done.stdout, done.stderr)
+        return done.returncode == -9
+
+    def counted(self, *args: str) -> list[str]:
+        """Run a verb to its end and return the calls that it made."""
+        assert not self.traced(*args)
+        return calls_of(self.log)
+
+    def done(self, *args: str) -> dict[str, object]:
+        """Run a verb that must succeed; return its JSON document."""
+        done = self.program(*args, "-o", "json", timeout=120)
+        assert done.code == 0, (args, done.code, done.out, done.err)
+        return done.json
+
+    def launch(self, *, running: bool = True) -> None:
+        """Launch the machine, and wait until its process says that it is up."""
+        self.done("up", "--yes", "--no-wait")
+        if running:
+            (machine,) = self.directories()
+            self.wait(lambda: '"port"' in _text(machine / "run.json"))
+
+    def wait(self, condition) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+
+    def directories(self) -> list[Path]:
+        """Return the machines that the provider has, found without the product."""
+        return sorted((self.home / "providers" / "local" / "local").glob("i-*"))
+
+    def machine_of(self, directory: Path) -> str:
+        """Return the cloudgpu-id that a machine's own tags tell."""
+        return json.loads(_text(directory / "metadata" / "tags.json"))["cloudgpu-id"]
+
+    def check_after_a_kill(self, *, machine_expected: bool) -> None:
+        """Never two machines, never one that the ledger does not know, the chain right; then `down` leaves nothing."""
+        assert self.done("cost", "--verify")["faults"] == []
+        seen = self.done("ls", "--refresh")["machines"]
+        assert len(self.directories()) <= 1
+        if machine_expected:
+            assert len(seen) == 1, seen
+        if self.directories():
+            assert len(seen) == 1, "the provider has a machine that the ledger does not know"
+        again = self.done("up", "--yes", "--no-wait")["machine"]
+        assert [self.machine_of(one) for one in self.directories()] == [again["id"]]
+        assert [one["id"] for one in self.done("ls")["machines"]] == [again["id"]]
+        assert seen == [] or seen[0]["id"] == again["id"]
+        assert len([one for one in processes_of(self.home) if "--alive" in one.cmdline()]) <= 1
+        self.check_down_leaves_nothing()
+
+    def check_down_leaves_nothing(self) -> None:
+        self.done("down", "--all", "--yes")
+        left = {path.relative_to(self.home) for path in self.home.rglob("*") if not path.is_dir()}
+        assert {path.parts[0] for path in left} <= {"ledger", "keys"}, left
+        assert not [path for path in left if path.suffix == ".part" or path.name.startswith(".")], left
+        assert processes_of(self.home) == []
+        assert self.done("ls")["machines"] == []
+
+    def end(self) -> None:
+        """End what a failed case has left, by the product first, else by what names this home."""
+        self.program("down", "--all", "--yes", timeout=120)
+        for process in processes_of(self.home):
+            process.kill()
+
+
+def check_each(points: list[int], calls: list[str], case: Callable[[int], bool]) -> int:
+    """Run a case per point, all of them whatever fails; return how many said that the command was killed."""
+    died, faults = 0, []
+    for point in points:
+        try:
+            died += case(point)
+        except (AssertionError, subprocess.TimeoutExpired) as fault:
+            faults.append(f"killed at call {point} of {len(calls)}, {calls[point - 1]}: {fault}")
+    assert not faults, "\n\n".join(faults)
+    return died
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Return the processes that have to do with this home, found without the product's own marker."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            words = [*process.cmdline(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if any(f"{home}/" in word or word == str(home) for word in words):
+            found.append(process)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
