@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib import import_module
@@ -138,6 +137,8 @@ def run(args: list[str]) -> int:
 
 def _show(fault: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
+        import json  # --help does without
+
         sys.stdout.write(json.dumps({"error": fault.as_dict()}, indent=2) + "\n")
     else:
         sys.stderr.write(f"error: {fault.message}\n")

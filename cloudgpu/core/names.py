@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Collection, Iterable
 
@@ -28,6 +27,8 @@ _SECOND = (
 
 def digest(*parts: str) -> str:
     """Return 64 hexadecimal digits that depend on every part and on where one ends and the next begins."""
+    import hashlib  # loads OpenSSL, which `ls` need not pay for
+
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode(errors="surrogatepass")).hexdigest()
 
 

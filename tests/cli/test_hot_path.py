@@ -1,0 +1,86 @@
+"""`--help` and `ls` start fast because of what they do not import and do not read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.cli_start import fill
+
+HEAVY = """
+boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich psutil
+jupyter_client websocket asyncio importlib.metadata tomllib hashlib concurrent.futures
+""".split()
+
+CHILD = """
+import json, sqlite3, sys
+statements, connect = [], sqlite3.connect
+
+def traced(*args, **more):
+    connection = connect(*args, **more)
+    connection.set_trace_callback(statements.append)
+    return connection
+
+sqlite3.connect = traced
+before = set(sys.modules)
+from cloudgpu.cli.app import run
+try:
+    code = run(sys.argv[1:])
+except SystemExit as end:
+    code = end.code or 0
+json.dump({"code": code, "modules": sorted(set(sys.modules) - before), "statements": statements}, sys.stderr)
+"""
+
+
+def seen(home, *args):
+    """What a command imported and asked SQLite, in a process of its own."""
+    environ = os.environ | {"CLOUDGPU_HOME": str(home)}
+    argv = [sys.executable, "-c", CHILD, *args]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=True)
+    told = json.loads(done.stderr)
+    assert told["code"] == 0, done.stdout
+    return done.stdout, told
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("filled")
+    fill(home, machines=12, lines=240)
+    return home
+
+
+@pytest.mark.parametrize("args", [["--help"], ["ls"], ["ls", "-o", "json"]], ids=" ".join)
+def test_no_heavy_library_is_imported(args, home):
+    _, told = seen(home, *args)
+    assert "cloudgpu.cli.app" in told["modules"]
+    assert not set(HEAVY) & set(told["modules"])
+    roots = {name.partition(".")[0] for name in told["modules"]}
+    assert not set(HEAVY) & roots
+
+
+def test_help_imports_no_verb_and_no_room_of_ours(home):
+    _, told = seen(home, "--help")
+    ours = {name for name in told["modules"] if name.startswith("cloudgpu")}
+    assert ours == {"cloudgpu", "cloudgpu.cli", "cloudgpu.cli.app", "cloudgpu.errors"}
+
+
+def test_ls_imports_only_its_own_verb(home):
+    _, told = seen(home, "ls")
+    imported = {name.removeprefix("cloudgpu.cli.") for name in told["modules"] if name.startswith("cloudgpu.cli.")}
+    assert imported == {"app", "common", "ls", "render"}
+
+
+def test_ls_reads_the_projection_however_long_the_history_is(home, tmp_path):
+    fill(tmp_path, machines=12, lines=13)
+    (long, told), (short, told_of_short) = seen(home, "ls"), seen(tmp_path, "ls")
+    assert told["statements"] == told_of_short["statements"]
+    assert "machine-11" in long
+    assert "machine-11" in short
+    of_lines = [asked for asked in told["statements"] if re.search(r"\bline\b", asked)]
+    assert len(of_lines) <= 2, of_lines  # when the accounts were last looked at
+    assert all(asked.rstrip().endswith("LIMIT 1") for asked in of_lines), of_lines
