@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.desktops import load_desktop
 from cloudgpu.control.look import Look, look_at_all
 from cloudgpu.core.compare import desktop_cost, said
+from cloudgpu.core.facts import Unanswered
 from cloudgpu.core.fold import billed_micros, spent
 from cloudgpu.core.money import ZERO
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.report.values import machine_value, usd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.control.session import Session
 
 
@@ -23,17 +26,31 @@ def settle_ledger(session: Session, doubt: str) -> Look:
 
     Raises LedgerUnavailable when an account did not answer: what it has is then not known.
     """
+    if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
+        _check_complete(session, [gap for account in session.settings.accounts for gap in _gaps(session, account)])
+        session.ledger.settle(doubt)
+        return look_at_all(session)
     look = look_at_all(session)
-    if look.unanswered:
-        gap = look.unanswered[0]
+    _check_complete(session, look.unanswered)
+    session.ledger.settle(doubt)
+    return look
+
+
+def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
+    try:
+        return session.provider(account).list().unanswered
+    except CloudgpuError as fault:
+        return [Unanswered(account, fault.message)]
+
+
+def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
+    if gaps:
         raise LedgerUnavailable(
-            f"The ledger cannot be settled while {gap.scope} does not answer: {gap.why}",
+            f"The ledger cannot be settled while {gaps[0].scope} does not answer: {gaps[0].why}",
             field="ledger",
             value=str(session.home.ledger),
             next="Try again when it answers, or take that account out of config.toml.",
         )
-    session.ledger.settle(doubt)
-    return look
 
 
 def costs(session: Session) -> dict[str, Any]:
