@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 
+import psutil
 import pytest
 
 from tests.cli.program import Program
@@ -9,10 +11,25 @@ from tests.cli.program import Program
 
 @pytest.fixture
 def cloudgpu(tmp_path):
-    """A home with nothing in it; whatever a test has left running is ended by the program itself."""
+    """A home with nothing in it; `down` has to leave no process, whatever the test has done."""
     program = Program(tmp_path / "home")
     yield program
     program("down", "--all", "--yes", timeout=120)
+    _, left = psutil.wait_procs(processes_of(str(program.home)), timeout=10)  # one may be on its way out
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    assert not left, f"down left processes: {left}"
+
+
+def processes_of(home):
+    """The processes that were started in this home, whatever their parent is by now."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if home in " ".join([*process.cmdline(), *process.environ().values()]):
+                found.append(process)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -79,4 +79,4 @@ def test_a_machine_that_was_killed_is_shown_stopped_and_can_be_started_or_ended(
     assert cloudgpu("start", "--yes").code == 0
     assert cloudgpu("exec", "amber-fox", "--", "true").code == 0
     assert cloudgpu("down", "--yes").code == 0
-    assert not [path for path in Path(cloudgpu.home).rglob("machine.json")]
+    assert not list(Path(cloudgpu.home).rglob("machine.json"))
