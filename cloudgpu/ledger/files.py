@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -20,14 +21,8 @@ def make_private_directory(directory: Path) -> None:
 def make_empty_file(path: Path) -> None:
     """Make an empty 0600 file unless something stands there.
 
-    It is made under another name and linked, so that no descriptor of ours is ever open on `path`: closing one
-    would drop the locks that SQLite holds on it for another thread.
+    Closing a descriptor drops the locks that SQLite holds on the same file for this process: only a file that this
+    call has made itself is opened and closed, before anybody can have written to it.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_FILE))
-    try:
-        path.hardlink_to(draft)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_FILE))

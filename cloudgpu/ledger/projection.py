@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_OF_NO_MACHINE = frozenset({"ledger_opened", "ledger_doubted", "ledger_settled", "scope_looked"})  # their subjects grow without end
+_OF_NO_MACHINE = frozenset(
+    {"ledger_opened", "ledger_doubted", "ledger_settled", "scope_looked"}
+)  # their subjects grow without end
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
 _STORE = """

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,12 +30,11 @@ def killed_while_writing(directory: Path, name: str, first: int, chance: random.
     """Start a writer, kill it -9 soon after its first line, and return the numbers that it acknowledged."""
     process = started(directory, name, first, 1_000_000)
     assert process.stdout is not None
-    try:
-        lines = [process.stdout.readline()]
-        time.sleep(chance.uniform(0, 0.006))  # not to wait for anything: to hit any moment of a write
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
+    lines = [process.stdout.readline()]
+    death = threading.Timer(chance.uniform(0, 0.006), process.kill)  # to hit any moment of a write
+    death.start()
     rest, _ = process.communicate()
+    death.join()
     lines += rest.splitlines(keepends=True)
     return {int(line) for line in lines if line.endswith("\n")}
 
