@@ -81,10 +81,18 @@ def command(
         emit(output, document, _plan_text(prepared, document, now))
         return
     session.check_launchable()
-    if existing is None:
-        tell_plan(prepared, document, now, output)
+
+    def agree() -> None:
+        tell_plan(prepared, document, session.clock(), output)
         confirm("Launch it?", yes=yes)
-    launched = launch(session, prepared, wait=not no_wait)
+
+    if existing is None:
+        agree()
+    try:
+        launched = launch(session, prepared, wait=not no_wait, agree=agree)
+    except KeyboardInterrupt:
+        tell("Interrupted. The machine may be there: cloudgpu ls --refresh shows it, the same up again settles it.")
+        raise
     now = session.clock()
     machine = machine_value(launched.row, now)
     result = {"machine": machine, "found": launched.found, "plan": document["plan"]}

@@ -24,10 +24,10 @@ from cloudgpu.core.names import derived_key, lock_name, machine_id, made_name, t
 from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import epoch, from_iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable, Unreachable
-from cloudgpu.ledger.locks import hold
+from cloudgpu.ledger.locks import held, hold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cloudgpu.core.events import Draft
     from cloudgpu.ledger.base import View
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SEND_WITHIN = timedelta(minutes=5)
 FRESH_FOR = timedelta(minutes=15)
+LOCK_WITHIN_S = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,26 @@ class Launched:
     found: bool
 
 
-def launch(session: Session, prepared: Prepared, *, wait: bool = True) -> Launched:
+def launch(
+    session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
+) -> Launched:
     """Carry out a plan and return the machine, one that was already there included.
 
-    Holds the request's lock until the attempt is settled: a second `up` of the same request waits for that and
-    returns the same machine. Raises what the provider raised, LaunchUncertain where a later `up` has to settle it,
-    Unreachable for a new machine that ended while starting (it is removed then).
+    `agree` is called before money is spent on a plan that said a machine was there already, and it is not any more:
+    it raises where the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of
+    the same request waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain
+    where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then).
     """
     session.check_launchable()
     _look_first(session, prepared.plan.request.account)
-    with hold(session.home.locks, prepared.lock, wait=900):
+    if held(session.home.locks, prepared.lock):
+        session.tell("another cloudgpu is busy with the same request; waiting for it")
+    with hold(session.home.locks, prepared.lock, wait=LOCK_WITHIN_S):
         tidy(session)
         row, found = _found_or_settled(session, prepared)
         if row is None:
+            if prepared.existing is not None:
+                agree()
             settle_others(session)
             row = _launch_anew(session, prepared)
     if wait and (not found or row["state"] in ("running", "pending")):

@@ -42,11 +42,11 @@ def settle_others(session: Session) -> None:
     for row in living(session.ledger.machines()):
         if row["attempt"] != "open" or held(session.home.locks, lock_name(row["key"])):
             continue
-        with hold(session.home.locks, lock_name(row["key"]), wait=5):
-            try:
+        try:
+            with hold(session.home.locks, lock_name(row["key"]), wait=5):
                 settle_by_listing(session, row)
-            except CloudgpuError as fault:
-                session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
+        except CloudgpuError as fault:
+            session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
 
 
 def settle(session: Session, row: Row, *, deadline: datetime) -> Row:
@@ -79,6 +79,9 @@ def send(session: Session, attempt: Attempt, *, deadline: datetime) -> Instance:
         now = session.clock()
         session.ledger.append([settled(attempt.machine, attempt.token, "refused", fault.message, now)])
         saved.forget(session.home.attempts, attempt.token)
+        raise
+    except ProviderUnavailable as fault:
+        fault.next = fault.next or "Run the same up again: it settles this launch before anything else."
         raise
     now = session.clock()
     made = settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)

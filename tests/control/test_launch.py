@@ -268,3 +268,25 @@ def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, 
         lab.up(name="next")
     settle_ledger(lab.session, lab.session.doubt())
     assert lab.up(name="next").row["attempt"] == "made"
+
+
+def test_a_plan_that_found_a_machine_does_not_launch_another_unasked(lab):
+    first = lab.up().row
+    lab.later(hours=2)
+    prepared = lab.prepare()
+    assert prepared.existing["id"] == first["id"]
+    lab.cloud.terminate(first["provider_id"])
+
+    def refuse():
+        raise InvalidRequest("not agreed to")
+
+    with pytest.raises(InvalidRequest):
+        launch(lab.session, prepared, wait=False, agree=refuse)
+    assert lab.machines() == []
+
+
+def test_what_keeps_a_launch_uncertain_says_the_way_out(lab):
+    lab.cloud.fail_next("launch", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable) as failed:
+        lab.up()
+    assert "same up again" in failed.value.next
