@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 CELL = """\
 import math, platform
-area = sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000)) * 4 / 1e5
-print(f"pi is about {area:.4f}, says Python {platform.python_version()} in a notebook on {platform.node()}")
+area = sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000)) / 25_000
+print(f"pi is about {area:.4f}, says Python {platform.python_version()}")
+print(f"in a notebook on {platform.node()}")
 """
 
 
@@ -70,7 +71,10 @@ class _Story:
         self.say(f"\n{self._step}. {sentence}")
 
     def detail(self, sentence: str) -> None:
-        self.say(f"   {time.monotonic() - self._began:5.1f}s  {sentence}")
+        from textwrap import fill
+
+        at = f"   {time.monotonic() - self._began:5.1f}s  "
+        self.say(fill(sentence, 80, initial_indent=at, subsequent_indent=" " * len(at), break_long_words=False))
 
     def block(self, text: str) -> None:
         self.say("\n".join(f"          {line}" for line in text.splitlines()))
