@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_OF_NO_MACHINE = frozenset(
-    {"ledger_opened", "ledger_doubted", "ledger_settled", "scope_looked"}
-)  # their subjects grow without end
+# Lines of no machine: their subjects grow without end, and folding them would say nothing.
+_OF_NO_MACHINE = frozenset({"ledger_opened", "ledger_doubted", "ledger_settled", "scope_looked"})
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
 _STORE = """
