@@ -7,7 +7,8 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.connection import Connection
@@ -93,7 +94,7 @@ def _size(stdout: IO[bytes]) -> os.terminal_size:
 @contextlib.contextmanager
 def _as_terminal(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes]) -> Iterator[None]:
     """Hand every key on as it is typed, and every new size of the window."""
-    with _raw(stdin), _on_resize(lambda: _resize(channel, stdout)):
+    with _raw(stdin), _following(channel, stdout):
         yield
 
 
@@ -114,20 +115,27 @@ def _raw(stdin: IO[bytes] | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _on_resize(act: Callable[[], None]) -> Iterator[None]:
+def _following(channel: Channel, stdout: IO[bytes]) -> Iterator[None]:
+    """Tell the machine every new size of the window."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
-    before = signal.signal(signal.SIGWINCH, lambda _number, _frame: act())
+    # A thread tells it: the signal may interrupt the main thread in the middle of a message.
+    sizes: SimpleQueue[os.terminal_size | None] = SimpleQueue()
+    teller = threading.Thread(target=_tell_sizes, args=(channel, sizes), daemon=True)
+    teller.start()
+    before = signal.signal(signal.SIGWINCH, lambda _number, _frame: sizes.put(_size(stdout)))
     try:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
+        sizes.put(None)
+        teller.join(1)
 
 
-def _resize(channel: Channel, stdout: IO[bytes]) -> None:
-    size = _size(stdout)
+def _tell_sizes(channel: Channel, sizes: SimpleQueue[os.terminal_size | None]) -> None:
     from cloudgpu.access.wire import BROKEN
 
-    with contextlib.suppress(*BROKEN):
-        channel.resize_pty(size.columns, size.lines)
+    while (size := sizes.get()) is not None:
+        with contextlib.suppress(*BROKEN):
+            channel.resize_pty(size.columns, size.lines)

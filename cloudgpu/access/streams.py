@@ -15,7 +15,8 @@ from typing import IO, cast
 
 from paramiko.channel import Channel
 
-from cloudgpu.access.wire import BROKEN, Wire, hang_up
+from cloudgpu.access.lane import BROKEN, Lane
+from cloudgpu.access.wire import hang_up
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
 LAST_WORDS_S = 1.0  # how long an interrupted command may take to end
@@ -57,9 +58,8 @@ def _interruptible(channel: Channel) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        wire = cast("Wire", channel.get_transport())
         with contextlib.suppress(*BROKEN):
-            wire.send_signal(channel, "INT")
+            cast("Lane", channel).send_signal("INT")
             channel.status_event.wait(LAST_WORDS_S)
         raise
 

@@ -1,0 +1,127 @@
+"""An SSH channel whose last word is `close`. Importing this imports paramiko: do it inside functions.
+
+paramiko 5.1 decides under a lock whether a channel is open, and sends after letting go of it. Between the two another
+thread may have sent `close`; what then follows breaks the protocol, and the server ends the whole connection ("Channel
+not open", asyncssh; "Received data for nonexistent channel", OpenSSH). With fifty connections that are read, written
+and ended by threads of their own, this happened several times a minute. Here, checking and sending are one step.
+"""
+
+# ruff: noqa: SLF001  (paramiko has no door for this; the dependency is bound to paramiko 5, and tests/access would notice)
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, cast
+
+from paramiko.buffered_pipe import PipeTimeout
+from paramiko.channel import Channel
+from paramiko.common import MSG_CHANNEL_REQUEST, MSG_CHANNEL_WINDOW_ADJUST
+from paramiko.message import Message
+from paramiko.ssh_exception import SSHException
+
+# What paramiko raises when a connection, or a channel of it, is over; any call may, also `close`.
+BROKEN = (SSHException, EOFError, OSError)
+
+
+class Lane(Channel):
+    """A channel for one thread that sends, some that receive, and any that close."""
+
+    _order: threading.Lock  # held from "is it open?" until the message is on its way
+
+    @classmethod
+    def of(cls, channel: Channel) -> Lane:
+        """Make a channel that was just opened, and that nobody uses yet, one of this kind."""
+        channel.__class__ = cls  # paramiko makes its channels itself
+        lane = cast("Lane", channel)
+        lane._order = threading.Lock()
+        return lane
+
+    def _send(self, data: bytes, message: Message) -> int:
+        """Send what the window allows of `data`; paramiko's `send` and `sendall` end here."""
+        with self.lock:
+            size = self._inner._wait_for_send_window(len(data))
+            message.add_string(data[:size])
+        if not size or not self._say(message):
+            raise OSError("the channel is closed")
+        return int(size)
+
+    def recv(self, nbytes: int) -> bytes:
+        """Return some bytes, none at the end of data."""
+        return self._receive(self.in_buffer, nbytes)
+
+    def recv_stderr(self, nbytes: int) -> bytes:
+        """Return some bytes of the error stream, none at its end."""
+        return self._receive(self.in_stderr_buffer, nbytes)
+
+    def shutdown(self, how: int) -> None:
+        """End one direction, as of a socket."""
+        with self._order:
+            super().shutdown(how)
+
+    def close(self) -> None:
+        """Close the channel. Raises one of BROKEN when the connection is just ending."""
+        with self._order:
+            super().close()
+
+    def send_signal(self, name: str) -> None:
+        """Send `INT`, `TERM`, ... to what runs in the channel (RFC 4254, 6.9). No answer comes."""
+        message = self._message(MSG_CHANNEL_REQUEST)
+        message.add_string("signal")
+        message.add_boolean(False)  # noqa: FBT003  (want reply)
+        message.add_string(name)
+        self._say(message)
+
+    def resize_pty(self, width: int = 80, height: int = 24, width_pixels: int = 0, height_pixels: int = 0) -> None:
+        """Tell the new size of the window."""
+        with self._order:
+            if not self.closed:
+                super().resize_pty(width, height, width_pixels, height_pixels)
+
+    def hear_close(self) -> None:
+        """Answer the other side's `close`. Called by the thread that reads the connection."""
+        with self.lock:
+            last = [message for message in self._inner._close_internal() if message is not None]
+            self._wire._unlink_channel(self.chanid)
+        if last:
+            # Never wait here: what a sender waits for (new keys, say) comes through this very thread.
+            threading.Thread(target=self._answer, args=(last,), name="lane-close", daemon=True).start()
+
+    def _answer(self, last: list[Message]) -> None:
+        with contextlib.suppress(*BROKEN), self._order:
+            for message in last:
+                self._wire._send_user_message(message)
+
+    def _receive(self, buffer: Any, nbytes: int) -> bytes:
+        try:
+            data: bytes = buffer.read(nbytes, self.timeout)
+        except PipeTimeout as late:
+            raise TimeoutError from late
+        room = self._inner._check_add_window(len(data))
+        if room > 0:
+            message = self._message(MSG_CHANNEL_WINDOW_ADJUST)
+            message.add_int(room)
+            self._say(message)
+        return data
+
+    def _message(self, kind: int) -> Message:
+        message = Message()
+        message.add_byte(bytes([kind]))
+        message.add_int(self.remote_chanid)
+        return message
+
+    def _say(self, message: Message) -> bool:
+        """Send a message unless the channel is closed; say whether it was sent."""
+        with self._order:
+            if self.closed:
+                return False
+            self._wire._send_user_message(message)
+            return True
+
+    @property
+    def _inner(self) -> Any:
+        return self  # paramiko's own methods, which its type stubs leave out
+
+    @property
+    def _wire(self) -> Any:
+        return self.transport
