@@ -38,14 +38,19 @@ class Program:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CLOUDGPU_")}
         return kept | {"CLOUDGPU_HOME": str(self.home), "HOME": str(self.home.parent)} | self.environ
 
+    def argv(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "cloudgpu", *args]
+
     def __call__(self, *args: str, stdin: bytes = b"", timeout: float = 60) -> Done:
-        argv = [sys.executable, "-m", "cloudgpu", *args]
-        done = subprocess.run(argv, input=stdin, capture_output=True, env=self.env(), timeout=timeout, check=False)
+        done = subprocess.run(
+            self.argv(*args), input=stdin, capture_output=True, env=self.env(), timeout=timeout, check=False
+        )
         return Done(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
 
     def start(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "cloudgpu", *args]
-        return subprocess.Popen(argv, env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+        return subprocess.Popen(
+            self.argv(*args), env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
+        )
 
     def config(self, text: str) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
