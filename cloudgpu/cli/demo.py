@@ -104,7 +104,8 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.render import plan
     from cloudgpu.control.launch import launch
-    from cloudgpu.control.prepare import Wish, prepare
+    from cloudgpu.control.prepare import prepare
+    from cloudgpu.control.words import Wish
     from cloudgpu.core.facts import Want
     from cloudgpu.report.values import plan_value
 

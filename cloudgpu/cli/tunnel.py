@@ -46,9 +46,13 @@ def command(
         )
         emit(output, {"name": row["name"], "stopped": ended}, said)
     elif serve:
-        tunnels.serve(session, row, first_port=port)
+        from cloudgpu.control.jupyter import serve_background
+
+        serve_background(session, row, first_port=port)
     elif background:
-        notebook, pid = tunnels.start(session, row, first_port=port)
+        from cloudgpu.control.jupyter import start_background
+
+        notebook, pid = start_background(session, row, first_port=port)
         _show(row, notebook, output, more={"background": True, "pid": pid})
         if open_:
             _browse(session, row, notebook)

@@ -55,7 +55,8 @@ def command(
     The same request again returns the same machine.
     """
     from cloudgpu.control.launch import launch
-    from cloudgpu.control.prepare import Wish, prepare
+    from cloudgpu.control.prepare import prepare
+    from cloudgpu.control.words import Wish
     from cloudgpu.report.values import machine_value, plan_value
 
     wish = Wish(

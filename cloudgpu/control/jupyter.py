@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access import jupyter
+from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, open_connection, reached
-from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, Unreachable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable, Unreachable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from cloudgpu.access.jupyter import JupyterServer
     from cloudgpu.access.target import Target
     from cloudgpu.control.session import Session
-    from cloudgpu.errors import CloudgpuError
 
 Row = dict[str, Any]
 STATUS_WITHIN = 20.0
@@ -109,6 +110,36 @@ class JupyterTunnel:
             self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
         elif event.kind is Happening.RECONNECTED:
             self._session.tell(f"{name}: connected again")
+
+
+def start_background(session: Session, row: Row, *, first_port: int) -> tuple[Notebook, int]:
+    """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
+
+    Raises what kept the tunnel from coming up, in its own class.
+    """
+    with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
+        server = jupyter.ensure(connection)
+    running = background.find(session.home.tunnels, row["id"])
+    if running is None:
+        words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]
+        running = background.spawn([sys.executable, "-P", "-m", "cloudgpu", *words], session.home.tunnels, row["id"])
+    return Notebook(running.port, server.token, server.started), running.pid
+
+
+def serve_background(session: Session, row: Row, *, first_port: int) -> None:
+    """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    try:
+        with (
+            JupyterTunnel(session, row, first_port=first_port) as tunnel,
+            background.serving(session.home.tunnels, row["id"], row["name"], tunnel.port),
+        ):
+            ended = tunnel.wait()
+    except CloudgpuError as fault:
+        background.report(fault)
+        raise
+    if ended is not None:
+        raise ended
 
 
 def agent_status(session: Session, row: Row) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template, load_template
 from cloudgpu.control.session import Session, living
-from cloudgpu.control.words import check_words
+from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Want
 from cloudgpu.core.names import derived_key, digest, lock_name, near
 from cloudgpu.core.offers import fits, join, ranked
@@ -21,24 +20,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user typed, checked word by word, before anything is asked of a provider."""
-
-    want: Want
-    spot: bool | None = None  # None: the market of the settings
-    account: str | None = None
-    provider: str | None = None
-    name: str | None = None
-    key: str | None = None
-    new: bool = False
-    template: str | None = None
-    lease: timedelta | None = None
-    renew_until: timedelta | None = None
-    owner: str | None = None
-    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,58 +1,18 @@
-"""Tunnels that go on without a terminal: one per machine, ended with it."""
+"""Ends the tunnels that go on without a terminal, and removes what they wrote."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import background
-from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
-    from cloudgpu.control.jupyter import Notebook
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
-
-
-def start(session: Session, row: Row, *, first_port: int) -> tuple[Notebook, int]:
-    """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
-
-    Raises what kept the tunnel from coming up, in its own class.
-    """
-    from cloudgpu.access import jupyter
-    from cloudgpu.control.jupyter import Notebook
-    from cloudgpu.control.reach import reached
-
-    with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
-        server = jupyter.ensure(connection)
-    running = background.find(session.home.tunnels, row["id"])
-    if running is None:
-        words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]
-        running = background.spawn([sys.executable, "-P", "-m", "cloudgpu", *words], session.home.tunnels, row["id"])
-    return Notebook(running.port, server.token, server.started), running.pid
-
-
-def serve(session: Session, row: Row, *, first_port: int) -> None:
-    """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
-    from cloudgpu.control.jupyter import JupyterTunnel
-
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
-    try:
-        with (
-            JupyterTunnel(session, row, first_port=first_port) as tunnel,
-            background.serving(session.home.tunnels, row["id"], row["name"], tunnel.port),
-        ):
-            ended = tunnel.wait()
-    except CloudgpuError as fault:
-        background.report(fault)
-        raise
-    if ended is not None:
-        raise ended
 
 
 def stop(session: Session, row: Row) -> bool:

@@ -1,16 +1,33 @@
-"""Checks the words of a wish one by one, before anything is asked of a provider."""
+"""What a user wishes, word by word, checked before anything is asked of a provider."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import timedelta
 
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.config.textfile import shown
+from cloudgpu.core.facts import Want
 from cloudgpu.core.names import NAME, NAME_RULE, tag_value
 from cloudgpu.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from cloudgpu.control.prepare import Wish
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user typed, checked word by word, before anything is asked of a provider."""
+
+    want: Want
+    spot: bool | None = None  # None: the market of the settings
+    account: str | None = None
+    provider: str | None = None
+    name: str | None = None
+    key: str | None = None
+    new: bool = False
+    template: str | None = None
+    lease: timedelta | None = None
+    renew_until: timedelta | None = None
+    owner: str | None = None
+    project: str | None = None
 
 
 def check_words(wish: Wish) -> None:

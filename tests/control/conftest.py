@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.launch import launch
-from cloudgpu.control.prepare import Wish, prepare
+from cloudgpu.control.prepare import prepare
 from cloudgpu.control.session import open_session
+from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 
