@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -278,7 +279,8 @@ def test_a_start_that_is_killed_leaves_one_that_is_found(machine, seed):
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=machine.environ)
     process.stdin.write(jupyter.program())
     process.stdin.close()
-    time.sleep(random.Random(seed).uniform(0.05, 0.4))
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(random.Random(seed).uniform(0.05, 0.4))
     process.kill()
     process.wait()
     answer = machine.lab("ensure")
