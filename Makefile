@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -q
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check clean
+.PHONY: help demo test soak check bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-6s", $$1, $$2; $$1 = $$2 = ""; print }'
@@ -32,6 +32,9 @@ check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
 	@$(BIN)/mypy
 	@$(PYTEST) tests/test_imports.py $(wildcard tests/docs)
 	@if [ -e docs/check.py ]; then $(BIN)/python docs/check.py; fi
+
+bench: $(VENV)/.test-installed ## measure speed against import typer, ssh -L and the same by hand
+	@$(BIN)/python benchmarks/run.py
 
 clean: ## remove what the others made
 	@rm -rf $(VENV) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
