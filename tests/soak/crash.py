@@ -1,6 +1,6 @@
 """Kills the unchanged command at its N-th call that leaves a trace, and says what must hold afterwards.
 
-strace delivers SIGKILL on entry to the N-th of `CALLS`, so that call and all later ones do not happen. It runs
+strace delivers SIGKILL on entry to the N-th call of a name, so that call and all later ones do not happen. It runs
 without `-f`: its count is then the command's own, and the machine that the command detaches runs free of it, as
 in life (with `-f` every process and thread would be counted, and killed, by itself). The machine's own start-up is
 killed separately, under the command line by which the provider starts it. Locks (flock) are not counted: how often
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -33,9 +34,8 @@ CALLS = ",".join(
         "fchmodat utimensat sendto sendmsg sendmmsg kill tgkill fork vfork clone clone3 execve"
     ).split()
 )
-FORKS = ",".join(f"?{name}" for name in "fork vfork clone clone3".split())
+FORKS = ("fork", "vfork", "clone", "clone3")
 PATIENCE_S = 20.0
-NEVER = 1_000_000
 _LINE = re.compile(r"(?P<call>\w+)\((?:AT_FDCWD[^,]*, )?(?:\"(?P<path>[^\"]*)\"|\d+<(?P<open>[^>]*)>)?")
 _CHANCE = re.compile(r"[0-9a-f]{8,}|\.\w+\.part|\.\d+\.new")
 
@@ -44,10 +44,10 @@ needs_strace = pytest.mark.skipif(
 )
 
 
-def strace(words: list[str], log: Path, *, at: int = NEVER, calls: str = CALLS) -> list[str]:
-    """Return the words that run `words` and kill it at its N-th call; the log holds the calls it made."""
-    inject = ["-e", f"inject={calls}:signal=KILL:when={at}"] if at != NEVER else []
-    return ["strace", "-y", "-s", "0", "-o", str(log), "-e", f"trace={calls}", "-e", "signal=none", *inject, *words]
+def strace(words: list[str], log: Path, *, at: Point | None = None) -> list[str]:
+    """Return the words that run `words` and kill it there; the log holds the calls it made."""
+    inject = ["-e", f"inject={at.call}:signal=KILL:when={at.nth}"] if at else []
+    return ["strace", "-y", "-s", "0", "-o", str(log), "-e", f"trace={CALLS}", "-e", "signal=none", *inject, *words]
 
 
 def calls_of(log: Path) -> list[str]:
@@ -58,7 +58,23 @@ def calls_of(log: Path) -> list[str]:
     ]
 
 
-def points_of(calls: list[str]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where to kill: at the `nth` call of this name. strace counts every name by itself."""
+
+    call: str
+    nth: int
+    said: str
+
+
+def point_at(calls: list[str], number: int) -> Point:
+    """Return the `number`-th of all calls, from 1, as strace has to be told."""
+    name = calls[number - 1].partition(" ")[0]
+    nth = sum(call.partition(" ")[0] == name for call in calls[:number])
+    return Point(name, nth, f"call {number} of {len(calls)}, {calls[number - 1]}")
+
+
+def points_of(calls: list[str]) -> list[Point]:
     """Return where to kill: every call, but of more than two equal ones in a row the first, the middle, the last.
 
     Such rows are the pages of one SQLite transaction and the entries of one removed directory. The first call is
@@ -70,7 +86,7 @@ def points_of(calls: list[str]) -> list[int]:
             first, last = begin + 1, end
             points += sorted({first, (first + last) // 2, last})
             begin = end
-    return [point for point in points if point > 1]
+    return [point_at(calls, number) for number in points if number > 1]
 
 
 class Life:
@@ -81,9 +97,9 @@ class Life:
         self.home = home
         self.log = home.parent / f"{home.name}.calls"
 
-    def traced(self, *args: str, at: int = NEVER, calls: str = CALLS) -> bool:
+    def traced(self, *args: str, at: Point | None = None) -> bool:
         """Run a verb under strace; return whether it was killed."""
-        words = strace([sys.executable, "-m", "cloudgpu", *args], self.log, at=at, calls=calls)
+        words = strace([sys.executable, "-m", "cloudgpu", *args], self.log, at=at)
         done = subprocess.run(words, env=self.program.env(), capture_output=True, timeout=120, check=False)
         assert done.returncode in (0, -9), (args, at, done.returncode, done.stdout, done.stderr)
         return done.returncode == -9
@@ -151,14 +167,14 @@ class Life:
             process.kill()
 
 
-def check_each(points: list[int], calls: list[str], case: Callable[[int], bool]) -> int:
+def check_each(points: list[Point], case: Callable[[Point], bool]) -> int:
     """Run a case per point, all of them whatever fails; return how many said that the command was killed."""
     died, faults = 0, []
     for point in points:
         try:
             died += case(point)
         except (AssertionError, subprocess.TimeoutExpired) as fault:
-            faults.append(f"killed at call {point} of {len(calls)}, {calls[point - 1]}: {fault}")
+            faults.append(f"killed at {point.said}: {fault}")
     assert not faults, "\n\n".join(faults)
     return died
 

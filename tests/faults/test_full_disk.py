@@ -1,0 +1,75 @@
+"""A full disk under CLOUDGPU_HOME: a sentence, an exit code, nothing left running; `down` works all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.disk import make_disk
+from tests.faults.said import check_document, check_said
+from tests.soak.crash import processes_of
+
+ROOMY_K = 700
+# From no room for a directory to enough for a whole launch: each falls over another file.
+LEVELS = (0, 4, 16, 60, 80, 130, 145, 160, 180, 200, 220, 240)
+# 2: a file that is not the ledger's, named; 4: no room for the machine; 8: the ledger or the saved call.
+REFUSED = (2, 4, 8)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    made = make_disk(tmp_path / "disk")
+    yield made
+    made.leave_free(ROOMY_K)
+    made.program("ls", "--refresh")
+    made.program("down", "--all", "--yes")
+    left = processes_of(made.program.home)
+    for process in left:
+        process.kill()
+    made.close()
+    assert left == []
+
+
+@pytest.mark.parametrize("kib", LEVELS)
+def test_a_launch_on_a_full_disk_is_refused_in_one_sentence_and_leaves_nothing_running(disk, kib):
+    disk.leave_free(kib)
+    up = disk.program("up", "--yes")
+    if up.code == 0:
+        assert kib >= LEVELS[5], "so little room is not enough for a launch"
+    else:
+        assert check_said(up, *REFUSED)
+        running = [one for one in processes_of(disk.program.home) if "--alive" in one.cmdline()]
+        assert running == []
+    down = disk.program("down", "--all", "--yes")
+    if down.code != 0:
+        assert "nothing of it is left" in check_said(down, 8)
+    assert processes_of(disk.program.home) == []
+    disk.leave_free(ROOMY_K)
+    assert disk.program("ls", "--refresh").code == 0
+    assert disk.program.machines() == []
+    again = disk.program("up", "--yes", "--no-wait", "-o", "json")
+    assert again.code == 0, again.err
+
+
+def test_down_ends_the_machine_first_and_complains_of_the_ledger_then(disk):
+    assert disk.program("up", "--yes", "--name", "amber-fox").code == 0
+    disk.leave_free(0)
+    assert disk.program("ls").code == 0
+    error = check_document(disk.program("down", "amber-fox", "--yes", "-o", "json"), 8)
+    assert error["kind"] == "ledger_unavailable"
+    assert "amber-fox was ended and nothing of it is left" in error["message"]
+    assert "ls --refresh" in error["next"]
+    assert processes_of(disk.program.home) == []
+    disk.leave_free(ROOMY_K)
+    assert disk.program("ls", "--refresh").code == 0
+    assert disk.program.machines() == []
+    kinds = [line["kind"] for line in disk.program("show", "amber-fox", "--history", "-o", "json").json["history"]]
+    assert kinds[-1] == "instance_vanished"
+
+
+def test_a_stop_on_a_full_disk_says_so_and_loses_nothing(disk):
+    assert disk.program("up", "--yes", "--name", "amber-fox").code == 0
+    disk.leave_free(0)
+    error = check_document(disk.program("stop", "amber-fox", "--yes", "-o", "json"), 8)
+    assert error["field"] == "ledger"
+    disk.leave_free(ROOMY_K)
+    assert disk.program("stop", "amber-fox", "--yes").code == 0
