@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import saved
 from cloudgpu.control.look import refresh
-from cloudgpu.control.observe import asked, is_news, observed, vanished
+from cloudgpu.control.observe import asked, is_news, not_before, observed, vanished
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle
 from cloudgpu.control.tidy import tidy
@@ -54,7 +54,7 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
         if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
             return latest
         session.tell(f"{row['name']}: stopping")
-        session.ledger.append([asked("stop", row["id"], why, session.clock())])
+        session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
         _ask(lambda: provider.stop(row["provider_id"]), session, row)
         latest = _prove(
             session, latest, lambda seen: not seen["billed"] and seen["state"] not in ("unknown", "pending")
@@ -130,7 +130,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
 def _end(session: Session, row: Row, why: str) -> Row:
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: ending")
-    session.ledger.append([asked("end", row["id"], why, session.clock())])
+    session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()))])
     _ask(lambda: provider.terminate(row["provider_id"]), session, row)
     return _prove(session, row, lambda seen: bool(seen["ended"]))
 
@@ -169,7 +169,7 @@ def _prove(session: Session, row: Row, done: Callable[[Row], bool]) -> Row:
 
 def _look_hard(session: Session, row: Row) -> Row:
     """Read one machine's state; unlike a casual look, `not found` after an asked end is the proof itself."""
-    provider, now = session.provider(row["account"]), session.clock()
+    provider, now = session.provider(row["account"]), not_before(row, session.clock())
     try:
         instance: Instance = provider.get(row["provider_id"])
     except InstanceNotFound:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.control import saved
-from cloudgpu.control.observe import adopted, is_news, looked, observed, settled, vanished
+from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, vanished
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
@@ -58,7 +58,7 @@ def refresh(session: Session, row: Row) -> Row:
     Raises ProviderUnavailable when nothing could be learned.
     """
     provider = session.provider(row["account"])
-    now = session.clock()
+    now = not_before(row, session.clock())
     try:
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:

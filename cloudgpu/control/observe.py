@@ -24,7 +24,7 @@ from cloudgpu.core.facts import (
     Price,
 )
 from cloudgpu.core.names import digest
-from cloudgpu.core.times import from_epoch, iso
+from cloudgpu.core.times import from_epoch, from_iso, iso
 
 Row = dict[str, Any]
 
@@ -82,6 +82,15 @@ def observed(instance: Instance, now: datetime) -> Draft:
     subject = instance.tags[TAG_ID]
     clock = PROVIDER if instance.since else OWN
     return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
+
+
+def not_before(row: Row, now: datetime) -> datetime:
+    """Return `now`, or the machine's last known time where this clock is behind it.
+
+    Lines are folded by their time: what a clock that went back writes would otherwise count as older than the launch.
+    """
+    known = [from_iso(row[name]) for name in ("intended_at", "seen_at") if row[name]]
+    return max([now, *known])
 
 
 def is_news(row: Row, instance: Instance, now: datetime) -> bool:
