@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[1]
 PATHS = ("a", "bin", "dev", "etc", "home/ada", "tmp", "usr")
 HOSTS = ("127.0.0.1", "localhost", "www.apache.org")
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
-_URL = re.compile(r"https?://([\w.-]+)")
+_URL = re.compile(r"https?://([\w.-]+)\S*")
 _COMMAND = re.compile(r"(?<![\w./-])cloudgpu +([^|;&>`#]*)")
-_CODE = re.compile(r"\bexit(?:s with| codes?| with)? +(\d+)(?:,? \(?`(\w+)`)?", re.IGNORECASE)
+_CODE = re.compile(r"\bexit(?:s with| codes?) +(\d+)(?:,? \(?`(\w+)`)?", re.IGNORECASE)
 _VARIABLE = re.compile(r"\bCLOUDGPU_[A-Z_]+[A-Z]\b")
 _MAKE = re.compile(r"\bmake ([a-z]+)\b")
 
@@ -121,7 +121,7 @@ def _command_faults(words: list[str], *, typed: bool) -> Iterator[str]:
             return
         option = word.partition("=")[0].rstrip(".,:)")
         if option.startswith("-") and option not in known[verb]:
-            yield f"cloudgpu {verb} has no option {option}"
+            yield f"{f'cloudgpu {verb}'.strip()} has no option {option}"
 
 
 @cache
@@ -130,7 +130,8 @@ def _options() -> dict[str, set[str]]:
     general = {"-h", "--help"}
     found = {"": general | {"--version", "--install-completion", "--show-completion"}}
     for verb, command in commands().items():
-        found[verb] = general | {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        shown = [param for param in command.params if not getattr(param, "hidden", False)]
+        found[verb] = general | {name for param in shown for name in (*param.opts, *param.secondary_opts)}
     return found
 
 
@@ -180,7 +181,7 @@ def check_variables(page: Page) -> Iterator[Fault]:
 
 @cache
 def _variables() -> set[str]:
-    files = [*(ROOT / "cloudgpu").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    files = (ROOT / "cloudgpu").rglob("*.py")
     return {name for file in files for name in _VARIABLE.findall(file.read_text(encoding="utf-8"))}
 
 

@@ -1,0 +1,126 @@
+"""docs/reference/json.md says what the verbs print: one life of a real machine, every document compared."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.program import Program
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
+
+PLAIN = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "true or false": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, dict[str, str]]:
+    """Heading -> key -> type, as the page says."""
+    page = read_page(DOCS, DOCS / "reference" / "json.md")
+    return {heading: {unquoted(row[0]): row[1] for row in rows} for heading, _, _, rows in page.tables()}
+
+
+def faults(written: dict[str, dict[str, str]], heading: str, value: Any, path: str = "") -> list[str]:
+    """Return what in this value is not as the page says under this heading."""
+    keys = written[heading]
+    if not isinstance(value, dict):
+        return [f"{path or heading}: {value!r} is no {heading}"]
+    wrong = [f"{path}{key}: only {'printed' if key in value else 'written'}" for key in set(keys) ^ set(value)]
+    for key in set(keys) & set(value):
+        wrong += _type_faults(written, keys[key], value[key], f"{path}{key}")
+    return wrong
+
+
+def _type_faults(written, kind, value, path) -> list[str]:
+    if kind.endswith(" or null") and value is None:
+        return []
+    kind = kind.removesuffix(" or null")
+    if kind.startswith("list of "):
+        if not isinstance(value, list):
+            return [f"{path}: {value!r} is no list"]
+        return [one for item in value for one in _type_faults(written, kind.removeprefix("list of "), item, path)]
+    part = re.fullmatch(r"\[(\w+)\]\(#\1\)", kind)
+    if part:
+        return faults(written, part[1], value, f"{path}.")
+    return [] if PLAIN[kind](value) else [f"{path}: {value!r} is no {kind}"]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> dict[str, list[Any]]:
+    """Heading -> the documents that were printed in one life of a machine."""
+    root = tmp_path_factory.mktemp("json")
+    cloudgpu = Program(root / "home")
+    cloudgpu.config('[accounts.local]\ninterruption_notice = "1s"\n')
+    (root / "file").write_text("x")
+    found: dict[str, list[Any]] = {}
+
+    def run(heading: str, *words: str) -> None:
+        done = cloudgpu(*words, "-o", "json", timeout=90)
+        assert done.out, done.err
+        found.setdefault(heading, []).append(done.json)
+
+    try:
+        run("up --dry-run", "up", "--dry-run")
+        run("ls", "ls")
+        run("up", "up", "--yes", "--name", "one", "--spot")
+        run("up --dry-run", "up", "--dry-run", "--name", "one", "--spot")
+        run("up", "up", "--yes", "--name", "one", "--spot")
+        for words in (("show",), ("extend", "one", "1h", "--yes"), ("hold", "one", "1h", "--yes")):
+            run("machine", *words)
+        run("cp", "cp", str(root / "file"), "one:")
+        run("tunnel", "tunnel", "--background")
+        run("tunnel --stop", "tunnel", "--stop")
+        run("ls", "ls", "--refresh")
+        run("machine", "stop", "--yes")
+        run("machine", "start", "--yes")
+        run("cost", "cost")
+        run("cost --verify", "cost", "--verify")
+        run("history", "show", "--history")
+        run("doctor", "doctor")
+        run("spot", "spot", "interrupt", "one", "--yes")
+        run("down", "down", "one", "--yes")
+        run("ls", "ls", "--all")
+        run("error", "stop", "one", "--yes")
+        run("error", "up", "--lease", "8x")
+    finally:
+        cloudgpu("down", "--all", "--yes", timeout=120)
+    return found
+
+
+def test_every_document_is_as_the_page_says(printed, written):
+    wrong = {
+        heading: found
+        for heading, documents in printed.items()
+        if heading != "history"
+        and (found := [one for document in documents for one in faults(written, heading, document)])
+    }
+    assert not wrong
+
+
+def test_the_history_is_a_machine_with_lines(printed, written):
+    (machine,) = printed["history"]
+    history = machine.pop("history")
+    assert len(history) > 5
+    assert not faults(written, "machine", machine)
+    assert not [one for line in history for one in faults(written, "line", line)]
+
+
+def test_every_document_of_the_page_was_printed(printed, written):
+    parts = {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault"}
+    assert set(written) - parts - set(printed) == {"demo"}, "the demo's has a test of its own"
+
+
+def test_a_page_that_says_otherwise_is_noticed(written):
+    broken = {**written, "cp": {"files": "text", "bytes": "number", "seconds": "number"}}
+    said = faults(broken, "cp", {"files": 1, "bytes": 2, "speed": 3})
+    assert sorted(said) == ["files: 1 is no text", "seconds: only written", "speed: only printed"]
