@@ -128,7 +128,14 @@ def _ssh_client() -> Check:
 
 
 def _extras() -> Iterator[Check]:
+    from cloudgpu.providers.registry import kinds
+
+    here = kinds()
+    later = sorted(SDKS.keys() - here)
+    yield Check("providers", Verdict.OK, ", ".join(here) + (f"; not in this version: {', '.join(later)}" * bool(later)))
     for extra, modules in SDKS.items():
+        if extra not in here:
+            continue
         missing = [module for module in modules if not _there(module)]
         if not missing:
             yield Check(f"extra {extra}", Verdict.OK, "installed")
@@ -159,7 +166,7 @@ def _accounts(session: Session) -> Iterator[Check]:
             gap = listing.unanswered[0]
             yield Check(f"account {name}", Verdict.FAIL, f"{gap.scope} did not answer: {gap.why}", None, 8)
         else:
-            yield Check(f"account {name}", Verdict.OK, f"answers; {len(listing.instances)} machines of cloudgpu")
+            yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
 
 
 def _failed(name: str, fault: CloudgpuError) -> Check:
