@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak.crash import Life, check_each, needs_strace, points_of
 
-CHUNKS = 6
+CHUNKS = 8
 EVERY = 4  # of a later up: most of its calls are those of the first
 pytestmark = [pytest.mark.soak, needs_strace]
 UP = ("up", "--yes", "--no-wait")

@@ -15,7 +15,7 @@ from cloudgpu.providers.local.layout import Layout, lock_alive
 from cloudgpu.providers.local.processes import MARKER
 from tests.soak.crash import FORKS, Life, calls_of, check_each, needs_strace, point_at, points_of, processes_of, strace
 
-CHUNKS = 2
+CHUNKS = 3
 JUPYTER_POINTS = 5  # a start of Jupyter takes four seconds
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900), needs_strace]
 VERBS = {"stop": ("stop", "--yes"), "start": ("start", "--yes", "--no-wait"), "down": ("down", "--yes")}
