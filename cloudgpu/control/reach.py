@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.connection import Connection, connect
@@ -40,6 +41,7 @@ def wait_until_ready(session: Session, row: Row) -> Row:
     """
     deadline = session.clock() + READY_WITHIN
     session.tell(f"{row['name']}: waiting for the machine to run")
+    import_module("cloudgpu.access.handshake")  # a tenth of a second: spent while the machine starts, not after
     row = _wait_running(session, row, deadline)
     session.tell(f"{row['name']}: verifying SSH against the host key of the launch")
     target = session.target(row)
@@ -69,7 +71,7 @@ def _wait_running(session: Session, row: Row, deadline: Any) -> Row:
                 next=f"Run: cloudgpu show {row['name']} --refresh, or: cloudgpu down {row['name']}",
             )
         time.sleep(pause)
-        pause = min(2.0, pause * 1.5)
+        pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 
 def _look(session: Session, row: Row) -> Row:
