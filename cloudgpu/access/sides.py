@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from paramiko.sftp_attr import SFTPAttributes
     from paramiko.sftp_client import SFTPClient
 
+READ = 64 * 1024  # bytes per request: the most that every OpenSSH server answers whole
+WRITE = 128 * 1024  # half of what every OpenSSH server takes
+AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
 PERMISSIONS = 0o777  # copied; set-uid and the like are not
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -175,6 +178,7 @@ class There:
         with self.sftp.open(path, "rb") as file:
             if size:  # a file that says 0 may still have content (in /proc)
                 _hush(file)
+                _widen(file, READ)
                 file.prefetch(size, AHEAD)
             yield _as_file(file)
 
@@ -184,6 +188,7 @@ class There:
         with self.sftp.open(path, "wb") as file:
             if private:
                 file.chmod(0o600)
+            _widen(file, WRITE)
             file.set_pipelined(True)  # no answer is waited for before the end
             yield _as_file(file)
 
@@ -205,9 +210,6 @@ class There:
         self.sftp.remove(path)
 
 
-AHEAD = 64  # read requests of 32 KiB under way at once: SSH's window of 2 MiB
-
-
 def checked_name(name: str, directory: str) -> str:
     """Return the name of a directory's entry; raise InvalidRequest for one that would lead elsewhere.
 
@@ -221,6 +223,11 @@ def checked_name(name: str, directory: str) -> str:
             next="Do not trust this machine: nothing was written outside the destination.",
         )
     return name
+
+
+def _widen(file: Any, size: int) -> None:
+    """Move this many bytes with each request; paramiko's 32 KiB were measured at half the speed and less."""
+    file.MAX_REQUEST_SIZE = size
 
 
 def _hush(file: Any) -> None:
