@@ -50,7 +50,8 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
 def _name(param: Any) -> str:
     """Return an option's long name, or what --help calls an argument."""
     if param.param_type_name == "argument":
-        return str(param.human_readable_name).upper()
+        shown = str(param.human_readable_name)
+        return shown if shown.isupper() else str(param.name).upper()
     return str(max(param.opts, key=len))
 
 

@@ -227,9 +227,9 @@ def made(home: Path, files: Files) -> None:
 
 
 def found(home: Path) -> set[str]:
-    """What stands in a home, but for locks, which hold nothing."""
+    """What stands in a home, but for locks, which hold nothing, and the ledger, which may note a look."""
     names = {str(path.relative_to(home)) for path in home.rglob("*")}
-    return {name for name in names if name.partition("/")[0] != "locks"}
+    return {name for name in names if name.partition("/")[0] not in ("locks", "ledger")}
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +248,8 @@ def test_bad_input_is_named_and_nothing_happens(case, many, tmp_path):
     if "yaml" not in case.words():
         check_document(case, many.done(program, case.words("-o", "json"), tmp_path))
     assert found(tmp_path / "home") == before
+    if (tmp_path / "home" / "ledger").exists():
+        assert many.done(program, ["ls", "--all", "-o", "json"], tmp_path).json["machines"] == []
 
 
 def check_text(case: Case, done: Done) -> None:
