@@ -53,6 +53,17 @@ def machines(file: Path) -> tuple[str, ...]:
     return tuple(_alias(line) for line in _lines(file))
 
 
+def public_key(line: str) -> str:
+    """Return an OpenSSH public line without its comment; raise InvalidRequest for anything else."""
+    return _key(line)
+
+
+def is_public_key(line: str) -> bool:
+    """Say whether this is an OpenSSH public line."""
+    found = _KEY.fullmatch(line.strip())
+    return bool(found and _algorithm(found[2]) == found[1])
+
+
 def _lines(file: Path) -> list[str]:
     with explained(file):
         try:
@@ -77,9 +88,8 @@ def _checked(file: Path, number: int, line: bytes) -> str:
 
 def _key(public_line: str) -> str:
     """Return algorithm and key without the comment; raise InvalidRequest when they do not belong together."""
-    found = _KEY.fullmatch(public_line.strip())
-    if found and _algorithm(found[2]) == found[1]:
-        return f"{found[1]} {found[2]}"
+    if is_public_key(public_line):
+        return " ".join(public_line.split()[:2])
     raise InvalidRequest(
         "This is no OpenSSH public key.",
         field="host_key",

@@ -17,6 +17,7 @@ from paramiko.common import MSG_CHANNEL_CLOSE, MSG_CHANNEL_REQUEST
 from paramiko.ed25519key import Ed25519Key
 from paramiko.message import Message
 from paramiko.packet import Packetizer
+from paramiko.pkey import PKey
 from paramiko.ssh_exception import IncompatiblePeer, PasswordRequiredException, SSHException
 from paramiko.transport import Transport
 
@@ -27,6 +28,7 @@ __all__ = [
     "Ed25519Key",
     "IncompatiblePeer",
     "Message",
+    "PKey",
     "PasswordRequiredException",
     "SSHException",
     "Wire",

@@ -1,0 +1,102 @@
+"""Logs in to a machine that is not cloudgpu's, as its user does: with the user's own keys, and no host key on faith."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.access.connection import Connection
+from cloudgpu.access.target import LoginRefused, Target
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cloudgpu.access.wire import PKey
+    from cloudgpu.core.facts import Address
+
+USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
+
+
+def visit(name: str, address: Address, *, known: str, key: Path | None, timeout: float) -> Connection:
+    """Return a connection to the machine that owns the host key `known` (an OpenSSH public line without a comment).
+
+    Logs in with the private key `key`; without one, with the keys of the SSH agent and the usual ones of ~/.ssh. A key
+    with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
+    LoginRefused, Unreachable, and InvalidRequest when there is no key to log in with.
+    """
+    from cloudgpu.access.handshake import wire_with
+
+    keys = _named(key) if key else list(_usual())
+    if not keys:
+        raise InvalidRequest(
+            f"There is no SSH key to log in to {name} with: neither an SSH agent nor ~/.ssh has one.",
+            field="key",
+            value=None,
+            next="Make one (ssh-keygen), let it in there (ssh-copy-id), or name one: key = ...",
+        )
+    target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
+    try:
+        return Connection(target, wire_with(target, known, keys, time.monotonic() + timeout))
+    except LoginRefused as fault:
+        raise LoginRefused(
+            f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
+            field="key",
+            value=str(key) if key else None,
+            next=f"Let the key in there: ssh-copy-id -p {address.port} {address.user}@{address.host}",
+        ) from fault
+
+
+def _named(path: Path) -> list[PKey]:
+    """Return the key of a file; of one with a passphrase, the same key from the SSH agent."""
+    found = _load(path)
+    if found is not None:
+        return [found]
+    held = list(_agent())
+    if held:
+        return held
+    raise InvalidRequest(
+        f"The private key {path} has a passphrase, and no SSH agent holds a key.",
+        field="key",
+        value=str(path),
+        next=f"Run: ssh-add '{path}'",
+    )
+
+
+def _usual() -> Iterator[PKey]:
+    yield from _agent()
+    for name in USUAL:
+        path = Path.home() / ".ssh" / name
+        if path.is_file() and (found := _load(path)) is not None:
+            yield found
+
+
+def _load(path: Path) -> PKey | None:
+    """Return the key in a file, None for one with a passphrase; raise InvalidRequest for what is no private key."""
+    from cloudgpu.access.wire import PKey, SSHException
+
+    try:
+        return PKey.from_path(path)
+    except TypeError:  # cryptography's word for a missing passphrase
+        return None
+    except OSError as fault:
+        why = (fault.strerror or str(fault)).lower()
+    except (SSHException, ValueError):
+        why = "it is no private key that SSH can use"
+    raise InvalidRequest(
+        f"The private key {path} cannot be used: {why}.",
+        field="key",
+        value=str(path),
+        next="Name the private half of a key pair, such as ~/.ssh/id_ed25519.",
+    )
+
+
+def _agent() -> Iterator[PKey]:
+    from paramiko.agent import Agent
+    from paramiko.ssh_exception import SSHException
+
+    try:
+        yield from Agent().get_keys()
+    except (SSHException, OSError):
+        return  # one that does not answer is none
