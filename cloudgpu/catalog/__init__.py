@@ -1,0 +1,33 @@
+"""The embedded, dated prices of GPU machines, and what is known of their GPUs. Read when it is first asked."""
+
+from __future__ import annotations
+
+from cloudgpu.catalog.read import (
+    check_region,
+    compiled_on,
+    disk_price,
+    gpu,
+    gpus,
+    instance_type,
+    left_out,
+    listed_price,
+    named_gpu,
+    offers,
+    regions,
+    types,
+)
+
+__all__ = [
+    "check_region",
+    "compiled_on",
+    "disk_price",
+    "gpu",
+    "gpus",
+    "instance_type",
+    "left_out",
+    "listed_price",
+    "named_gpu",
+    "offers",
+    "regions",
+    "types",
+]

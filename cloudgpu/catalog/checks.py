@@ -1,0 +1,110 @@
+"""What has to hold for the facts and for the catalogue made from them; every breach is one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from cloudgpu.catalog import rules
+from cloudgpu.catalog.compiled import Facts, Made
+
+KEYS = {
+    "gpus": ("gpu",),
+    "gpu_instances": ("cloud", "instance_type", "accel_count"),
+    "prices": ("cloud", "region", "instance_type"),
+    "storage_prices": ("cloud", "region", "type"),
+}
+UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
+BASES = {"listed", "derived", "recalled"}
+MARKETS = {"on_demand", "spot"}
+MOST_GPUS, MOST_GIB, MOST_USD = 16, 300, 1000  # more than any machine here has, or costs an hour
+
+
+def faults_of_facts(facts: Facts) -> Iterator[str]:
+    """Yield what is wrong with the rows: duplicates, other providers, unknown regions, no source or date."""
+    for table, keys in KEYS.items():
+        seen = Counter(tuple(row[key] for key in keys) for row in facts[table])
+        yield from (f"{table}: {' '.join(key)} stands there {count} times" for key, count in seen.items() if count > 1)
+        for row in facts[table]:
+            name = f"{table}: {' '.join(row[key] for key in keys)}"
+            yield from (f"{name}: {fault}" for fault in _row_faults(table, row))
+
+
+def _row_faults(table: str, row: rules.Row) -> Iterator[str]:
+    if not rules.wanted(row):
+        yield "is of another provider or of a restricted region"
+    if not row.get("source", row.get("spec_source")):
+        yield "has no source"
+    if table == "gpu_instances" and rules.day(row["as_of"]) is None:
+        yield "has no date"
+    if table == "prices":
+        if row["region"] not in rules.REGIONS.get(row["cloud"], ()):
+            yield "is of an unknown region"
+        if row["price_spot_usd_hr"] and not row["spot_basis"]:
+            yield "does not say what its spot price rests on"
+    if table == "storage_prices" and row["unit"] not in UNITS:
+        yield f"has an unknown unit: {row['unit']}"
+
+
+def faults_of_made(made: Made) -> Iterator[str]:
+    """Yield what is wrong with the catalogue: a type without a figure, a price without a type, a date or a source."""
+    for name, gpu in made["gpus"].items():
+        if not gpu.get("memory_gib"):
+            yield f"GPU {name} has no memory"
+    for provider, types in made["types"].items():
+        for name, shape in types.items():
+            yield from (f"{provider} {name}: {fault}" for fault in _type_faults(shape, made))
+        for name, prices in made["prices"][provider].items():
+            if name not in types:
+                yield f"{provider} {name} has a price and no type"
+            yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, made))
+    for disk in made["disks"]:
+        if not _is_price(disk["usd"]):
+            yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is no price"
+        if rules.day(disk["as_of"]) is None and disk["basis"] != "recalled":
+            yield f"{disk['provider']} {disk['kind']} has no date and is not marked as recalled"
+
+
+def _type_faults(shape: Made, made: Made) -> Iterator[str]:
+    if shape["gpu"] not in made["gpus"]:
+        yield f"its GPU {shape['gpu']} is not known"
+    for key, most in (("count", MOST_GPUS), ("gpu_memory_gib", MOST_GIB), ("vcpus", 1000), ("memory_gib", 10_000)):
+        if not 0 < shape.get(key, 0) <= most:
+            yield f"{key} is {shape.get(key)}"
+    if not 0 < shape["share"] <= 1 or (shape["share"] < 1 and shape["count"] != 1):
+        yield f"a share of {shape['share']} in {shape['count']} GPUs"
+    whole = made["gpus"].get(shape["gpu"], {}).get("memory_gib")
+    if whole and not _fits_memory(shape, whole):
+        yield f"{shape['gpu_memory_gib']} GiB is not a share of {shape['share']} in {whole} GiB"
+
+
+def _fits_memory(shape: Made, whole: float) -> bool:
+    """Say whether a GPU's memory is its share of the whole, to a tenth (a driver reports less than is on the board)."""
+    return bool(abs(shape["gpu_memory_gib"] / (whole * shape["share"]) - 1) < 0.1)  # noqa: PLR2004
+
+
+def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterator[str]:
+    seen = Counter((region, market) for region, market, *_ in prices)
+    yield from (f"{' '.join(key)} is priced {count} times" for key, count in seen.items() if count > 1)
+    on_demand = {price[0]: Decimal(price[2]) for price in prices if price[1] == "on_demand" and _is_price(price[2])}
+    for region, market, usd, dated, basis, source, check in prices:
+        where = f"{region} {market}"
+        if region not in rules.REGIONS[provider] or market not in MARKETS or basis not in BASES:
+            yield f"{where}: unknown region, market or basis ({basis})"
+        if not _is_price(usd):
+            yield f"{where}: {usd} is no price"
+        elif market == "spot" and Decimal(usd) > on_demand.get(region, Decimal(usd)):
+            yield f"{where}: spot costs more than on demand"
+        if rules.day(dated) is None:
+            yield f"{where}: no date"
+        if not made["sources"][source] or not made["checks"][check]:
+            yield f"{where}: no source"
+
+
+def _is_price(text: str) -> bool:
+    try:
+        return 0 < Decimal(text) < MOST_USD
+    except InvalidOperation:
+        return False

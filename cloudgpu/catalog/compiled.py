@@ -1,0 +1,235 @@
+"""Turns the facts into the compact catalogue, as plain values: types, prices, GPUs, disks, and what was left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.catalog import rules
+from cloudgpu.catalog.rules import Row
+
+Facts = dict[str, list[Row]]
+Made = dict[str, Any]
+
+
+def compiled(facts: Facts) -> Made:
+    """Return the catalogue that follows from the facts; the order is fixed, so that equal facts give equal text."""
+    types = {provider: _types(facts, provider) for provider in rules.PROVIDERS}
+    sources = _Table()
+    checks = _Table()
+    prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.PROVIDERS}
+    return {
+        "compiled": rules.COMPILED.isoformat(),
+        "gpus": _gpus(facts, types),
+        "types": {provider: _described(types[provider], sources) for provider in rules.PROVIDERS},
+        "prices": prices,
+        "disks": list(_disks(facts)),
+        "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
+        "sources": sources.texts,
+        "checks": checks.texts,
+    }
+
+
+class _Table:
+    """Texts that occur often, each kept once and named by its number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def number(self, text: str) -> int:
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text)
+
+
+def _gpus(facts: Facts, types: dict[str, dict[str, Made]]) -> dict[str, Made]:
+    made = {row["gpu"]: _gpu(row) for row in facts["gpus"]}
+    for one in (shape for named in types.values() for shape in named.values()):
+        if one["gpu"] not in made and one["share"] == 1:
+            made[one["gpu"]] = {"memory_gib": one["gpu_memory_gib"], "notes": "no specification in the facts"}
+    return made
+
+
+def _gpu(row: Row) -> Made:
+    figures = {
+        "memory_gib": row["mem_gib"],
+        "year": row["year"],
+        "bandwidth_gbs": row["mem_bw_gbs"],
+        "fp32_tflops": row["fp32_tflops"],
+        "tensor_tflops": row["fp16_tensor_dense_tflops"],
+        "watts": row["tdp_w"],
+        "trains_vs_h100": row["rel_train_vs_H100SXM"],
+    }
+    texts = {
+        "architecture": row["arch"],
+        "compute_capability": row["compute_capability"],
+        "notes": row["tensor_note"],
+        "source": "; ".join(filter(None, [row["spec_source"], row["speed_source"]])),
+    }
+    return {name: rules.number(text) for name, text in figures.items() if text} | {k: v for k, v in texts.items() if v}
+
+
+def _types(facts: Facts, provider: str) -> dict[str, Made]:
+    """Return every type of a provider that has GPUs, by its name, with its row of the facts under `row`."""
+    rows = [row for row in facts["gpu_instances"] if row["cloud"] == provider and row["accelerator"]]
+    made = {row["instance_type"]: _shape(row) for row in rows if not row["instance_type"].startswith("n1+")}
+    for gpu, host in _attached(facts) if provider == "gcp" else ():
+        made[f"{host['instance_type']}+{_part(gpu)}:{gpu['accel_count']}"] = _shape(gpu, host)
+    return made
+
+
+def _shape(row: Row, host: Row | None = None) -> Made:
+    count = float(row["accel_count"])
+    share = rules.MI25_SHARES.get(row["instance_type"], min(count, 1.0))
+    memory = float(row["accel_mem_gib_each"])
+    if row["instance_type"] in rules.MI25_SHARES:
+        memory *= share  # the row gives the whole GPU's
+    size = host or row
+    return {
+        "gpu": row["accelerator"],
+        "count": max(1, int(count)),
+        "share": _exact(share),
+        "gpu_memory_gib": memory,
+        "vcpus": int(size["vcpus"]),
+        "memory_gib": float(size["mem_gib"]),
+        "local_ssd_gb": _ssd_gb(size),
+        "arch": size["arch"],
+        "row": row,
+        "host": host,
+    }
+
+
+def _exact(share: float) -> float:
+    """Return the fraction that a rounded share means: 0.3333 is 1/3."""
+    return share if share in (1, 0.5, 0.25, 0.125) else round(1 / round(1 / share), 6)
+
+
+def _ssd_gb(row: Row) -> float | None:
+    size = rules.number(row["local_ssd_gib"])
+    if size is None or row["local_ssd_unit"] == "GB":
+        return size
+    return round(size * 1.073741824, 1)
+
+
+def _part(gpu: Row) -> str:
+    return rules.ATTACHED[gpu["accelerator"]].removeprefix("nvidia-tesla-")
+
+
+def _attached(facts: Facts) -> Iterator[tuple[Row, Row]]:
+    """Yield Google's GPUs with each n1 host that carries them: the two are priced and launched together."""
+    rows = [row for row in facts["gpu_instances"] if row["cloud"] == "gcp"]
+    hosts = [row for row in rows if row["instance_type"].startswith("n1-")]
+    for gpu in (row for row in rows if row["instance_type"].startswith("n1+")):
+        yield from ((gpu, host) for host in sorted(hosts, key=lambda row: row["instance_type"]) if _carries(host, gpu))
+
+
+def _carries(host: Row, gpu: Row) -> bool:
+    cpus, memory, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
+    limit = rules.host_limit(gpu["notes"])
+    most_cpus, most_memory = limit or (rules.MOST_CPUS_PER_GPU * count, memory)
+    return rules.LEAST_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
+
+
+def _described(types: dict[str, Made], sources: _Table) -> dict[str, Made]:
+    return {name: _description(types[name], sources) for name in sorted(types)}
+
+
+def _description(shape: Made, sources: _Table) -> Made:
+    row = shape["row"]
+    optional = {
+        "legacy": rules.legacy(row),
+        "recalled": rules.recalled(row),
+        "spot_only": rules.spot_only(row),
+        "notes": row["notes"].strip("; "),
+    }
+    return {
+        **{key: value for key, value in shape.items() if key not in ("row", "host") and value is not None},
+        **{key: value for key, value in optional.items() if value},
+        "source": sources.number(rules.plain(row["source"])),
+        "as_of": row["as_of"],
+    }
+
+
+def _prices(facts: Facts, provider: str, types: dict[str, Made], sources: _Table, checks: _Table) -> Made:
+    rows = {(row["instance_type"], row["region"]): row for row in facts["prices"] if row["cloud"] == provider}
+    made: Made = {}
+    for (name, region), row in sorted(rows.items()):
+        if name in types:
+            made.setdefault(name, []).extend(_entries(row, region, sources, checks))
+    for name, shape in sorted(types.items()):
+        if shape["host"]:
+            made[name] = [*_attached_entries(shape, rows, sources, checks)]
+    return {name: entries for name, entries in sorted(made.items()) if entries}
+
+
+def _entries(row: Row, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
+    """Yield [region, market, USD per hour, date as given, basis, source, check] for each market that has a price."""
+    for market, price, dated, basis in _markets(row):
+        source = sources.number(_source_of(rules.plain(row["source"]), market, basis))
+        yield [region, market, price, dated, rules.price_basis(basis), source, _check(row, market, basis, checks)]
+
+
+def _markets(row: Row) -> Iterator[tuple[str, str, str, str]]:
+    if row["price_on_demand_usd_hr"]:
+        yield "on_demand", row["price_on_demand_usd_hr"], row["as_of_on_demand"], row["confidence"]
+    if row["price_spot_usd_hr"]:
+        yield "spot", row["price_spot_usd_hr"], row["as_of_spot"], row["spot_basis"]
+
+
+def _source_of(source: str, market: str, basis: str) -> str:
+    if market == "spot" and basis.startswith("derived"):
+        return f"list price ({source}) less the savings of AWS Spot Advisor"
+    own, _, of_spot = source.partition("; spot: ")
+    return of_spot if market == "spot" and of_spot else own
+
+
+def _check(row: Row, market: str, basis: str, checks: _Table) -> int:
+    return checks.number(row["confidence"] if market == "on_demand" else basis)
+
+
+def _attached_entries(
+    shape: Made, rows: dict[tuple[str, str], Row], sources: _Table, checks: _Table
+) -> Iterator[list[Any]]:
+    """Yield the prices of a host and its GPUs together, dated by the older of the two, wherever both are sold."""
+    host, part = shape["host"]["instance_type"], f"accelerator:{rules.ATTACHED[shape['gpu']]}"
+    for region in sorted({region for name, region in rows if name == part}):
+        if (host, region) not in rows:
+            continue
+        of_host = {market: more for market, *more in _markets(rows[host, region])}
+        for market, price, dated, _ in _markets(rows[part, region]):
+            if market in of_host:
+                whole = Decimal(of_host[market][0]) + shape["count"] * Decimal(price)
+                older = min(dated, of_host[market][1], key=lambda text: rules.day(text) or "")
+                names = [rules.plain(rows[host, region]["source"]), rules.plain(rows[part, region]["source"])]
+                source = sources.number(f"host ({names[0]}) and GPUs ({names[1]}) together")
+                check = checks.number(rows[part, region]["confidence"])
+                yield [region, market, str(whole.normalize()), older, "derived", source, check]
+
+
+def _left_out(facts: Facts, provider: str, types: dict[str, Made]) -> dict[str, str]:
+    """Return every name that has a price in the facts and no type in the catalogue, with the reason."""
+    used = {f"accelerator:{part}" for part in rules.ATTACHED.values()}
+    used |= {row["instance_type"] for row in facts["gpu_instances"] if row["accel_count"] == "0"}
+    names = {row["instance_type"] for row in facts["prices"] if row["cloud"] == provider} - set(types) - used
+    return {name: rules.why_unknown(provider, name) for name in sorted(names)}
+
+
+def _disks(facts: Facts) -> Iterator[Made]:
+    for row in facts["storage_prices"]:
+        made = {
+            "provider": row["cloud"],
+            "region": row["region"],
+            "kind": row["type"],
+            "unit": row["unit"],
+            "usd": row["price_usd"],
+            "as_of": row["as_of"],
+            "basis": rules.price_basis(row["confidence"]),
+            "source": rules.plain(row["source"]),
+            "notes": row["note"],
+        }
+        yield made
+        elsewhere = re.search(r"([0-9.]+) in (?:one )?other (?:test )?region", row["note"])
+        if elsewhere:  # a region without a name: it counts for the upper bound only
+            yield made | {"region": "?", "usd": elsewhere[1]}

@@ -1,0 +1,93 @@
+"""Makes catalog.json from facts/*.csv and checks it: `python -m cloudgpu.catalog.make [--check] [--take DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.catalog import rules
+from cloudgpu.catalog.checks import faults_of_facts, faults_of_made
+from cloudgpu.catalog.compiled import Facts, Made, compiled
+
+HERE = Path(__file__).parent
+FACTS = ("gpus", "gpu_instances", "prices", "storage_prices")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the catalogue, or with --check only compare; return 1 and name every fault when there is one."""
+    parser = argparse.ArgumentParser(prog="python -m cloudgpu.catalog.make", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
+    parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts anew from this directory first")
+    parser.add_argument("--here", metavar="DIR", type=Path, default=HERE, help="where facts/ and catalog.json are")
+    asked = parser.parse_args(argv)
+    if asked.take:
+        take(asked.take, asked.here / "facts")
+    facts = read_facts(asked.here / "facts")
+    faults = [*faults_of_facts(facts)]
+    if not faults:
+        made = compiled(facts)
+        faults = [*faults_of_made(made)] or _written(made, asked.here / "catalog.json", check=asked.check)
+    for fault in faults:
+        sys.stderr.write(f"{fault}\n")
+    return 1 if faults else 0
+
+
+def _written(made: Made, file: Path, *, check: bool) -> list[str]:
+    text = as_text(made)
+    if not check:
+        file.write_text(text, encoding="utf-8")
+    elif not file.exists() or file.read_text(encoding="utf-8") != text:
+        return [f"{file.name} is not what the facts make: run python -m cloudgpu.catalog.make"]
+    return []
+
+
+def read_facts(directory: Path) -> Facts:
+    """Return the rows of every table of facts in a directory."""
+    return {name: read_table(directory / f"{name}.csv") for name in FACTS}
+
+
+def read_table(file: Path) -> list[rules.Row]:
+    """Return the rows of one CSV file."""
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def take(source: Path, target: Path) -> None:
+    """Copy the rows that are ours from `source` to `target`: three providers, regions that anyone may use."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in FACTS:
+        rows = [row for row in read_table(source / f"{name}.csv") if rules.wanted(row)]
+        (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
+
+
+def _as_csv(rows: list[rules.Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row | {"source": rules.plain(row["source"])} if "source" in row else row for row in rows)
+    return text.getvalue()
+
+
+def as_text(made: Made) -> str:
+    """Return the catalogue as JSON with one line per type, so that a change can be read."""
+    parts = [f"{json.dumps(key)}: {_lines(value)}" for key, value in made.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _lines(value: Any, depth: int = 2) -> str:
+    if depth and isinstance(value, dict) and value:
+        rows = [f"{json.dumps(key)}: {_lines(item, depth - 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n}"
+    if depth and isinstance(value, list) and value:
+        return "[\n" + ",\n".join(_lines(item, 0) for item in value) + "\n]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What the wording of the facts means: which are legacy, derived, recalled or undated, and which regions exist."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+Row = dict[str, str]
+
+PROVIDERS = ("aws", "gcp", "azure")
+_RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
+_DATE = re.compile(r"(20\d\d)(?:-(\d\d))?(?:-(\d\d))?")
+# The day on which the facts were compiled: retirements announced for earlier have happened.
+COMPILED = date(2026, 11, 20)
+
+REGIONS = {
+    "aws": """
+        af-south-1 ap-east-1 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 ap-south-2 ap-southeast-1
+        ap-southeast-2 ap-southeast-3 ap-southeast-5 ca-central-1 eu-central-1 eu-central-2 eu-north-1 eu-south-1
+        eu-south-2 eu-west-1 eu-west-2 eu-west-3 il-central-1 me-central-1 me-south-1 sa-east-1 us-east-1 us-east-2
+        us-west-1 us-west-2""".split(),
+    "gcp": """
+        asia-east1 asia-east2 asia-northeast1 asia-northeast3 asia-south1 asia-south2 asia-southeast1
+        asia-southeast2 australia-southeast1 europe-north1 europe-west1 europe-west10 europe-west2 europe-west3
+        europe-west4 europe-west6 europe-west8 europe-west9 me-central2 me-west1 northamerica-northeast1
+        northamerica-northeast2 southamerica-east1 us-central1 us-east1 us-east4 us-east5 us-south1 us-west1
+        us-west2 us-west3 us-west4""".split(),
+    "azure": """
+        australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
+        northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
+}
+
+# Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.
+MI25_SHARES = {
+    "Standard_NV4as_v4": 0.125,
+    "Standard_NV8as_v4": 0.25,
+    "Standard_NV16as_v4": 0.5,
+    "Standard_NV32as_v4": 1.0,
+}
+# Google sells these GPUs apart from the machine; the facts' names of the parts.
+ATTACHED = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "nvidia-tesla-p100",
+            "P4": "nvidia-tesla-p4", "K80": "nvidia-tesla-k80"}  # fmt: skip
+LEAST_CPUS_PER_GPU, MOST_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
+
+
+def wanted(row: Row) -> bool:
+    """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
+    return row.get("cloud", "aws") in PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
+
+
+def plain(text: str) -> str:
+    """Return a source in words that mean something elsewhere: without the ids of one search of one day."""
+    return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
+
+
+def day(text: str) -> str | None:
+    """Return the earliest day that a date of the facts can mean: `~2024 (undated)` is 2024-01-01; None for none."""
+    found = _DATE.search(text)
+    return None if found is None else f"{found[1]}-{found[2] or '01'}-{found[3] or '01'}"
+
+
+def legacy(row: Row) -> str:
+    """Return why a type can probably not be launched any more, from its notes; empty when nothing says so."""
+    notes = row["notes"]
+    for pattern, reason in _LEGACY:
+        found = re.search(pattern, notes)
+        if found and (not found.groups() or date.fromisoformat(found[1]) <= COMPILED):
+            return found.expand(reason)
+    return ""
+
+
+_LEGACY = (  # the first that fits
+    (r"RETIRED (20\d\d-\d\d-\d\d)", r"retired \1, though its price is still published"),
+    (r"retirement announced (?:for )?(20\d\d-\d\d-\d\d)", r"its retirement was announced for \1"),
+    (r"LEGACY: family in .* absent from", "an old family, no longer in AWS's list of types, though still priced"),
+    (r"LEGACY: absent from", "absent from Google's lists of GPUs of 2026; only an old price is left"),
+    (r"LEGACY/RETIRED|retired_vm_series", "a retired series"),
+    (r"retirement reported", "its retirement is reported; the date is not verified"),
+)
+
+
+def recalled(row: Row) -> list[str]:
+    """Return which of a type's facts rest on memory."""
+    notes, source = row["notes"], row["source"]
+    named = {
+        "share": row["instance_type"] in MI25_SHARES or ("partition" in notes and "recalled" in notes),
+        "shape": "shape recalled" in notes,
+        "count": "counts recalled" in source,
+        "spot_only": spot_only(row),
+    }
+    return [name for name, is_so in named.items() if is_so]
+
+
+def spot_only(row: Row) -> bool:
+    """Say whether a type has a list price but is not sold on demand."""
+    return "Spot/Flex-start only" in row["notes"]
+
+
+def host_limit(notes: str) -> tuple[int, float] | None:
+    """Return the most vCPUs and GiB that a host of attached GPUs may have; None where the facts do not say."""
+    found = re.search(r"max host (\d+)(?:vCPU)?/(\d+)", notes)
+    return None if found is None else (int(found[1]), float(found[2]))
+
+
+def price_basis(text: str) -> str:
+    """Return the basis of a price from what the facts say of it."""
+    if text.startswith("derived"):
+        return "derived"
+    return "recalled" if "recalled" in text or text == "unverified" else "listed"
+
+
+def number(text: str) -> float | None:
+    """Return the lowest number in a figure of the facts (`180 usable/192 marketing` is 180), None for an empty one."""
+    found = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
+    return None if found is None else float(found[0])
+
+
+def why_unknown(provider: str, name: str) -> str:
+    """Return why a price of a type without a row of its own is left out."""
+    if name.endswith("_Promo"):
+        return "a promotional meter of a retired size"
+    if name.startswith("accelerator:"):
+        return "a part of a machine: the price of its host was not found"
+    return f"its GPU count and size were not found in any source for {provider}"
