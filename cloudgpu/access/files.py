@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +49,8 @@ def write_whole(file: Path, content: bytes) -> None:
 
     Raises InvalidRequest when that cannot be done (a full disk, a read-only place).
     """
+    import tempfile  # 5 ms that those who only read need not pay
+
     with explained(file):
         private_directory(file.parent)
         descriptor, part = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +53,8 @@ def ssh_command(file: Path, name: str, arguments: Sequence[str] = ()) -> list[st
 
 def client() -> str:
     """Return the path of the system's `ssh`; raise InvalidRequest when there is none."""
+    import shutil
+
     found = shutil.which("ssh")
     if found is None:
         raise InvalidRequest(
