@@ -64,13 +64,13 @@ def emit(output: Format, value: Any, text: str) -> None:
     sys.stdout.flush()
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, why: str = "This spends or destroys something") -> None:
     """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Exit when the answer is no."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidRequest(
-            "This spends or destroys something and there is no terminal to ask on.",
+            f"{why}, and there is no terminal to ask on.",
             field="--yes",
             value=None,
             next="Add --yes to do it without being asked.",

@@ -66,7 +66,11 @@ def _verify(session: Session, output: Format, *, yes: bool) -> None:
         emit(output, value | {"settled": False}, f"The ledger is whole: {found.lines} lines, every hash right.")
         return
     tell(doubt)
-    confirm("Ask every account what is there, and take the ledger as it is now for the true one?", yes=yes)
+    confirm(
+        "Ask every account what is there, and take the ledger as it is now for the true one?",
+        yes=yes,
+        why="This takes a ledger that is in doubt for the true one",
+    )
     look = settle_ledger(session, doubt)
     for sentence in look.sentences:
         tell(sentence)

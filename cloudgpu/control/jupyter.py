@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.look import refresh
-from cloudgpu.control.reach import check_reachable, open_connection, reached
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable, Unreachable
+from cloudgpu.control.reach import check_reachable, reached
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable, Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,17 +53,31 @@ class JupyterTunnel:
     def __init__(self, session: Session, row: Row, *, first_port: int = FIRST_PORT) -> None:
         self._session = session
         self._row = row
-        self._calls = 0
+        self._first_port = first_port
         self._server: JupyterServer | None = None
-        self._tunnel = Tunnel(self._target, self._ask_jupyter, first_port=first_port, tell=self._told)
+        self._opened = False
+        self._tunnel = self._new_tunnel()
 
     def __enter__(self) -> Self:
         check_reachable(self._row)
-        # The first connection is made here: only it may find that the ledger's address is out of date.
-        open_connection(self._session, self._row).close()
-        self._row = self._session.ledger.machine(self._row["id"]) or self._row
-        self._tunnel.open()
+        try:
+            self._tunnel.open()
+        except WrongHostKey:
+            raise
+        except Unreachable:
+            # Only the first connection may find that the ledger's address is out of date.
+            latest = refresh(self._session, self._row)
+            check_reachable(latest)
+            if latest["address"] == self._row["address"]:
+                raise
+            self._row = latest
+            self._tunnel = self._new_tunnel()
+            self._tunnel.open()
+        self._opened = True
         return self
+
+    def _new_tunnel(self) -> Tunnel:
+        return Tunnel(self._target, self._ask_jupyter, first_port=self._first_port, tell=self._told)
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
         self._tunnel.close()
@@ -86,8 +100,7 @@ class JupyterTunnel:
 
     def _target(self) -> Target:
         """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
-        self._calls += 1
-        if self._calls == 1:
+        if not self._opened:
             return self._session.target(self._row)
         with self._session.beside() as session:
             row = session.ledger.machine(self._row["id"]) or self._row

@@ -15,6 +15,7 @@ from cloudgpu.control.prepare import Prepared, living_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
+from cloudgpu.control.templates import parts_at
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
@@ -133,7 +134,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
 
 def _record(session: Session, prepared: Prepared, offer: Offer) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
-    boot = _boot(session, prepared)
+    boot = _boot(session, prepared, offer)
     made: list[Attempt] = []
 
     def decision(view: View) -> Sequence[Draft]:
@@ -188,14 +189,14 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
     )
 
 
-def _boot(session: Session, prepared: Prepared) -> Boot:
+def _boot(session: Session, prepared: Prepared, offer: Offer) -> Boot:
     from cloudgpu.access.keys import new_host_key
 
     host = new_host_key()
     template = prepared.template
     return Boot(
         template=template.name,
-        parts=template.parts(),
+        parts=parts_at(template, prepared.plan.request, offer),
         jupyter=template.jupyter,
         agent_source=agent_source(),
         user="",

@@ -12,7 +12,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.times import from_iso, iso, minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Taggable
 
@@ -83,7 +83,7 @@ def _check_living(row: Row) -> None:
     if row["ended"] or row["provider_id"] is None:
         raise InvalidRequest(
             f"{row['name']} has no lease to change: "
-            + (f"it ended at {row['ended']}." if row["ended"] else "its launch is not settled."),
+            + (f"it ended at {minute(row['ended'])}." if row["ended"] else "its launch is not settled."),
             field="name",
             value=row["name"],
             next="Run: cloudgpu ls --refresh",

@@ -18,7 +18,7 @@ from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.events import Draft
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.times import iso, minute
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
@@ -230,7 +230,7 @@ def _settled(session: Session, row: Row) -> Row:
 
 def _gone(row: Row) -> InstanceNotFound:
     return InstanceNotFound(
-        f"{row['name']} is gone (since {from_iso(row['ended']):%Y-%m-%d %H:%M} UTC).",
+        f"{row['name']} is gone (since {minute(row['ended'])}).",
         field="name",
         value=row["name"],
         next="Run: cloudgpu up",

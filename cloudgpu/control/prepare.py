@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.templates import Template, load_template
+from cloudgpu.config.templates import Template
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Want
 from cloudgpu.core.names import derived_key, digest, lock_name, near
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan
+from cloudgpu.core.times import minute
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.base import HasPrices, HasTimer, Provider
@@ -48,16 +50,15 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     """
     check_words(wish)
     provider = session.provider(_account(session, wish))
-    template = load_template(
-        session.settings.template if wish.template is None else wish.template, search=session.template_paths()
-    )
+    template = find_template(session, wish.template)
     request = _request(session, wish, provider, template)
     offers = _offers(provider, request.want)
+    parts = parts_at(template, request, offers[0])  # a fault in it is said before anything is done
     fingerprint = _fingerprint(request, wish.name)
     plan = launch_plan(
         request,
         offers,
-        left_out=tuple(sorted({part.kind for part in template.parts()} - provider.runs_parts)),
+        left_out=tuple(sorted({part.kind for part in parts} - provider.runs_parts)),
         guards=_guards(provider),
         now=session.clock().replace(microsecond=0),
     )
@@ -76,7 +77,7 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
             continue
         if row["ended"] is not None:
             raise InvalidRequest(
-                f"The machine of --key {key} ended at {row['ended']}; a key launches one machine, once.",
+                f"The machine of --key {key} ended at {minute(row['ended'])}; a key launches one machine, once.",
                 field="--key",
                 value=key,
                 next="Use another --key for a new machine.",

@@ -13,6 +13,7 @@ from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
+from cloudgpu.core.times import minute
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
@@ -131,7 +132,9 @@ def check_reachable(row: Row) -> None:
             next=f"Run: cloudgpu start {name}",
         )
     if row["ended"]:
-        raise InstanceNotFound(f"{name} ended at {row['ended']}.", field="name", value=name, next="Run: cloudgpu up")
+        raise InstanceNotFound(
+            f"{name} ended at {minute(row['ended'])}.", field="name", value=name, next="Run: cloudgpu up"
+        )
 
 
 def _latest(session: Session, row: Row) -> Row:

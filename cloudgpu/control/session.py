@@ -163,10 +163,13 @@ def _only(alive: list[Row]) -> Row:
 
 
 def _unknown(name: str, rows: list[Row]) -> InstanceNotFound:
+    from cloudgpu.core.names import near
+    from cloudgpu.core.times import minute
+
     gone = [row for row in rows if row["name"] == name]
     if gone:
         return InstanceNotFound(
-            f"{name} ended at {gone[-1]['ended']}.",
+            f"{name} ended at {minute(gone[-1]['ended'])}.",
             field="name",
             value=name,
             next=f"Run: cloudgpu show {name} (what it was and cost) or cloudgpu up --name {name} (a new one)",

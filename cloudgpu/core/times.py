@@ -33,6 +33,11 @@ def from_iso(text: str) -> datetime:
         raise ValueError(message) from error
 
 
+def minute(text: str) -> str:
+    """Return a ledger time for people, to the minute: `2026-11-20 11:07 UTC`."""
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
+
+
 def epoch(moment: datetime) -> str:
     """Return whole seconds since 1970 as text, as tags carry a time."""
     return str((moment - _EPOCH) // timedelta(seconds=1))  # a float would round the last microseconds up

@@ -1,0 +1,48 @@
+"""Joins a launch with its template: which one is meant, and what its parts become at an offer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.data import data_dir
+from cloudgpu.config.render import rendered
+from cloudgpu.config.templates import Template, load_template
+from cloudgpu.control.session import Session
+from cloudgpu.core.facts import LaunchRequest, Offer, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def find_template(session: Session, name: str | None) -> Template:
+    """Return the template called `name` (None: the usual one) with the user's settings; say where an own one lies.
+
+    Raises InvalidRequest as `load_template` does.
+    """
+    wanted = session.settings.template if name is None else name
+    template = load_template(wanted, search=session.template_paths(), settings=session.settings.templates)
+    if template.path.parent != data_dir("templates"):  # a project's runs what its author wrote
+        session.tell(f"the template {template.name} is from {template.path}")
+    return template
+
+
+def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:
+    """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it."""
+    return rendered(template, _values(request, offer))
+
+
+def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
+    at = offer.available
+    return {
+        "provider": at.provider,
+        "account": at.account,
+        "region": at.region,
+        "zone": at.zone,
+        "instance_type": at.instance_type,
+        "market": str(at.market),
+        "gpu": at.accelerators[0].name if at.accelerators else "",
+        "gpu_count": sum(one.count for one in at.accelerators),
+        "owner": request.owner,
+        "project": request.project,
+        "template": request.template,
+    }
