@@ -13,8 +13,7 @@ from cloudgpu.core.facts import LaunchRequest, Market, Offer, Want
 from cloudgpu.core.names import derived_key, digest, lock_name, near
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan
-from cloudgpu.core.times import minute
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.base import HasPrices, HasTimer, Provider
 
