@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, emit, open_here, tell
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def command(
     session = open_here()
     with reached(session, session.find(name)) as connection:
         copied = copy(connection, sources, destination, progress=_progress() if output is Format.TEXT else None)
-    document = {"files": copied.files, "bytes": copied.bytes}
+    document = {"files": copied.files, "bytes": copied.bytes, "skipped": list(copied.skipped)}
+    for path in copied.skipped:
+        tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
     files = "1 file" if copied.files == 1 else f"{copied.files:,} files"
     emit(output, document, f"{files}, {copied.bytes:,} bytes")
 
