@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +22,19 @@ def locked(file: Path) -> Iterator[None]:
     with explained(file):
         descriptor = _take(lock)
     try:
+        _sweep(file)
         yield
     finally:
         with contextlib.suppress(OSError):
             lock.unlink()  # still held: whoever waits for it finds that it is gone and takes the next one
         os.close(descriptor)
+
+
+def _sweep(file: Path) -> None:
+    """Remove what killed writers left half-written: who writes holds the lock, so it is nobody's now."""
+    for part in file.parent.glob(f".{glob.escape(file.name)}.????????.part"):
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def _take(lock: Path) -> int:
@@ -46,6 +55,8 @@ def _take(lock: Path) -> int:
 
 def write_whole(file: Path, content: bytes) -> None:
     """Put `content` under this name, mode 0600: a reader, or a crash, finds the old or the new, never a part.
+
+    The caller holds the file's lock.
 
     Raises InvalidRequest when that cannot be done (a full disk, a read-only place).
     """

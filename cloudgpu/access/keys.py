@@ -120,6 +120,6 @@ def _keep_public(path: Path, line: str) -> None:
     """Keep the public half beside the private one, for people and for other tools."""
     wanted = f"{line}\n".encode()
     if not path.exists() or path.read_bytes() != wanted:
-        write_whole(path, wanted)
-        with explained(path):
+        with locked(path), explained(path):
+            write_whole(path, wanted)
             os.chmod(path, 0o644)  # noqa: PTH101  (public)
