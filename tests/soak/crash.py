@@ -166,7 +166,7 @@ class Life:
         assert [self.machine_of(one) for one in self.directories()] == [again["id"]]
         assert [one["id"] for one in self.done("ls")["machines"]] == [again["id"]]
         assert seen == [] or seen[0]["id"] == again["id"]
-        assert len([one for one in processes_of(self.home) if "--alive" in one.cmdline()]) <= 1
+        assert len([one for one in processes_of(self.home) if "--alive" in words_of(one)]) <= 1
         self.check_down_leaves_nothing()
 
     def check_down_leaves_nothing(self) -> None:
@@ -209,6 +209,14 @@ def processes_of(home: Path) -> list[psutil.Process]:
         if any(f"{home}/" in word or word == str(home) for word in words):
             found.append(process)
     return found
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return a process's command line; nothing for one that has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _text(path: Path) -> str:

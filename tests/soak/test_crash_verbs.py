@@ -13,7 +13,18 @@ from cloudgpu.access.jupyter import program as jupyter_program
 from cloudgpu.providers.local.build import MODULE, _environ
 from cloudgpu.providers.local.layout import Layout, lock_alive
 from cloudgpu.providers.local.processes import MARKER
-from tests.soak.crash import FORKS, Life, calls_of, check_each, needs_strace, point_at, points_of, processes_of, strace
+from tests.soak.crash import (
+    FORKS,
+    Life,
+    calls_of,
+    check_each,
+    needs_strace,
+    point_at,
+    points_of,
+    processes_of,
+    strace,
+    words_of,
+)
 
 CHUNKS = 3
 JUPYTER_POINTS = 5  # a start of Jupyter takes four seconds
@@ -128,7 +139,7 @@ def start_jupyter(life, name, *, at=None, trace=False):
 
 
 def jupyters(life):
-    return [one for one in processes_of(life.home) if "jupyterlab" in one.cmdline()]
+    return [one for one in processes_of(life.home) if "jupyterlab" in words_of(one)]
 
 
 def test_jupyters_start_killed_anywhere_is_finished_by_the_next(life):
