@@ -219,7 +219,7 @@ def _defaults() -> dict[str, Any]:
         default = None if field.default is MISSING else field.default
         key = "ledger" if field.name == "ledger_url" else field.name
         found[key] = duration_text(default) if hasattr(default, "total_seconds") else default
-    del found["accounts"]
+    del found["accounts"], found["templates"]  # tables, with headings of their own
     return found
 
 

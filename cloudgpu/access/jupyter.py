@@ -87,7 +87,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             f"There is no JupyterLab on {name}: {said}.",
             field="name",
             value=name,
-            next=f"Launch with --template jupyter, or run: cloudgpu exec {name} -- python3 -m pip install jupyterlab",
+            next=_way_to_jupyter(name, said),
         )
     return Unreachable(
         f"JupyterLab on {name} did not start: {said}.",
@@ -95,6 +95,12 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
         value=name,
         next=f"Its log: cloudgpu exec {name} -- tail -n 50 .cloudgpu/jupyter/log",
     )
+
+
+def _way_to_jupyter(name: str, said: str) -> str:
+    if "launched without" in said:  # its template has no Jupyter: what is installed there would not be started
+        return "Launch a machine that has it: cloudgpu up --template jupyter"
+    return f"Launch with --template jupyter, or run: cloudgpu exec {name} -- python3 -m pip install jupyterlab"
 
 
 def _no_answer(name: str, done: Completed) -> Unreachable:

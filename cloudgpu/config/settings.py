@@ -35,7 +35,8 @@ class Settings:
     """What config.toml says, with defaults for what it leaves out.
 
     `account` is the one to use where a provider has several (None: it has to be named each time). `market` is
-    the text of a `core.facts.Market`. `accounts` always holds one of `local` and one of `provider`.
+    the text of a `core.facts.Market`. `accounts` always holds one of `local` and one of `provider`. `templates` is
+    what each template's own settings are set to.
     """
 
     owner: str
@@ -49,6 +50,7 @@ class Settings:
     desktop: str = "rtx3090"
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     accounts: Mapping[str, Account] = field(default_factory=dict)
+    templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold one
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
@@ -71,7 +73,13 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     _check_spans(settings, table)
     accounts = _accounts(table.get("accounts", {}), settings.provider)
     _check_account(settings, accounts)
-    return replace(settings, accounts=MappingProxyType(accounts))
+    templates = _templates(table.get("templates", {}))
+    return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
+
+
+def read_setting(key: str, value: object) -> Any:
+    """Return what `key = value` at the top of config.toml stands for; raise InvalidRequest as for the file."""
+    return _READERS[key](key, value)
 
 
 def login_name(environ: Mapping[str, str]) -> str:
@@ -121,7 +129,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts")
+    known = (*_READERS, "accounts", "templates")
     for key in table:
         if key not in known:
             name = str(shown(key))
@@ -188,6 +196,28 @@ def _check_spans(settings: Settings, table: Mapping[str, Any]) -> None:
         next=f"Make renew_until at least as long as lease; without a line, lease is "
         f"{duration_text(timedelta(hours=8))} and renew_until is {duration_text(timedelta(hours=72))}.",
     )
+
+
+def _templates(table: object) -> Mapping[str, Mapping[str, str]]:
+    if not isinstance(table, dict):
+        raise _fault("templates", table, "has to be a table", next="Write: [templates.NAME]")
+    return MappingProxyType({name: _template(name, values) for name, values in table.items()})
+
+
+def _template(name: str, table: object) -> Mapping[str, str]:
+    """Return what one template's settings are set to; whether it has such settings is for the template to say."""
+    key = f"templates.{shown(name)}"
+    _name(key, name)
+    if not isinstance(table, dict):
+        raise _fault(key, table, "has to be a table", next=f"Write: [{key}]")
+    for setting, value in table.items():
+        path = f"{key}.{shown(setting)}"
+        if not isinstance(value, str):
+            raise _fault(path, value, "has to be text", next=f'Write it in quotes: {shown(setting)} = "..."')
+        if not value.isprintable() or len(value) > LONGEST:
+            says = f"has to be one line of at most {LONGEST} characters"
+            raise _fault(path, value, says, next="Correct it, or leave it out.")
+    return MappingProxyType(dict(table))
 
 
 def _accounts(table: object, provider: str) -> dict[str, Account]:

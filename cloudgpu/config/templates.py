@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cloudgpu.config.data import data_dir
@@ -12,9 +13,10 @@ from cloudgpu.core.facts import Part
 from cloudgpu.core.names import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 
-KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "cloud_init", "on_start")
+KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "settings", "cloud_init", "on_start")
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
+SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,9 @@ class Template:
     """A launch template as its file says it.
 
     `jupyter` is the command that serves notebooks, empty for none. `disk_gb` is the size of the system disk in GB
-    (None: the image's own). `packages` are Debian packages, `cloud_init` is a jinja2 text, `on_start` a shell
-    script that runs as the user in the home directory each time the machine starts.
+    (None: the image's own). `packages` are Debian packages. `settings` are texts by name that a user may set and both
+    `cloud_init`, a jinja2 text, and `on_start` may use; `on_start` is a shell script that runs as the user in the home
+    directory each time the machine starts. `cloud_init_line` is the line of the file on which that text begins.
     """
 
     name: str
@@ -35,9 +38,11 @@ class Template:
     packages: tuple[str, ...] = ()
     cloud_init: str = ""
     on_start: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # an address may hold a password
+    cloud_init_line: int = 1
 
     def parts(self) -> tuple[Part, ...]:
-        """Return what a provider has to carry out, in its order, without what the template leaves out."""
+        """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
         pieces = (
             ("image", self.image),
             ("disk_gb", "" if self.disk_gb is None else str(self.disk_gb)),
@@ -48,10 +53,13 @@ class Template:
         return tuple(Part(kind, text) for kind, text in pieces if text)
 
 
-def load_template(name: str, *, search: Sequence[Path]) -> Template:
+def load_template(
+    name: str, *, search: Sequence[Path], settings: Mapping[str, Mapping[str, str]] | None = None
+) -> Template:
     """Return the template called `name`: the first in the directories of `search`, else the shipped one.
 
-    Raises InvalidRequest for an unknown name, with the near one, and for a fault in the file, with its line.
+    `settings` is what config.toml sets, by template. Raises InvalidRequest for an unknown name or setting, with the
+    near one, and for a fault in the file, with its line.
     """
     if not NAME.fullmatch(name):
         raise InvalidRequest(
@@ -63,7 +71,7 @@ def load_template(name: str, *, search: Sequence[Path]) -> Template:
     for directory in (*search, data_dir("templates")):
         table = read_yaml(directory / f"{name}.yaml")
         if table is not None:
-            return template_from(table, name)
+            return _set(template_from(table, name), (settings or {}).get(name, {}))
     raise _unknown(name, search)
 
 
@@ -75,6 +83,9 @@ def template_names(*, search: Sequence[Path]) -> tuple[str, ...]:
 
 def template_from(table: Table, name: str) -> Template:
     """Return the template that a file's table describes; raise InvalidRequest with the line of a fault."""
+    for key in ("extends", "include", "inherits"):
+        if key in table.values:
+            raise table.fault(key, "is no key: templates do not build on each other", next="Copy what you need of it.")
     table.check_keys(KEYS)
     return Template(
         name=name,
@@ -86,7 +97,40 @@ def template_from(table: Table, name: str) -> Template:
         packages=table.texts("packages"),
         cloud_init=table.text("cloud_init"),
         on_start=table.text("on_start"),
+        settings=_settings(table),
+        cloud_init_line=table.blocks.get("cloud_init", table.lines.get("cloud_init", 1)),
     )
+
+
+def _settings(table: Table) -> Mapping[str, str]:
+    """Return the template's own settings with their defaults."""
+    value = table.values.get("settings", {})
+    if not isinstance(value, dict):
+        raise table.fault("settings", "has to be a table", next="Write one `  name: default` on a line below it.")
+    for name, default in value.items():
+        key = f"settings.{name}"
+        if not SETTING.fullmatch(name):
+            says = "cannot be a setting's name: a letter, then letters, digits and _, all lower case"
+            raise table.fault(key, says, next="Choose another name.")
+        if not isinstance(default, str) or not default.isprintable():
+            raise table.fault(key, "has to be one line of text", next='Put it in quotes; "" for nothing.')
+    return value
+
+
+def _set(template: Template, values: Mapping[str, str]) -> Template:
+    """Return the template with the user's values in the place of its defaults."""
+    for key, value in values.items():
+        if key not in template.settings:
+            meant = near(key, template.settings)
+            known = ", ".join(template.settings)
+            raise InvalidRequest(
+                f"config.toml: the template {template.name} has no setting {key!r}"
+                + (f"; did you mean {meant!r}?" if meant else "."),
+                field=f"config.toml: templates.{template.name}.{key}",
+                value=value,
+                next=f"Its settings: {known}." if known else f"It has no settings ({template.path}).",
+            )
+    return replace(template, settings={**template.settings, **values})
 
 
 def _jupyter(table: Table) -> tuple[str, ...]:

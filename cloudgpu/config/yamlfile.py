@@ -43,11 +43,15 @@ _CoreLoader.add_implicit_resolver(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file's values by key. `lines` knows the line of every key path: `packages`, `packages[2]`, `gpu.watts`."""
+    """A file's values by key. `lines` knows the line of every key path: `packages`, `packages[2]`, `gpu.watts`.
+
+    `blocks` knows, for each text written under `key: |`, the line of the file on which the text begins.
+    """
 
     path: Path
     values: Mapping[str, Any]
     lines: Mapping[str, int]
+    blocks: Mapping[str, int]
 
     def fault(self, key: str, says: str, *, next: str) -> InvalidRequest:  # noqa: A002
         """Return the error for one key path; `says` goes on after its name: `has to be text`."""
@@ -154,7 +158,11 @@ def parse_yaml(text: str, path: Path) -> Table:
     if not isinstance(node, yaml.MappingNode):
         raise _refused(path, 1, "holds no `key: value` lines")
     lines: dict[str, int] = {}
-    return Table(path, _table(node, path, "", lines), lines)
+    blocks: dict[str, int] = {}
+    for key, value in node.value:
+        if isinstance(value, yaml.ScalarNode) and value.style == "|":
+            blocks[str(key.value)] = _line(value.start_mark) + 1
+    return Table(path, _table(node, path, "", lines), lines, blocks)
 
 
 def _line(mark: Any) -> int:

@@ -110,8 +110,18 @@ NAMED = [
     Case([*UP, "--project", "x" * 201], "--project", "1 to 200 characters", "leave --project out"),
 ]
 TEMPLATES = [
-    Case("up --yes --template jupiter", "template", "did you mean 'jupyter'?", "Use one of: jupyter"),
-    Case("up --yes --template ../evil", "template", "'../evil' cannot be", "Use one of: jupyter"),
+    Case(
+        "up --yes --template jupiter",
+        "template",
+        "did you mean 'jupyter'?",
+        "Use one of: bare, cuda, d2l, jupyter, pytorch",
+    ),
+    Case(
+        "up --yes --template ../evil",
+        "template",
+        "'../evil' cannot be",
+        "Use one of: bare, cuda, d2l, jupyter, pytorch",
+    ),
     Case([*UP, "--template", ""], "--template", "is empty", "leave --template out"),
     Case(MINE, "mine.yaml:2: disk_gb", "whole number from 1", "in digits", files=template("# mine\ndisk_gb: lots\n")),
     Case(MINE, "mine.yaml:1: jupiter", "did you mean 'jupyter'?", "on_start", files=template("jupiter: true\n")),

@@ -1,0 +1,164 @@
+"""Makes a template's parts final: settings for the shell, cloud-init text by jinja2, both checked.
+
+`cloud_init` sees the names of VALUES and nothing else: no file, no other template, no Python. A fault is named with
+the line of the template's file.
+"""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.templates import Template
+from cloudgpu.config.textfile import shown
+from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.core.facts import Part
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, nodes
+
+# What `cloud_init` may use: texts, but for `gpu_count` (a number) and `settings` (the template's own, by name).
+VALUES = (
+    "provider",
+    "account",
+    "region",
+    "zone",
+    "instance_type",
+    "market",
+    "gpu",
+    "gpu_count",
+    "owner",
+    "project",
+    "template",
+    "settings",
+)
+# What a rendered text may hold. Users, SSH keys and the power state are cloudgpu's own to set.
+CLOUD_CONFIG = ("apt", "bootcmd", "mounts", "package_update", "packages", "runcmd", "swap", "write_files")
+HEAD = "#cloud-config\n"
+_SOURCE = "<template>"  # what jinja2 calls a text without a file in a traceback
+
+
+def rendered(template: Template, values: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Return the template's parts as a provider carries them out; `values` has every name of VALUES but `settings`.
+
+    Raises InvalidRequest, with `file:line` in `field`, for a `cloud_init` that is no jinja2, uses an unknown name, or
+    does not become a cloud-config of the keys in CLOUD_CONFIG.
+    """
+    return tuple(_rendered(template, part, values) for part in template.parts())
+
+
+def _rendered(template: Template, part: Part, values: Mapping[str, Any]) -> Part:
+    if part.kind == "on_start":
+        return Part(part.kind, _with_settings(template, part.text))
+    return Part(part.kind, _cloud_init(template, values)) if part.kind == "cloud_init" else part
+
+
+def _with_settings(template: Template, script: str) -> str:
+    """Return the script with every setting as a variable, quoted so that no value can become a command."""
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in template.settings.items()]
+    return "".join([*lines, script])
+
+
+def _cloud_init(template: Template, values: Mapping[str, Any]) -> str:
+    text = _text(template, {**values, "settings": dict(template.settings)})
+    _check_cloud_config(template, text)
+    return text if text.startswith(HEAD) else HEAD + text
+
+
+def _text(template: Template, values: Mapping[str, Any]) -> str:
+    from jinja2 import StrictUndefined, TemplateSyntaxError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    try:
+        _check_names(template, environment)
+        return environment.from_string(template.cloud_init).render(values)
+    except TemplateSyntaxError as error:
+        says = f"is no jinja2: {error.message}"
+        raise _fault(template, error.lineno, says, next="Correct that line.") from None
+    except InvalidRequest:
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)
+        lines = [frame.lineno or 1 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _SOURCE]
+        says = f"cannot be rendered: {shown(error) or type(error).__name__}"
+        raise _fault(template, lines[-1] if lines else 1, says, next="Correct that line.") from None
+
+
+def _check_names(template: Template, environment: Environment) -> None:
+    """Refuse every name that nobody sets, also where a condition would leave it out this time."""
+    from jinja2 import meta, nodes
+
+    tree = environment.parse(template.cloud_init)
+    for other in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
+        kind = type(other).__name__.lower().replace("fromimport", "import")
+        raise _fault(template, other.lineno, f"uses {kind}: a template stands alone", next="Copy what you need of it.")
+    unknown = meta.find_undeclared_variables(tree) - set(VALUES)
+    for name in tree.find_all(nodes.Name):
+        if name.name in unknown and name.ctx == "load":
+            raise _unknown(template, name.lineno, name.name, VALUES, "value")
+    for one in tree.find_all((nodes.Getattr, nodes.Getitem)):
+        key = _setting(one)
+        if key is not None and key not in template.settings:
+            raise _unknown(template, one.lineno, key, template.settings, "setting of this template")
+
+
+def _setting(node: nodes.Expr) -> str | None:
+    """Return which setting `settings.NAME` or `settings["NAME"]` names; None for anything else."""
+    from jinja2 import nodes
+
+    whose = getattr(node, "node", None)
+    if not isinstance(whose, nodes.Name) or whose.name != "settings":
+        return None
+    if isinstance(node, nodes.Getattr):
+        return None if node.attr in ("get", "items", "keys", "values") else node.attr
+    key = node.arg if isinstance(node, nodes.Getitem) else None
+    return key.value if isinstance(key, nodes.Const) and isinstance(key.value, str) else None
+
+
+def _unknown(template: Template, line: int, word: str, known: Iterable[str], what: str) -> InvalidRequest:
+    known = tuple(known)
+    meant = near(word, known)
+    says = f"uses {shown(word)}, which is no {what}" + (f"; did you mean {meant!r}?" if meant else "")
+    listed = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
+    return _fault(template, line, says, value=word, next=listed)
+
+
+def _check_cloud_config(template: Template, text: str) -> None:
+    try:
+        table = parse_yaml(text, Path("cloud_init"))
+    except InvalidRequest as fault:
+        place, _, says = fault.message.partition(": the file ")
+        raise _at_rendered(template, text, int(place.rpartition(":")[2]), says.rstrip(".")) from None
+    for key in table.values:
+        if key not in CLOUD_CONFIG:
+            meant = near(key, CLOUD_CONFIG)
+            says = f"sets {key}, which a template may not" + (f"; did you mean {meant!r}?" if meant else "")
+            raise _at_rendered(template, text, table.lines[key], says, value=key)
+
+
+def _at_rendered(template: Template, text: str, line: int, says: str, *, value: str | None = None) -> InvalidRequest:
+    """Return a fault of the rendered text; its line is the source's where rendering made no line more or less."""
+    same = text.count("\n") == template.cloud_init.count("\n")
+    where = "" if same else f" (line {line} of the rendered text)"
+    may = f"A cloud-config here may set: {', '.join(CLOUD_CONFIG)}."
+    mark = "?" if says.endswith("?") else ""
+    return _fault(template, line if same else 1, f"{says.rstrip('?')}{where}{mark}", value=value, next=may)
+
+
+def _fault(template: Template, line: int, says: str, *, next: str, value: str | None = None) -> InvalidRequest:  # noqa: A002
+    place = f"{template.path.name}:{template.cloud_init_line + line - 1}"
+    end = "" if says.endswith("?") else "."
+    return InvalidRequest(
+        f"{place}: cloud_init {says}{end}",
+        field=f"{place}: cloud_init",
+        value=shown(value),
+        next=f"{next} ({template.path})",
+    )

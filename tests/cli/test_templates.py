@@ -1,0 +1,157 @@
+"""Shipped and own templates on a real local machine, through the real command line; what they fetch is on loopback."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import threading
+import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cloudgpu.config.render import rendered
+from cloudgpu.config.templates import load_template
+from tests.cli.program import until
+from tests.config.values import VALUES
+
+PATIENCE_S = 90  # two environments at once on a small machine
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_words):
+        pass
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A web server of plain files on loopback: its directory and its address."""
+    root = tmp_path / "site"
+    root.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield root, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def git(*words, cwd):
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True)
+
+
+def serve_notebooks(root):
+    """A small repository of notebooks, as a server without git gives it."""
+    work = root.parent / "work"
+    work.mkdir()
+    git("init", cwd=work)
+    (work / "chapter_preliminaries").mkdir()
+    (work / "chapter_preliminaries" / "ndarray.ipynb").write_text('{"cells": [], "nbformat": 4, "metadata": {}}')
+    git("add", ".", cwd=work)
+    git("commit", "-m", "notebooks", cwd=work)
+    git("clone", "--bare", str(work), str(root / "notebooks.git"), cwd=root)
+    git("update-server-info", cwd=root / "notebooks.git")
+
+
+def serve_package(root, name, needs=()):
+    """A package of one line, and its page in a simple index."""
+    place = root / "simple" / name
+    place.mkdir(parents=True)
+    module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-1.0.dist-info"
+    wheel = f"{module}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(place / wheel, "w") as archive:
+        archive.writestr(f"{module}.py", "here = True\n")
+        asked = "".join(f"Requires-Dist: {need}\n" for need in needs)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{asked}")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    (place / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>')
+
+
+def on(cloudgpu, script, stdin=b""):
+    """What a shell on the machine says to a script."""
+    return cloudgpu("exec", "first", "--", "sh", "-ec", script, stdin=stdin)
+
+
+def prepared(cloudgpu, environment):
+    ready = until(lambda: on(cloudgpu, f"cat .venvs/{environment}/prepared").code == 0, within_s=PATIENCE_S)
+    said = cloudgpu("show", "first", "--refresh").out
+    assert ready, said
+
+
+def test_d2l_clones_the_notebooks_and_prepares_their_environment(cloudgpu, site):
+    root, address = site
+    serve_notebooks(root)
+    serve_package(root, "tiny-torch")
+    serve_package(root, "tiny-d2l", needs=["numpy==0.0.1"])  # as the real one asks for versions that are not there
+    settings = {
+        "repository": f"{address}/notebooks.git",
+        "packages": "tiny-torch",
+        "library": "tiny-d2l",
+        "index": f"{address}/simple",
+    }
+    cloudgpu.config("[templates.d2l]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+    up = cloudgpu("up", "--yes", "--name", "first", "--template", "d2l", "-o", "json")
+    assert up.code == 0, up.err
+    assert up.json["plan"]["left_out"] == ["disk_gb", "packages"]
+    prepared(cloudgpu, "d2l")
+    assert on(cloudgpu, "cat d2l/chapter_preliminaries/ndarray.ipynb").out.startswith('{"cells"')
+    spec = json.loads(on(cloudgpu, "cat .local/share/jupyter/kernels/python3/kernel.json").out)
+    seen = f"{spec['argv'][0]} -c 'import ipykernel, tiny_torch, tiny_d2l; print(tiny_d2l.here)'"
+    assert on(cloudgpu, seen).out == "True\n"
+
+    on(cloudgpu, "echo mine > d2l/notes; touch .venvs/d2l/untouched")
+    script = load_template("d2l", search=(), settings={"d2l": settings})
+    (again,) = (part.text for part in rendered(script, VALUES) if part.kind == "on_start")
+    second = on(cloudgpu, "sh -e; cat d2l/notes; ls .venvs/d2l/untouched", stdin=again.encode())
+    assert (second.code, second.out) == (0, "mine\n.venvs/d2l/untouched\n"), second.err
+
+
+def test_pytorch_prepares_a_kernel_of_its_own(cloudgpu, site):
+    root, address = site
+    serve_package(root, "tiny-torch")
+    cloudgpu.config(
+        f'[templates.pytorch]\npackages = "tiny-torch"\nindex = "{address}/simple"\nkernel = "It\'s $HOME"\n'
+    )
+    assert cloudgpu("up", "--yes", "--name", "first", "--template", "pytorch").code == 0
+    prepared(cloudgpu, "pytorch")
+    spec = json.loads(on(cloudgpu, "cat .local/share/jupyter/kernels/pytorch/kernel.json").out)
+    assert spec["display_name"] == "It's $HOME"
+    assert on(cloudgpu, f"{spec['argv'][0]} -c 'import ipykernel, tiny_torch; print(42)'").out == "42\n"
+
+
+def test_a_clone_that_fails_is_shown_with_its_log_and_nothing_half_is_left(cloudgpu, site):
+    cloudgpu.config(f'[templates.d2l]\nrepository = "{site[1]}/nothing.git"\n')
+    assert cloudgpu("up", "--yes", "--name", "first", "--template", "d2l").code == 0
+    show = ("show", "first", "--refresh", "-o", "json")
+    reason = until(lambda: cloudgpu(*show).json["reason"], within_s=PATIENCE_S)
+    assert reason.startswith("on_start failed with status 128: see ")
+    assert "nothing.git" in (cloudgpu.home / reason.partition(": see ")[2]).read_text()
+    assert on(cloudgpu, "ls -d d2l").code != 0
+
+
+def test_a_bare_machine_has_a_shell_and_says_how_to_get_jupyter(cloudgpu):
+    assert cloudgpu("up", "--yes", "--name", "first", "--template", "bare").code == 0
+    assert on(cloudgpu, "echo here").out == "here\n"
+    refused = cloudgpu("tunnel", "first", "-o", "json")
+    error = refused.json["error"]
+    assert (refused.code, error["kind"]) == (10, "unreachable")
+    assert "launched without JupyterLab" in error["message"]
+    assert "cloudgpu up --template jupyter" in error["next"]
+
+
+def test_cuda_shows_what_a_local_machine_leaves_out(cloudgpu):
+    plan = cloudgpu("up", "--dry-run", "--template", "cuda", "-o", "json").json["plan"]
+    assert plan["left_out"] == ["cloud_init", "disk_gb", "packages"]
+
+
+def test_an_own_template_wins_by_name_and_is_said(cloudgpu):
+    (cloudgpu.home / "templates").mkdir(parents=True)
+    own = cloudgpu.home / "templates" / "bare.yaml"
+    own.write_text('settings: {word: hello}\non_start: echo "$word" > word\n')
+    cloudgpu.config('[templates.bare]\nword = "$(id); hi"\n')
+    up = cloudgpu("up", "--yes", "--name", "first", "--template", "bare")
+    assert up.code == 0, up.err
+    assert f"the template bare is from {own}" in up.err
+    assert until(lambda: on(cloudgpu, "cat word").out) == "$(id); hi\n"
