@@ -26,10 +26,12 @@ from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import epoch, from_iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable, Unreachable
 from cloudgpu.ledger.locks import held, hold
+from cloudgpu.providers.base import KnowsHostKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cloudgpu.access.keys import HostKey
     from cloudgpu.core.events import Draft
     from cloudgpu.ledger.base import View
 
@@ -190,9 +192,7 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
 
 
 def _boot(session: Session, prepared: Prepared, offer: Offer) -> Boot:
-    from cloudgpu.access.keys import new_host_key
-
-    host = new_host_key()
+    host = _host_key(session, offer)
     template = prepared.template
     return Boot(
         template=template.name,
@@ -204,6 +204,15 @@ def _boot(session: Session, prepared: Prepared, offer: Offer) -> Boot:
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
     )
+
+
+def _host_key(session: Session, offer: Offer) -> HostKey:
+    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it."""
+    from cloudgpu.access.keys import HostKey, new_host_key
+
+    provider = session.provider(offer.available.account)
+    own = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
+    return new_host_key() if own is None else HostKey(own, "")
 
 
 def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:

@@ -130,4 +130,16 @@ class CanRehearseInterruption(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsHostKeys(Protocol):
+    """Machines that have a host key already when they are launched: the user's own, say."""
+
+    def host_key(self, item: Available) -> str | None:
+        """Return the OpenSSH public line to pin for this offer; None: the launch gives the machine a new key.
+
+        Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
+        """
+        ...
+
+
 Factory = Callable[[ProviderSettings], Provider]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CanRehearseInterruptionContract,
         HasPricesContract,
         HasTimerContract,
+        KnowsHostKeysContract,
         PausableContract,
         TaggableContract,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "FakeProvider",
     "HasPricesContract",
     "HasTimerContract",
+    "KnowsHostKeysContract",
     "ManualClock",
     "PausableContract",
     "ProviderContract",

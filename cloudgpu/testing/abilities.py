@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
@@ -14,7 +15,15 @@ from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Basis, Instance
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.base import CanRehearseInterruption, HasPrices, HasTimer, Pausable, Provider, Taggable
+from cloudgpu.providers.base import (
+    CanRehearseInterruption,
+    HasPrices,
+    HasTimer,
+    KnowsHostKeys,
+    Pausable,
+    Provider,
+    Taggable,
+)
 from cloudgpu.testing.contract import ContractBase, MakeAttempt, ProviderContract
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
@@ -208,12 +217,35 @@ class CanRehearseInterruptionContract(ContractBase):
             cast("CanRehearseInterruption", provider).interrupt(unknown)
 
 
+class KnowsHostKeysContract(ContractBase):
+    """A machine that has a host key already is verified by that one."""
+
+    def test_a_host_key_is_an_openssh_public_line(self, provider: Provider) -> None:
+        """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
+        for item in provider.available(Want()):
+            line = cast("KnowsHostKeys", provider).host_key(item)
+            assert line is None or self.algorithm(line) == line.split(" ")[0]
+
+    def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """What was pinned before the launch is what the machine shows after it."""
+        attempt = make_attempt()
+        before = cast("KnowsHostKeys", provider).host_key(attempt.offer.available)
+        self.running(provider, attempt)
+        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.available) == before
+
+    def algorithm(self, line: str) -> str:
+        """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
+        blob = base64.b64decode(line.split(" ")[1], validate=True)
+        return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
+
+
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
     HasTimer: HasTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,
+    KnowsHostKeys: KnowsHostKeysContract,
 }
 
 

@@ -203,6 +203,10 @@ class FakeProvider(BareFakeProvider):
             self._set(cloud, machine, taken_at=at)
             return at
 
+    def host_key(self, item: Available) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
+        """Return the key that the settings give every machine; without one, machines take the launch's."""
+        return self.options.host_key
+
     def _price(self, item: Available) -> Price | None:
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:

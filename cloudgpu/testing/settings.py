@@ -27,6 +27,7 @@ class FakeOptions:
     prices: Mapping[str, Decimal] | None = None
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
+    host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property
@@ -81,4 +82,10 @@ def _port(value: Any) -> int:
     return value
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {"prices": _prices, "port": _port, "host": str, "state_file": Path}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "prices": _prices,
+    "port": _port,
+    "host": str,
+    "host_key": str,
+    "state_file": Path,
+}

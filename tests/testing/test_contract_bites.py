@@ -35,7 +35,7 @@ class Cloud{number}(FakeProvider):
 
 
 class Test{number}(ProviderContract, PausableContract, TaggableContract, HasPricesContract, HasTimerContract,
-                   CanRehearseInterruptionContract):
+                   CanRehearseInterruptionContract, KnowsHostKeysContract):
     @pytest.fixture
     def factory(self):
         return lambda settings: self.made.setdefault(settings.home, Cloud{number}(settings))

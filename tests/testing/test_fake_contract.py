@@ -14,6 +14,7 @@ from cloudgpu.testing import (
     CanRehearseInterruptionContract,
     HasPricesContract,
     HasTimerContract,
+    KnowsHostKeysContract,
     ManualClock,
     PausableContract,
     ProviderContract,
@@ -54,6 +55,7 @@ class TestFakeInMemory(
     HasPricesContract,
     HasTimerContract,
     CanRehearseInterruptionContract,
+    KnowsHostKeysContract,
 ):
     """With every ability, in memory."""
 
@@ -69,6 +71,7 @@ class TestFakeInAFile(
     HasPricesContract,
     HasTimerContract,
     CanRehearseInterruptionContract,
+    KnowsHostKeysContract,
 ):
     """With every ability, in a file that several values share."""
 

@@ -1,0 +1,150 @@
+"""Asks a host over SSH: one connection per call, the program and its request on standard input, one answer."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access.target import LoginRefused
+from cloudgpu.access.users_hosts import confirmed_key
+from cloudgpu.access.visit import visit
+from cloudgpu.core.facts import Address
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    StopUnproved,
+    Unreachable,
+)
+from cloudgpu.providers.ssh.host import ANSWER
+from cloudgpu.providers.ssh.unsure import LoginUnsure
+
+if TYPE_CHECKING:
+    from cloudgpu.access.connection import Completed
+    from cloudgpu.providers.ssh.options import Host
+
+CONNECT_S = 10.0
+ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
+_NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
+
+
+def program() -> str:
+    """Return the text of the program that runs on the host."""
+    return Path(__file__).with_name("host.py").read_text(encoding="utf-8")
+
+
+def address(host: Host) -> Address:
+    """Return where the host's SSH server answers; without a user in the settings, as whoever runs us."""
+    return Address(host.host, host.port, host.user or getpass.getuser())
+
+
+def host_key(host: Host) -> str:
+    """Return the host's key, from the settings or the user's known_hosts; raise InvalidRequest when neither has it."""
+    file = Path.home() / ".ssh" / "known_hosts"
+    found = host.host_key or confirmed_key(file, host.host, host.port)
+    if found is not None:
+        return found
+    where = f"-p {host.port} {address(host).user}@{host.host}"
+    raise InvalidRequest(
+        f"The host key of {host.name} ({host.host}, port {host.port}) is not known, so it was not contacted.",
+        field=f"{host.field}.host_key",
+        value=None,
+        next=f"Compare its fingerprint with that machine's and confirm it once: ssh {where}; or write its public line "
+        "(/etc/ssh/ssh_host_ed25519_key.pub there) as host_key into config.toml.",
+    )
+
+
+def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_S) -> dict[str, Any]:
+    """Return the host's answer.
+
+    Raises Unreachable, WrongHostKey and LoginRefused from the way there, InvalidRequest without a usable key, host
+    key or Python, and for what the host says NoCapacity, InstanceNotFound, AuthFailed, StopUnproved,
+    ProviderUnavailable.
+    """
+    known = host_key(host)
+    with visit(host.name, address(host), known=known, key=host.key, timeout=CONNECT_S) as connection:
+        done = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
+    return _answer(host, done)
+
+
+def _command(host: Host) -> str:
+    """Return the command for whatever shell logs in: only `sh` reads it."""
+    python = host.python
+    word = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
+    return "exec /bin/sh -c " + shlex.quote(f"exec {word} -")
+
+
+def _request(verb: str, body: dict[str, Any]) -> bytes:
+    """Return the program with the request in its last line: cut short on the way, it does nothing at all."""
+    return f"{program()}\n\nmain({verb!r}, json.loads({json.dumps(body)!r}))\n".encode()
+
+
+def _answer(host: Host, done: Completed) -> dict[str, Any]:
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
+    if said is None:
+        raise _no_answer(host, done)
+    answer: dict[str, Any] = json.loads(said[len(ANSWER) :])
+    if "fault" in answer:
+        raise _fault(host, str(answer["fault"]), str(answer["said"]))
+    return answer
+
+
+def _no_answer(host: Host, done: Completed) -> CloudgpuError:
+    field, value = f"{host.field}.python", host.python
+    if done.status in _NOT_FOUND:
+        return InvalidRequest(
+            f"There is no {host.python} on {host.name}.",
+            field=field,
+            value=value,
+            next="Install Python 3.8 or newer there, or name one: python = ...",
+        )
+    words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    said = words[-1].strip().rstrip(".")[:200] if words else f"it ended with status {done.status}"
+    return ProviderUnavailable(
+        f"{host.name} did not understand: {said}.",
+        field=field,
+        value=value,
+        next="cloudgpu needs Python 3.8 or newer there, and a shell that says nothing of its own; then try again.",
+    )
+
+
+def _fault(host: Host, kind: str, said: str) -> CloudgpuError:
+    name = host.name
+    if kind == "busy":
+        other = said.partition(" ")[0]
+        return NoCapacity(
+            f"{name} is in use by {said}.",
+            field="instance_type",
+            value=name,
+            next=f"Use that one, or end it first: cloudgpu down {other}",
+        )
+    make, sentence, way_out = _FAULTS.get(kind, _FAULTS["system"])
+    return make(sentence.format(host=name, said=said), field=host.field, value=name, next=way_out)
+
+
+_FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
+    "unknown": (InstanceNotFound, "On {host}, {said}.", "See what is there: cloudgpu ls --refresh"),
+    "foreign": (InvalidRequest, "On {host}, {said}.", "Move it away there, then try again."),
+    "full": (NoCapacity, "The disk of {host} is full: {said}.", "Free some space there."),
+    "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Mend the permissions of your home there."),
+    "unproved": (StopUnproved, "On {host}, {said}.", "Look there at what they wait for, then try again."),
+    "system": (ProviderUnavailable, "{host} could not do it: {said}.", "Try again."),
+}
+
+
+def settled_later(fault: CloudgpuError) -> CloudgpuError:
+    """Return the error for a call that has to be known about: a host that does not answer says nothing."""
+    if isinstance(fault, LoginRefused):
+        return LoginUnsure(fault.message, field=fault.field, value=fault.value, next=fault.next)
+    if type(fault) is Unreachable:
+        way_out = "Switch it on, or mend the way there; then try again."
+        return ProviderUnavailable(fault.message, field=fault.field, value=fault.value, next=way_out)
+    return fault

@@ -1,0 +1,525 @@
+"""Makes, shows and ends cloudgpu's one machine on this host: the directory ~/.cloudgpu and what was started from it.
+
+This file's text is sent over SSH and run there by the host's own Python (3.8 or newer, standard library only); a copy
+stays in ~/.cloudgpu, where the agent calls it when the lease has ended. It ends cloudgpu's own processes, found by the
+locks they hold and the mark in their environment, and nothing else: it powers nothing off.
+
+record.json    what was accepted and what is wanted (`wanted`: running, stopped, terminated); rewritten whole
+tags.json      the tags: the only copy; the agent reads its lease there
+NAME.alive     locked by what was started as NAME (agent, on_start) for as long as it lives; its number is inside
+
+A kill at any point leaves nothing half: what was accepted is written first, then done by `settle`, which every later
+call does before its own work. The answer is the one line that begins with ANSWER.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import getpass
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Dict
+
+ANSWER = "cloudgpu-answer: "
+HOME = Path.home()
+ROOT = HOME / ".cloudgpu"
+NEW, GONE = HOME / ".cloudgpu-new", HOME / ".cloudgpu-gone"  # being built, being removed
+KEYS = HOME / ".ssh" / "authorized_keys"
+MARK = "CLOUDGPU_MACHINE"
+LOCK_S = 30.0
+LAB_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
+POLL_S = 0.05
+ASK_S = 10.0  # a driver that is just being loaded takes seconds
+REVIVALS = 3  # so often an agent that died is started again without a word
+STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Record = Dict[str, Any]  # what record.json holds
+
+
+class Fault(Exception):
+    """A sentence for the user; `kind` says what the caller does next."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+# -- files
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object, empty when there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise Fault("broken", f"{path} cannot be read: it is damaged") from None
+    return found if isinstance(found, dict) else {}
+
+
+def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """Write a file whole: a reader, or a crash, finds the old or the new."""
+    content = content.encode() if isinstance(content, str) else content
+    handle, fresh = tempfile.mkstemp(prefix=".new-", dir=str(path.parent))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(fresh, mode)  # noqa: PTH101
+        os.replace(fresh, str(path))  # noqa: PTH105
+    except BaseException:
+        os.unlink(fresh)  # noqa: PTH108
+        raise
+
+
+def keep(record: Record, **changes: Any) -> Record:
+    """Write the record with some facts changed, and return it."""
+    fresh = {**record, **changes}
+    save(ROOT / "record.json", json.dumps(fresh))
+    return fresh
+
+
+def machine() -> Record:
+    """Return the record of the machine here, empty when there is none."""
+    return load(ROOT / "record.json")
+
+
+def known(body: dict[str, Any]) -> Record:
+    """Return the record when it is the machine that was asked for; raise Fault otherwise."""
+    record = machine()
+    if not record or record["id"] != body["id"]:
+        raise Fault("unknown", "there is no such machine here")
+    return record
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let nobody else change anything here meanwhile. The lock is on the home directory: it leaves no file behind."""
+    handle, end = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_S
+    try:
+        while not locked(handle):
+            if time.monotonic() > end:
+                raise Fault("locked", "another cloudgpu has been busy here for half a minute")
+            time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def locked(handle: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Take a lock at once, or not; where a network file system has none for directories, go on without."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        return error.errno in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
+    return True
+
+
+# -- processes
+
+
+def mark() -> str:
+    """Return what all processes of this machine carry in their environment."""
+    return "{}@{}".format(machine().get("id"), os.path.realpath(str(ROOT)))
+
+
+def alive(name: str) -> bool:
+    """Tell whether what was started as `name` lives."""
+    try:
+        handle = os.open(str(ROOT / (name + ".alive")), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not locked(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
+def spawn(name: str, command: list[str]) -> None:
+    """Start a process that outlives us, in a session of its own; it inherits the lock that says it lives."""
+    held = os.open(str(ROOT / (name + ".alive")), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        child = subprocess.Popen(  # noqa: S603
+            command,
+            cwd=str(HOME),
+            env={**env, MARK: mark()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(held,),
+        )
+        os.write(held, str(child.pid).encode())
+    finally:
+        os.close(held)
+
+
+def ours() -> set[int]:
+    """Return the numbers of our living processes: the agent, who carries the mark, who descends from one."""
+    found, parents, wanted = agent(), {}, (MARK + "=" + mark()).encode()
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = (place / "stat").read_bytes().rpartition(b") ")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                parents[int(place.name)] = int(parent)
+                if wanted in (place / "environ").read_bytes().split(b"\0"):
+                    found.add(int(place.name))
+    more = found
+    while more:
+        more = {number for number, parent in parents.items() if parent in found} - found
+        found |= more
+    return found - {os.getpid()}
+
+
+def agent() -> set[int]:
+    """Return the agent's number: while it holds its lock, the number that stands there is its own."""
+    with contextlib.suppress(OSError, ValueError):
+        return {int((ROOT / "agent.alive").read_text())} if alive("agent") else set()
+    return set()
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that is ours; one that was given its number since then is left alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if not hasattr(os, "pidfd_open"):
+            os.kill(pid, number)
+            return
+        handle = os.pidfd_open(pid)
+        try:
+            if pid in ours():
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def end_all() -> None:
+    """End Jupyter with its kernels, then all that is ours; raise Fault when something does not end."""
+    if (ROOT / "jupyter").exists():
+        command = [sys.executable, str(ROOT / "lab.py"), "stop", "--home", str(ROOT), "--wait", "5"]
+        null = subprocess.DEVNULL
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=LAB_S, check=False)  # noqa: S603
+    for number, wait in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+        end = time.monotonic() + wait
+        asked: set[int] = set()
+        while time.monotonic() < end:
+            left = ours()
+            if not left:
+                return
+            for pid in left - asked:
+                send(pid, number)
+            asked |= left
+            time.sleep(POLL_S)
+    raise Fault("unproved", "processes do not end: {}".format(", ".join(map(str, sorted(ours())))))
+
+
+def boot() -> str:
+    """Return what changes with every start of this host."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    done = subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True, text=True, check=False)  # noqa: S607
+    return done.stdout.strip()
+
+
+# -- authorized_keys: our lines stand first, so that the user's own stay byte for byte as they are
+
+
+def authorize(record: Record) -> Record:
+    """Let the keys of the launch in; each line ends with the machine's name for it."""
+    made = {"made_ssh": not KEYS.parent.exists(), "made_keys": not KEYS.exists()}
+    if made["made_ssh"] or made["made_keys"]:
+        record = keep(record, **{name: record.get(name) or value for name, value in made.items()})
+    if made["made_ssh"]:
+        KEYS.parent.mkdir(mode=0o700)
+    lines = "".join("{} {}\n".format(" ".join(key.split()[:2]), mine(record)) for key in record["keys"])
+    theirs = without(record)
+    write_keys(lines.encode() + theirs)
+    return keep(record, authorized=True)
+
+
+def revoke(record: Record) -> None:
+    """Take out every line that was added for this machine; what did not exist before goes."""
+    theirs = without(record)
+    if KEYS.exists() and theirs != KEYS.read_bytes():
+        write_keys(theirs)
+    if record.get("made_keys") and not theirs:
+        with contextlib.suppress(FileNotFoundError):
+            KEYS.unlink()
+    if record.get("made_ssh"):
+        with contextlib.suppress(OSError):
+            KEYS.parent.rmdir()
+
+
+def mine(record: Record) -> str:
+    """Return the comment that marks our lines."""
+    return "cloudgpu:{}".format(record["machine"])
+
+
+def without(record: Record) -> bytes:
+    """Return the file without the lines that were added for this machine."""
+    try:
+        lines = KEYS.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return b""
+    return b"".join(line for line in lines if mine(record).encode() not in line.split()[2:])
+
+
+def write_keys(content: bytes) -> None:
+    """Write the file whole, with the mode it had; on a full disk, where it stands."""
+    path = Path(os.path.realpath(str(KEYS)))  # a link stays one
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    try:
+        save(path, content, mode)
+    except OSError:
+        if not path.exists() or len(content) > path.stat().st_size:
+            raise
+        with path.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+
+
+# -- what was accepted is done
+
+
+def settle() -> None:
+    """Finish what earlier calls had accepted, and see to an agent that died."""
+    for left in HOME.glob(".cloudgpu-*"):
+        if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
+            shutil.rmtree(str(left), ignore_errors=True)
+    record = machine()
+    if record.get("wanted") == TERMINATED:
+        remove(record)
+    elif record.get("wanted") == STOPPED and not record.get("ended"):
+        end_all()
+        keep(record, ended={"reason": record["why"], "at": record.get("at") or time.time()})
+    elif record.get("wanted") == RUNNING:
+        settle_running(record)
+
+
+def settle_running(record: Record) -> None:
+    """Let the keys in, start what is not started yet, start a dead agent again; not after a reboot."""
+    if not record.get("authorized"):
+        record = authorize(record)
+    if record["spawned"] != record["boots"]:
+        if not alive("agent"):
+            start_all(record)
+        keep(machine(), spawned=record["boots"])
+    elif not alive("agent"):
+        if record["boot"] == boot() and record["revivals"] < REVIVALS:
+            keep(record, revivals=record["revivals"] + 1)
+            spawn("agent", [str(ROOT / "agent"), "run"])
+        else:
+            keep(record, wanted=STOPPED, why="died", at=last_sign(record))
+            settle()
+
+
+def start_all(record: Record) -> None:
+    """Start the agent, and what the template does at each start."""
+    keep(record, boot=boot(), revivals=0)
+    if (ROOT / "on_start.sh").exists() and not alive("on_start"):
+        script = 'sh -e "$0/on_start.sh" >"$0/on_start.log" 2>&1; echo $? >"$0/on_start.status"'
+        with contextlib.suppress(FileNotFoundError):
+            (ROOT / "on_start.status").unlink()
+        spawn("on_start", ["/bin/sh", "-c", script, str(ROOT)])
+    spawn("agent", [str(ROOT / "agent"), "run"])
+
+
+def last_sign(record: Record) -> float:
+    """Return when the agent was last seen alive."""
+    with contextlib.suppress(OSError):
+        return max(float(record["boot_at"]), (ROOT / "heartbeat.json").stat().st_mtime)
+    return float(record["boot_at"])
+
+
+def remove(record: Record) -> None:
+    """End all that is ours and remove every trace of it."""
+    end_all()
+    revoke(record)
+    gone = HOME / f"{GONE.name}-{os.getpid()}"
+    ROOT.rename(gone)
+    shutil.rmtree(str(gone))
+
+
+def build(body: dict[str, Any]) -> None:
+    """Write the machine's directory aside and put it in its place in one step: then it is accepted."""
+    new = HOME / f"{NEW.name}-{os.getpid()}"
+    new.mkdir(mode=0o700)
+    try:
+        files = {**body["files"], "agent.json": json.dumps(agent_settings(body)), "tags.json": json.dumps(body["tags"])}
+        for name, text in files.items():
+            save(new / name, text)
+        wrapper = "#!/bin/sh\n{}='{}'\nexport {}\nexec '{}' \"$HOME/.cloudgpu/agent.py\" \"$@\"\n"
+        carried = "{}@{}".format(body["record"]["id"], os.path.realpath(str(ROOT)))
+        save(new / "agent", wrapper.format(MARK, carried, MARK, sys.executable), 0o700)
+        now = time.time()
+        times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
+        save(new / "record.json", json.dumps({**body["record"], **times, "boot": boot(), "user": user()}))
+        new.rename(ROOT)
+    except OSError as error:
+        shutil.rmtree(str(new), ignore_errors=True)
+        kind = "full" if error.errno in FULL else "forbidden"
+        raise Fault(kind, f"{error.strerror or error} ({error.filename or HOME})") from None
+
+
+def agent_settings(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the agent is told."""
+    return {
+        **body["agent"],
+        "jupyter": jupyter_command(body["jupyter"]),
+        "root": str(HOME),
+        "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
+        "end": [sys.executable, str(ROOT / "host.py"), "end"],
+    }
+
+
+def jupyter_command(words: list[str]) -> list[str]:
+    """Return a template's Jupyter command as it runs here: by the Python that runs us, whatever PATH says."""
+    program, rest = (words or [""])[0], words[1:]
+    if program.startswith("jupyter-"):
+        program, rest = "jupyter", [program[len("jupyter-") :], *rest]
+    if program != "jupyter":
+        return words
+    module = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}.get((rest or [""])[0])
+    return [sys.executable, "-m", module, *rest[1:]] if module else [sys.executable, "-m", "jupyter", *rest]
+
+
+# -- what can be asked
+
+
+def launch(body: dict[str, Any]) -> dict[str, Any]:
+    """Make the machine, or return the one that this token has made."""
+    record = machine()
+    if record and record["token"] != body["record"]["token"]:
+        raise Fault("busy", "{} ({})".format(record["name"], record["wanted"]))
+    if not record:
+        if os.path.lexists(str(ROOT)):
+            raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
+        build(body)
+        settle()
+    return look({})
+
+
+def look(_body: dict[str, Any]) -> dict[str, Any]:
+    """Return all that is known of the machine here."""
+    record = machine()
+    if not record:
+        return {"machine": None}
+    said = {"alive": alive("agent"), "tags": load(ROOT / "tags.json")}
+    for name in ("last-active", "expires", "on_start.status"):
+        with contextlib.suppress(OSError):
+            said[name] = (ROOT / name).read_text(encoding="utf-8").strip()
+    shown = ("id", "name", "wanted", "ended", "launched_at", "boot_at", "boots", "spawned", "user", "market", "gpus")
+    return {"machine": {**said, **{name: record.get(name) for name in shown}}}
+
+
+def tag(body: dict[str, Any]) -> dict[str, Any]:
+    """Set tags and leave the others alone."""
+    known(body)
+    save(ROOT / "tags.json", json.dumps({**load(ROOT / "tags.json"), **body["tags"]}))
+    return {}
+
+
+def stop(body: dict[str, Any]) -> dict[str, Any]:
+    """End what was started, and keep the machine's directory."""
+    record = known(body)
+    if record["wanted"] == RUNNING:
+        keep(record, wanted=STOPPED, why="asked")
+        settle()
+    return {}
+
+
+def start(body: dict[str, Any]) -> dict[str, Any]:
+    """Start it again."""
+    record = known(body)
+    if record["wanted"] != RUNNING:
+        keep(record, wanted=RUNNING, ended=None, at=None, boots=record["boots"] + 1, boot_at=time.time())
+        settle()
+    return {}
+
+
+def terminate(body: dict[str, Any]) -> dict[str, Any]:
+    """End the machine and remove it; another one, or none, is left alone."""
+    record = machine()
+    if record and record["id"] == body["id"]:
+        with contextlib.suppress(OSError):  # a full disk keeps nothing on
+            record = keep(record, wanted=TERMINATED)
+        remove(record)
+    return {}
+
+
+def facts(_body: dict[str, Any]) -> dict[str, Any]:
+    """Return what this host is."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
+    return {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus(), "user": user()}
+
+
+def gpus() -> list[list[str]]:
+    """Return name and memory (MiB) of each GPU as `nvidia-smi` says; none where it is missing or has no answer."""
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    return [row for row in rows if len(row) == 2] if done.returncode == 0 else []  # noqa: PLR2004
+
+
+def user() -> str:
+    """Return the name that logs in here."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def end(reason: str) -> None:
+    """End what was started because the agent says so; why and when stay in the record."""
+    with alone():
+        record = machine()
+        if record.get("wanted") == RUNNING:
+            keep(record, wanted=STOPPED, why=reason)
+        settle()
+
+
+VERBS = {"launch": launch, "look": look, "tag": tag, "stop": stop, "start": start, "terminate": terminate}
+
+
+def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one request; return its answer, or the fault's kind and sentence."""
+    try:
+        if verb == "facts":
+            return facts(body)
+        with alone():
+            settle()
+            return VERBS[verb](body)
+    except Fault as fault:
+        return {"fault": fault.kind, "said": str(fault)}
+    except OSError as error:
+        return {"fault": "system", "said": f"{error.strerror or error} ({error.filename or HOME})"}
+
+
+def main(verb: str, body: dict[str, Any]) -> None:
+    """Carry out one request and print its answer."""
+    sys.stdout.write("\n" + ANSWER + json.dumps(answer(verb, body)) + "\n")
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["end"]:
+    end(sys.argv[2])

@@ -1,0 +1,156 @@
+"""The hosts of an ssh account, checked: every fault names `accounts.<account>.hosts[<number>].<key>`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.access.known_hosts import is_public_key, public_key
+from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.errors import InvalidRequest
+
+_ACCOUNT_KEYS = ("hosts",)
+_IGNORED = ("provider",)  # says whose account it is; read by whoever made us
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
+_LARGEST = 1_000_000
+_HIGHEST_PORT = 65535
+EXAMPLE = 'hosts = [{name = "bigbox", host = "10.0.0.5", user = "ada"}]'
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine of the user's: how it is reached, and what the user says of it (None: it is asked, or not known).
+
+    `python` is the interpreter that runs agent and Jupyter there. `watts` is what it draws while it works.
+    `field` is where it stands in the settings.
+    """
+
+    name: str
+    host: str
+    field: str
+    port: int = 22
+    user: str | None = None
+    key: Path | None = None
+    host_key: str | None = None
+    python: str = "python3"
+    gpu: str | None = None
+    gpu_count: int = 1
+    gpu_memory_gib: float | None = None
+    watts: Decimal | None = None
+    usd_per_kwh: Decimal | None = None
+
+
+def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
+    """Return the account's hosts; raise InvalidRequest for the first key or value that cannot be."""
+    for key in options:
+        if key not in _ACCOUNT_KEYS + _IGNORED:
+            raise _unknown(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
+    field = f"accounts.{account}.hosts"
+    tables = options.get("hosts", [])
+    if not isinstance(tables, list):
+        raise _fault(field, tables, "has to be a list of tables", EXAMPLE)
+    hosts = tuple(_host(f"{field}[{number}]", table) for number, table in enumerate(tables))
+    for number, host in enumerate(hosts):
+        if host.name in [other.name for other in hosts[:number]]:
+            raise _fault(f"{host.field}.name", host.name, "is the name of another host, too", "Give each its own name.")
+    return hosts
+
+
+def _host(field: str, table: object) -> Host:
+    if not isinstance(table, dict):
+        raise _fault(field, table, "has to be a table", EXAMPLE)
+    for key in table:
+        if key not in _READERS:
+            raise _unknown(f"{field}.{key}", str(key), _READERS)
+    for key in ("name", "host"):
+        if key not in table:
+            raise _fault(f"{field}.{key}", None, "is missing", EXAMPLE)
+    if "gpu" not in table:
+        for key in ("gpu_count", "gpu_memory_gib"):
+            if key in table:
+                raise _fault(f"{field}.{key}", table[key], "says nothing without gpu", f"Add gpu, or drop {key}.")
+    values = {key: _READERS[key](f"{field}.{key}", value) for key, value in table.items()}
+    return Host(field=field, **values)
+
+
+def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest:
+    shown = None if value is None else str(value)[:80]
+    return InvalidRequest(f"config.toml: {field} {says}.", field=field, value=shown, next=way_out)
+
+
+def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
+    meant = near(key, known)
+    listed = f"Its settings are {', '.join(known)}."
+    return _fault(field, key, "is no setting", f"Did you mean {meant!r}? {listed}" if meant else listed)
+
+
+def _name(field: str, value: object) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise _fault(field, value, f"cannot be {value!r}", f"{NAME_RULE[0].upper()}{NAME_RULE[1:]}.")
+    return value
+
+
+def _word(field: str, value: object) -> str:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        way_out = "Write one word in quotes, without blanks, and not beginning with a hyphen."
+        raise _fault(field, value, f"cannot be {value!r}", way_out)
+    return value
+
+
+def _path(field: str, value: object) -> Path:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise _fault(field, value, "has to be the path of a private key", 'Write it like key = "~/.ssh/id_ed25519".')
+    path = Path(value)
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise _fault(field, value, "names the home of an unknown user", "Write the whole path.") from None
+    if not path.is_absolute():
+        raise _fault(field, value, "has to begin with / or ~", f'Write it like key = "~/{value}".')
+    return path
+
+
+def _host_key(field: str, value: object) -> str:
+    if not isinstance(value, str) or not is_public_key(value):
+        way_out = "Give the line of that machine's /etc/ssh/ssh_host_ed25519_key.pub."
+        raise _fault(field, value, "is no OpenSSH public key", way_out)
+    return public_key(value)
+
+
+def _number(field: str, value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
+        raise _fault(field, value, f"must be a number from 0 to {_LARGEST}, not {value!r}", "Write it without quotes.")
+    return Decimal(str(value))
+
+
+def _memory(field: str, value: object) -> float:
+    return float(_number(field, value))
+
+
+def _whole(field: str, value: object, most: int) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise _fault(
+            field, value, f"must be a whole number from 1 to {most}, not {value!r}", "Write it without quotes."
+        )
+    return value
+
+
+_READERS: Mapping[str, Callable[[str, object], Any]] = {
+    "name": _name,
+    "host": _word,
+    "port": lambda field, value: _whole(field, value, _HIGHEST_PORT),
+    "user": _word,
+    "key": _path,
+    "host_key": _host_key,
+    "python": _word,
+    "gpu": _word,
+    "gpu_count": lambda field, value: _whole(field, value, 1024),
+    "gpu_memory_gib": _memory,
+    "watts": _number,
+    "usd_per_kwh": _number,
+}
+KEYS = tuple(item.name for item in fields(Host) if item.name != "field")

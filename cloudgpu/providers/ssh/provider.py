@@ -1,0 +1,238 @@
+"""The ssh provider: the user's own machines. `up` starts the agent there, `down` ends what cloudgpu started.
+
+An instance is the directory ~/.cloudgpu on a host, with the agent that runs from it; a host has one at a time. The
+host itself is never powered off, and nothing else on it is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Market, Price, Unanswered, Want
+from cloudgpu.core.offers import fits
+from cloudgpu.core.plan import Lease
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    ProviderUnavailable,
+    Unreachable,
+    WrongHostKey,
+)
+from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.ssh import translate
+from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
+from cloudgpu.providers.ssh.unsure import LoginUnsure
+
+AGENT_INTERVAL_S = 5
+AT_ONCE = 16
+Answer = TypeVar("Answer")
+
+
+def make(settings: ProviderSettings) -> SshProvider:
+    """Return the provider of one account's hosts; raise InvalidRequest for a bad setting. Contacts nobody."""
+    return SshProvider(settings)
+
+
+class SshProvider:
+    """Implements Provider, Pausable, Taggable, HasPrices and KnowsHostKeys."""
+
+    kind = translate.KIND
+    runs_parts = frozenset({"on_start"})
+    token_rule = TokenRule(
+        lifetime=timedelta(days=36500),
+        listing_proves_after=timedelta(0),
+        source="the instance id follows from the token and stands in the host's ~/.cloudgpu until terminate has "
+        "removed it; calls on a host are serialised by a lock",
+    )
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self._clock = settings.clock
+        self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
+
+    def available(self, want: Want) -> Sequence[Available]:
+        """Return the hosts that answer and fit, busy ones too: a launch there says who uses it.
+
+        Raises the fault of the first host when none answers, InvalidRequest without hosts, WrongHostKey always.
+        """
+        if not self._hosts:
+            raise InvalidRequest(
+                f"Account {self.account} has no hosts.",
+                field=f"accounts.{self.account}.hosts",
+                value=None,
+                next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
+            )
+        hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
+        answers = _at_once(hosts, self._offer)
+        found = [answer for answer in answers if isinstance(answer, Available)]
+        faults = [answer for answer in answers if isinstance(answer, CloudgpuError)]
+        for fault in faults:
+            if not found or isinstance(fault, (WrongHostKey, InvalidRequest)):
+                raise fault
+        return [item for item in found if fits(item, want)]
+
+    def _may_fit(self, host: Host, want: Want) -> bool:
+        """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""
+        guess = translate.available(self.account, host, {"cpus": None, "memory_gib": None, "gpus": ()})
+        return fits(guess, want if host.gpu else replace(want, gpu=None))
+
+    def _offer(self, host: Host) -> Available:
+        from cloudgpu.access.target import LoginRefused
+        from cloudgpu.providers.ssh.client import ask, settled_later
+
+        try:
+            return translate.available(self.account, host, ask(host, "facts", {}))
+        except LoginRefused as fault:
+            raise settled_later(fault) from fault
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return the electricity of our hosts, None for what is no host of ours."""
+        return [self._price(item) for item in offers]
+
+    def _price(self, item: Available) -> Price | None:
+        host = self._hosts.get(item.zone) if item.provider == self.kind else None
+        return translate.price(host, self._clock()) if host else None
+
+    def host_key(self, item: Available) -> str:
+        """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
+        from cloudgpu.providers.ssh.client import host_key
+
+        return host_key(self._offered(item))
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
+        """Make the machine on the host and start its agent; the same token returns the same machine.
+
+        Raises NoCapacity for a host that is in use or full, AuthFailed where its home may not be written to,
+        LaunchUncertain when it did not answer.
+        """
+        host = self._offered(attempt.offer.available)
+        left = (deadline - self._clock()).total_seconds()
+        try:
+            answer = self._ask(host, "launch", _request(host, attempt), timeout=max(1.0, min(75.0, left)))
+        except (LoginUnsure, ProviderUnavailable) as fault:
+            raise LaunchUncertain(fault.message, field=fault.field, value=fault.value, next=fault.next) from fault
+        return self._instance(host, answer["machine"])
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the machine now; raise InstanceNotFound when its host has none of that id."""
+        host = self._host(id)
+        said = self._ask(host, "look", {})["machine"]
+        if said is None or said["id"] != id:
+            raise _not_found(id)
+        return self._instance(host, said)
+
+    def list(self) -> Listing:
+        """Return the machine of every host; hosts that do not answer are named."""
+        answers = _at_once(list(self._hosts.values()), lambda host: (host, self._ask(host, "look", {})["machine"]))
+        instances, unanswered = [], []
+        for name, answer in zip(self._hosts, answers, strict=True):
+            if isinstance(answer, CloudgpuError):
+                unanswered.append(Unanswered(f"{self.account}/{name}", answer.message))
+            elif answer[1] is not None:
+                instances.append(self._instance(*answer))
+        return Listing(tuple(instances), tuple(unanswered))
+
+    def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+        """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
+        self._ask(self._host(id), "tag", {"id": id, "tags": dict(tags)})
+
+    def stop(self, id: str) -> None:  # noqa: A002
+        """End the agent, Jupyter and its kernels; keep the rest. Raises InstanceNotFound, StopUnproved."""
+        self._ask(self._host(id), "stop", {"id": id})
+
+    def start(self, id: str) -> None:  # noqa: A002
+        """Start a stopped machine's agent again. Raises InstanceNotFound."""
+        self._ask(self._host(id), "start", {"id": id})
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """End what cloudgpu started there and remove all of it; an unknown id is no error. Raises StopUnproved."""
+        if translate.host_of(id) is not None:
+            self._ask(self._host(id), "terminate", {"id": id})
+
+    def _instance(self, host: Host, said: Mapping[str, Any]) -> Instance:
+        from cloudgpu.providers.ssh.client import address
+
+        return translate.instance(self.account, host, address(host), said)
+
+    def _offered(self, item: Available) -> Host:
+        host = self._hosts.get(item.zone)
+        if host is None or item.provider != self.kind:
+            message = f"{item.zone} is no host of account {self.account}."
+            raise InvalidRequest(message, field="zone", value=item.zone, next="Choose one of its hosts.")
+        return host
+
+    def _host(self, id_: str) -> Host:
+        name = translate.host_of(id_)
+        if name is None:
+            raise _not_found(id_)
+        host = self._hosts.get(name)
+        if host is None:  # nothing is known of a machine on a host that was taken out
+            raise ProviderUnavailable(
+                f"The host {name} is not in the settings of account {self.account} any more.",
+                field=f"accounts.{self.account}.hosts",
+                value=name,
+                next="Put it back into config.toml until nothing of cloudgpu is left there.",
+            )
+        return host
+
+    def _ask(self, host: Host, verb: str, body: dict[str, Any], *, timeout: float = 75.0) -> dict[str, Any]:
+        from cloudgpu.providers.ssh.client import ask, settled_later
+
+        try:
+            return ask(host, verb, body, timeout=timeout)
+        except Unreachable as fault:
+            raise settled_later(fault) from fault
+
+
+def _at_once(hosts: Sequence[Host], call: Callable[[Host], Answer]) -> Sequence[Answer | CloudgpuError]:
+    """Return what each host says, or the error that kept it from saying it."""
+
+    def guarded(host: Host) -> Answer | CloudgpuError:
+        try:
+            return call(host)
+        except CloudgpuError as fault:
+            return fault
+
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(hosts)))) as pool:
+        return list(pool.map(guarded, hosts))
+
+
+def _not_found(id_: str) -> InstanceNotFound:
+    return InstanceNotFound(f"There is no machine {id_!r} on your own hosts.", field="instance", value=id_)
+
+
+def _request(host: Host, attempt: Attempt) -> dict[str, Any]:
+    from cloudgpu.access import jupyter
+    from cloudgpu.providers.ssh.client import program
+
+    boot = attempt.boot
+    files = {"agent.py": boot.agent_source, "lab.py": jupyter.program().decode(), "host.py": program()}
+    script = "\n".join(part.text for part in boot.parts if part.kind == "on_start")
+    if script.strip():
+        files["on_start.sh"] = script
+    return {
+        "files": files,
+        "tags": dict(attempt.tags),
+        "jupyter": list(boot.jupyter),
+        "agent": {
+            "id": attempt.machine,
+            "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+            "lease": Lease(attempt.expires, attempt.renew_until).tags(),
+            "interval": AGENT_INTERVAL_S,
+        },
+        "record": {
+            "id": translate.instance_id(host.name, attempt.token),
+            "token": attempt.token,
+            "machine": attempt.machine,
+            "name": attempt.request.name,
+            "keys": list(boot.client_public_keys),
+            "market": str(Market.ON_DEMAND),
+            "gpus": [asdict(gpu) for gpu in attempt.offer.available.accelerators],
+        },
+    }

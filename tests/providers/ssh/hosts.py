@@ -1,0 +1,173 @@
+"""The user's own machines in the tests: each a real SSH server, as a process, with a home of its own under tmp_path.
+
+It lets in whoever stands in its ~/.ssh/authorized_keys, as OpenSSH does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+
+from cloudgpu.access.keys import HostKey, client_key, new_host_key
+from cloudgpu.core.facts import Want
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.ssh.provider import make
+from cloudgpu.testing.attempts import make_attempt
+
+USER = "ada"
+ROOT = Path(__file__).parents[3]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class OwnHost:
+    """One machine of the user's; `path` is PATH there. It keeps its port over restarts."""
+
+    root: Path
+    name: str
+    path: str = field(default_factory=lambda: f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    host_key: HostKey = field(default_factory=new_host_key)
+    port: int = 0
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.root / self.name
+
+    @property
+    def keys(self) -> Path:
+        return self.home / ".ssh" / "authorized_keys"
+
+    @property
+    def place(self) -> Path:
+        """Where cloudgpu's machine stands there."""
+        return self.home / ".cloudgpu"
+
+    @property
+    def users_key(self) -> Path:
+        """The private key that the user logs in with."""
+        return client_key(self.root / "users").path
+
+    @property
+    def options(self) -> dict[str, object]:
+        """This host as config.toml has it."""
+        return {
+            "name": self.name,
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": USER,
+            "key": str(self.users_key),
+            "host_key": self.host_key.public_line,
+        }
+
+    def start(self) -> OwnHost:
+        if not self.home.exists():
+            self.keys.parent.mkdir(parents=True, mode=0o700)
+            self.keys.write_text(client_key(self.root / "users").public_line + "\n")
+        private = self.root / f"{self.name}.key"
+        private.write_text(self.host_key.private_pem)
+        command = [sys.executable, __file__, str(private), str(self.home), str(self.port), self.path]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
+        self.port = int(self.process.stdout.readline())
+        return self
+
+    def off(self) -> None:
+        """Stop answering; what runs there goes on."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process = None
+
+    def processes(self) -> list[psutil.Process]:
+        """All that runs there, whoever started it, but not the SSH server."""
+        found = []
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(psutil.Error):
+                words = [*process.cmdline(), *process.environ().values()]
+                server = self.process is not None and process.pid == self.process.pid
+                if not server and process.info["status"] != psutil.STATUS_ZOMBIE and str(self.home) in " ".join(words):
+                    found.append(process)
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        """All files there by name, and their bytes."""
+        found = (path for path in self.home.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.home)): path.read_bytes() for path in found}
+
+    def clean_up(self) -> list[psutil.Process]:
+        """End the server and whatever is left there; return what was left."""
+        self.off()
+        left = self.processes()
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
+        return left
+
+
+class Lab:
+    """An account of some hosts."""
+
+    def __init__(self, root: Path, *hosts: OwnHost) -> None:
+        self.hosts = hosts
+        self.home = root / "provider"
+        self.client = client_key(root / "client")
+
+    @property
+    def settings(self) -> ProviderSettings:
+        return ProviderSettings("lab", {"hosts": [host.options for host in self.hosts]}, self.home, now)
+
+    @property
+    def provider(self):
+        return make(self.settings)
+
+    def attempt(self, key="one", host=0, **changes):
+        offered = self.provider.available(Want(zone=self.hosts[host].name))[0]
+        return make_attempt(offered, key=key, name=key, client_public_keys=[self.client.public_line], **changes)
+
+    def launch(self, key="one", host=0, **changes):
+        return self.send(self.attempt(key, host, **changes))
+
+    def send(self, attempt):
+        return self.provider.launch(attempt, deadline=now() + timedelta(minutes=1))
+
+
+async def _serve(private: str, home: Path, port: int, path: str) -> None:
+    import asyncssh
+
+    from cloudgpu.providers.local import sshd
+
+    class AsOpenSsh(sshd._Server):
+        def validate_public_key(self, username, key):
+            lines = (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines()
+            known = {asyncssh.import_public_key(line).public_data for line in lines if line.startswith("ssh-")}
+            return username == USER and key.public_data in known
+
+    sshd._Server = AsOpenSsh
+    environ = {"PATH": path, "LANG": "C.UTF-8", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    facts = {"host_key": private, "authorized_keys": [], "user": USER, "home": home, "environ": environ, "port": port}
+    acceptor = await sshd.serve(**facts, shell="/bin/bash")  # noqa: S604  (the user's login shell)
+    sys.stdout.write(f"{acceptor.get_port()}\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)  # the other end is the tests' process: this one never outlives it
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(Path(sys.argv[1]).read_text(), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
