@@ -33,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "hold": ("hold", "Keep a machine from being ended by its lease until a given time."),
     "extend": ("extend", "Make a machine's lease longer."),
     "spot": ("spot", "Rehearse a spot interruption."),
+    "gpus": ("gpus", "List the GPU machines that can be bought, with dated prices: GPU, memory, place."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
 }
 

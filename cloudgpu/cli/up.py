@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, duration, emit, open_here, tell
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.cli.wishes import gpu_wish, price_wish
 
 if TYPE_CHECKING:
     from cloudgpu.control.launch import Launched
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.core.facts import Want
-    from cloudgpu.core.money import Money
-
-MOST_GPUS = 64  # more than any machine on offer has
 
 
 def command(
@@ -135,46 +131,12 @@ def _want(
 ) -> Want:
     from cloudgpu.core.facts import Want
 
-    model, count = _gpu(gpu)
+    model, count = gpu_wish(gpu)
     return Want(
         gpu=model,
-        gpu_count=count,
+        gpu_count=count or 1,
         instance_type=instance_type,
         region=region,
         zone=zone,
-        max_price=_price(max_price),
-    )
-
-
-def _gpu(text: str | None) -> tuple[str | None, int]:
-    if text is None:
-        return None, 1
-    model, _, count = text.partition(":")
-    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
-    if not model or (":" in text and not (digits and 1 <= int(count) <= MOST_GPUS)):
-        raise InvalidRequest(
-            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
-            field="--gpu",
-            value=text,
-            next="For example --gpu v100 or --gpu a100:8",
-        )
-    return model.lower(), int(count or 1)
-
-
-def _price(text: str | None) -> Money | None:
-    from cloudgpu.core.money import Money
-
-    if text is None:
-        return None
-    try:
-        amount = Decimal(text.removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= 100_000:  # noqa: PLR2004  (dearer than any machine on offer)
-            return Money.usd(amount)
-    except InvalidOperation:
-        pass
-    raise InvalidRequest(
-        f"{text!r} is no price per hour: it is an amount in USD above zero.",
-        field="--max-price",
-        value=text,
-        next="For example --max-price 1.50",
+        max_price=price_wish(max_price),
     )

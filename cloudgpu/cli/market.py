@@ -1,0 +1,161 @@
+"""The answer of `gpus` as text: a table of at most 80 columns, and under it what its marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from textwrap import fill
+from typing import Any
+
+from cloudgpu.cli.render import dollars, paragraph, table
+
+Offer = dict[str, Any]
+
+WIDTH = 80
+WHERE = 3  # the column that is cut when the table is too wide
+NAMED = 4  # types that a reason names before it says how many more
+DEAR = 10  # from here on two decimals
+MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
+WISHES = {
+    "gpu": "--gpu",
+    "gpu_count": "the number of GPUs",
+    "min_memory_gib": "--min-memory",
+    "max_price": "--max-price",
+    "provider": "--provider",
+    "region": "--region",
+    "market": "--spot",
+}
+
+
+def offers_text(value: dict[str, Any], *, asked: str | None, region: str | None) -> str:
+    """Return the table and its notes; `asked` is the GPU as it was typed, `region` the only one, if any."""
+    offers = value["offers"]
+    if not offers:
+        return _nothing(value)
+    headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
+    rows = _fitted([_row(offer) for offer in offers], headings)
+    notes = [_means(value["means"], asked), _dates(value, region), *_price_marks(offers, value), *_speed_marks(offers)]
+    notes += [*_legacy(offers), *_left_out(value["left_out"])]
+    return "\n".join([table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
+
+
+def _row(offer: Offer) -> list[str]:
+    basis = offer["price"]["basis"]
+    marks = {"derived": "~", "recalled": "?"}.get(basis, "") + ("!" if offer["old"] else "")
+    figure = offer["h100_hours_per_dollar"]
+    return [
+        f"{_count(offer)} {offer['gpu']}",
+        f"{offer['gpu_memory_gib']:g}",
+        _short(offer) + ("*" if _is_doubtful(offer) else ""),
+        f"{offer['provider']} {offer['region']}",
+        dollars(offer["price"]["usd_per_hour"], 2 if float(offer["price"]["usd_per_hour"]) >= DEAR else 4)[1:]
+        + marks.ljust(2),
+        "?" if figure is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
+    ]
+
+
+def _count(offer: Offer) -> str:
+    if offer["share"] < 1:
+        return str(Fraction(offer["share"]).limit_denominator(8))
+    return f"{offer['count']}x"
+
+
+def _short(offer: Offer) -> str:
+    return str(offer["instance_type"]).removeprefix("Standard_")
+
+
+def _is_doubtful(offer: Offer) -> bool:
+    return bool(offer["legacy"] or (offer["spot_only"] and offer["market"] != "spot"))
+
+
+def _fitted(rows: list[list[str]], headings: Sequence[str]) -> list[list[str]]:
+    """Return the rows with long regions cut, as far as the table would be wider than the terminal."""
+    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
+    room = max(12, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[WHERE])
+    return [[*row[:WHERE], _cut(row[WHERE], room), *row[WHERE + 1 :]] for row in rows]
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
+
+
+def _nothing(value: dict[str, Any]) -> str:
+    lines = ["Nothing in the catalogue fits."]
+    for other in value["without"]:
+        what = "With --all" if other["wish"] == "legacy" else f"Without {WISHES[other['wish']]}"
+        types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
+        lines.append(f"{what}: {types}, from {dollars(other['from']['usd_per_hour'], 4)} an hour.")
+    if not value["without"]:
+        lines.append("No single wish is in the way: leave out two. All there is: cloudgpu gpus --all")
+    return "\n".join(lines)
+
+
+def _means(means: list[str], asked: str | None) -> str:
+    if len(means) < 2:  # noqa: PLR2004  (one is what was asked for)
+        return ""
+    model = (asked or "").partition(":")[0]
+    return paragraph(f"{model} means {', '.join(means[:-1])} or {means[-1]}; each row says which.")
+
+
+def _dates(value: dict[str, Any], region: str | None) -> str:
+    days = sorted(offer["price"]["as_of"][:10] for offer in value["offers"])
+    span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
+    where = f"in {region}" if region else "in each type's cheapest region"
+    market = "Spot" if value["offers"][0]["market"] == "spot" else "On-demand"
+    return paragraph(f"{market} list prices {span}, {where}, in USD; `up` shows what it will pay.")
+
+
+def _price_marks(offers: list[Offer], value: dict[str, Any]) -> Iterator[str]:
+    bases = {offer["price"]["basis"] for offer in offers}
+    if "derived" in bases:
+        yield _note("~", _derived(offers))
+    if "recalled" in bases:
+        yield _note("?", "recalled: from memory, in no source.")
+    if any(offer["old"] for offer in offers):
+        yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
+    if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):
+        yield paragraph("Azure's spot prices have moved since: many later ones equal the list price.")
+
+
+def _derived(offers: list[Offer]) -> str:
+    found = {offer["provider"] for offer in offers if offer["price"]["basis"] == "derived"}
+    ways = []
+    if "aws" in found:
+        ways.append("EC2 spot is the list price less the published savings, off by -22% to +80% where observed")
+    if "gcp" in found:
+        ways.append("n1 machines are host and GPUs added up")
+    return f"derived: {'; '.join(ways)}."
+
+
+def _speed_marks(offers: list[Offer]) -> Iterator[str]:
+    yield _note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
+    bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
+    for basis, mark in MARKS.items():
+        if mark and basis in bases:
+            yield _note(mark, f"training speed not measured: {basis} against an H100's stands in for it.")
+    if any(offer["speed"] is None for offer in offers):
+        yield _note("?", "under WORK/$: nothing is known of this GPU's speed.")
+
+
+def _legacy(offers: list[Offer]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for offer in filter(_is_doubtful, offers):
+        reason = offer["legacy"] or "not sold on demand, only as spot (recalled)"
+        reasons.setdefault(reason, []).append(_short(offer))
+    for reason, names in reasons.items():
+        yield _note("*", f"legacy: {reason}: {_some(names)}.")
+
+
+def _left_out(names: Iterable[str]) -> Iterator[str]:
+    found = [name.removeprefix("Standard_") for name in names]
+    if found:
+        yield paragraph(f"Priced but not listed, for want of their size: {_some(found)}; -o json says why.")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _note(mark: str, text: str) -> str:
+    return fill(text, WIDTH, initial_indent=f"{mark}  ", subsequent_indent=" " * (len(mark) + 2))

@@ -1,0 +1,67 @@
+"""Reads what was typed about GPUs, memory and prices; a fault names the option, the value and an example."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.core.money import Money
+
+MOST_GPUS = 64  # more than any machine on offer has
+MOST_GIB = 10_000  # more than any GPU on offer has
+MOST_USD = 100_000  # dearer than any machine on offer
+
+
+def gpu_wish(text: str | None) -> tuple[str | None, int | None]:
+    """Return what `NAME` or `NAME:COUNT` says; raise InvalidRequest for anything else."""
+    if text is None:
+        return None, None
+    model, colon, count = text.partition(":")
+    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
+    if not model.strip() or (colon and not (digits and 1 <= int(count) <= MOST_GPUS)):
+        raise InvalidRequest(
+            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MOST_GPUS}.",
+            field="--gpu",
+            value=text,
+            next="For example --gpu v100 or --gpu a100:8",
+        )
+    return model.lower(), int(count) if count else None
+
+
+def memory_wish(text: str | None) -> float | None:
+    """Return GiB of GPU memory: `40`, `40gb`, `40GiB`; raise InvalidRequest for anything else."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:g|gb|gib)?", text.strip(), re.IGNORECASE)
+    if found and 0 < float(found[1]) <= MOST_GIB:
+        return float(found[1])
+    raise InvalidRequest(
+        f"{text!r} is no amount of GPU memory: it is GiB per GPU, above zero.",
+        field="--min-memory",
+        value=text,
+        next="For example --min-memory 24",
+    )
+
+
+def price_wish(text: str | None) -> Money | None:
+    """Return a price per hour in USD, above zero; raise InvalidRequest for anything else."""
+    from cloudgpu.core.money import Money
+
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.removeprefix("$"))
+        if amount.is_finite() and 0 < amount <= MOST_USD:
+            return Money.usd(amount)
+    except InvalidOperation:
+        pass
+    raise InvalidRequest(
+        f"{text!r} is no price per hour: it is an amount in USD above zero.",
+        field="--max-price",
+        value=text,
+        next="For example --max-price 1.50",
+    )
