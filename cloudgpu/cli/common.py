@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.core.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-
-
-FURTHEST = timedelta(days=3660)  # as the longest duration
 
 
 class Format(StrEnum):
@@ -80,38 +75,3 @@ def confirm(question: str, *, yes: bool, why: str = "This spends or destroys som
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         sys.stderr.write("Nothing was done.\n")
         raise typer.Exit(0)
-
-
-def duration(text: str | None, field: str) -> timedelta | None:
-    """Return what a duration option says; raise InvalidRequest that names the option."""
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"{text!r} is no duration.", field=field, value=text, next="Write it like 90m, 8h, 1h30m or 3d."
-        ) from None
-
-
-def moment(text: str, field: str, now: datetime) -> datetime:
-    """Return the time that a duration from now, or an ISO time with a zone, names; InvalidRequest otherwise."""
-    from cloudgpu.core.times import from_iso
-
-    try:
-        return now + parse_duration(text)
-    except ValueError:
-        pass
-    try:
-        at = from_iso(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"{text!r} is neither a duration nor a time with its zone.",
-            field=field,
-            value=text,
-            next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
-        ) from None
-    if not now < at <= now + FURTHEST:
-        says = "is in the past" if at <= now else "is more than ten years away"
-        raise InvalidRequest(f"{text} {says}.", field=field, value=text, next="Name a time still to come, and soon.")
-    return at

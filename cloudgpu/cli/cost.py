@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.errors import LedgerUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -51,27 +50,16 @@ def _costs(session: Session, output: Format) -> None:
 
 
 def _verify(session: Session, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.costs import settle_ledger
+    from cloudgpu.control.documents import verified
 
-    doubt, found = session.doubt(), session.ledger.verify()
-    value: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(found.faults)}
-    if found.faults and doubt is None:
-        raise LedgerUnavailable(
-            f"The ledger was altered: {found.faults[0]}",
-            field="ledger",
-            value=str(session.home.ledger),
-            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+    def agree(doubt: str) -> None:
+        tell(doubt)
+        confirm(
+            "Ask every account what is there, and take the ledger as it is now for the true one?",
+            yes=yes,
+            why="This takes a ledger that is in doubt for the true one",
         )
-    if doubt is None:
-        emit(output, value | {"settled": False}, f"The ledger is whole: {found.lines} lines, every hash right.")
-        return
-    tell(doubt)
-    confirm(
-        "Ask every account what is there, and take the ledger as it is now for the true one?",
-        yes=yes,
-        why="This takes a ledger that is in doubt for the true one",
-    )
-    look = settle_ledger(session, doubt)
-    for sentence in look.sentences:
-        tell(sentence)
-    emit(output, value | {"settled": True, "doubt": doubt}, "The ledger is settled; launches work again.")
+
+    value = verified(session, agree=agree)
+    whole = f"The ledger is whole: {value['lines']} lines, every hash right."
+    emit(output, value, "The ledger is settled; launches work again." if value["settled"] else whole)

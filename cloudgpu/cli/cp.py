@@ -36,6 +36,7 @@ def command(
     A file appears under its final name only when it is whole.
     """
     from cloudgpu.access.copy import copy, machine_of
+    from cloudgpu.control.documents import copied
     from cloudgpu.control.reach import reached
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)
@@ -49,12 +50,11 @@ def command(
     name = machine_of(sources, destination)
     session = open_here()
     with reached(session, session.find(name)) as connection:
-        copied = copy(connection, sources, destination, progress=_progress() if output is Format.TEXT else None)
-    document = {"files": copied.files, "bytes": copied.bytes, "skipped": list(copied.skipped)}
-    for path in copied.skipped:
+        done = copy(connection, sources, destination, progress=_progress() if output is Format.TEXT else None)
+    for path in done.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
-    files = "1 file" if copied.files == 1 else f"{copied.files:,} files"
-    emit(output, document, f"{files}, {copied.bytes:,} bytes")
+    files = "1 file" if done.files == 1 else f"{done.files:,} files"
+    emit(output, copied(done), f"{files}, {done.bytes:,} bytes")
 
 
 def _progress() -> Callable[[int, int], None] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 
 import typer
 
@@ -17,6 +16,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     """
     from cloudgpu.cli.render import facts
     from cloudgpu.control.doctor import Verdict, examine
+    from cloudgpu.control.documents import examined
 
     checks = examine(os.environ)
     failed = [check for check in checks if check.verdict is Verdict.FAIL]
@@ -27,8 +27,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     lines.append(
         f"{len(failed)} of {len(checks)} checks failed." if failed else "Nothing stands in the way. Try: cloudgpu demo"
     )
-    document = {"checks": [asdict(check) for check in checks], "ok": not failed}
-    emit(output, document, "\n".join(lines))
+    emit(output, examined(checks), "\n".join(lines))
     codes = {check.exit_code for check in failed}
     if codes:
         raise typer.Exit(9 if 9 in codes else 8 if 8 in codes else max(codes))  # noqa: PLR2004

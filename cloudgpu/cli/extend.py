@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, duration, emit, open_here
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
 
 
 def command(
@@ -21,6 +21,7 @@ def command(
     Past renew-until that end moves along, and the question says so.
     """
     from cloudgpu.cli.render import when
+    from cloudgpu.control.asked import duration
     from cloudgpu.control.lease import extend, plan_extension
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value

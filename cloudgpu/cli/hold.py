@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, moment, open_here, tell
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here, tell
 from cloudgpu.errors import InvalidRequest
 
 
@@ -20,6 +20,7 @@ def command(
 ) -> None:
     """Keep a machine from being ended by its lease until a given time. A hold always has an end."""
     from cloudgpu.cli.render import when
+    from cloudgpu.control.asked import moment
     from cloudgpu.control.lease import hold_loses_to, set_hold
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, tell
 from cloudgpu.errors import ProviderUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def command(
@@ -22,32 +25,17 @@ def command(
     Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
     account did not answer: its machines are shown as last seen.
     """
-    from cloudgpu.control.session import living, open_session
-    from cloudgpu.control.view import age_of_view
-    from cloudgpu.report.values import foreign_value, machine_value
+    from cloudgpu.control.session import open_session
+    from cloudgpu.control.view import listed
 
     session = open_session(os.environ, tell=tell)
-    look = None
-    if refresh:
-        from cloudgpu.control.look import look_at_all
-
-        look = look_at_all(session)
-    now = session.clock()
-    rows = session.ledger.machines()
-    values = [machine_value(row, now) for row in (rows if all_ else living(rows))]
-    view = age_of_view(session, rows)
-    document: dict[str, Any] = {"machines": values, "view_as_of": view, "foreign": [], "unanswered": []}
-    if look:
-        document["foreign"] = [foreign_value(instance) for instance in look.foreign]
-        document["unanswered"] = [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered]
-        for sentence in look.sentences:
-            tell(sentence)
-    emit(output, document, _text(document, now, bool(rows)))
-    if look and look.unanswered:
+    document = listed(session, refresh=refresh, ended=all_)
+    emit(output, document, _text(document, session.clock(), lambda: bool(session.ledger.machines())))
+    if document["unanswered"]:
         raise _part_missing(document["unanswered"])
 
 
-def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:
+def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> str:
     from cloudgpu.cli.render import ago, machines
 
     lines = []
@@ -56,7 +44,7 @@ def _text(document: dict[str, Any], now: Any, any_ever: bool) -> str:
         if document["view_as_of"]:
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
     else:
-        lines.append("No machine is running." if any_ever else "No machine yet. Start with: cloudgpu up --dry-run")
+        lines.append("No machine is running." if any_ever() else "No machine yet. Start with: cloudgpu up --dry-run")
     lines += [
         f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
         for other in document["foreign"]

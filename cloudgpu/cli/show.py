@@ -20,23 +20,11 @@ def command(
 
     Answers from the ledger; --refresh asks the provider first. Ended machines are shown too.
     """
-    from cloudgpu.control.look import refresh as look
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.control.documents import shown
 
     session = open_here()
-    row = session.find(name, ended=True)
-    if refresh and row["provider_id"] and not row["ended"]:
-        row = look(session, row)
-    value = machine_value(row, session.clock())
-    lines = [_line(event) for event in session.ledger.events(row["id"])] if history else []
-    if history:
-        value["history"] = lines
-    emit(output, value, _text(value, lines, session.clock()))
-
-
-def _line(event: Any) -> dict[str, Any]:
-    names = ("seq", "occurred_at", "clock", "recorded_at", "actor", "kind")
-    return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
+    value = shown(session, name, refresh=refresh, history=history)
+    emit(output, value, _text(value, value.get("history", []), session.clock()))
 
 
 def _text(value: dict[str, Any], lines: list[dict[str, Any]], now: Any) -> str:

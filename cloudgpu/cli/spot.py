@@ -27,6 +27,7 @@ def command(
 ) -> None:
     """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it."""
     from cloudgpu.cli.render import when
+    from cloudgpu.control.documents import interrupted
     from cloudgpu.control.rehearse import interrupt
     from cloudgpu.core.times import iso
 
@@ -36,4 +37,4 @@ def command(
     confirm(f"Interrupt {row['name']}? It will be taken away after its notice.", yes=yes)
     at = interrupt(session, row)
     taken = when(iso(at), session.clock())
-    emit(output, {"name": row["name"], "taken_at": iso(at)}, f"{row['name']} has its notice; it is taken {taken}.")
+    emit(output, interrupted(row, at), f"{row['name']} has its notice; it is taken {taken}.")

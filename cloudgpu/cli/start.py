@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, duration, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 
 
 def command(
@@ -20,6 +20,7 @@ def command(
 ) -> None:
     """Start a stopped machine under a new lease, and wait until SSH is verified."""
     from cloudgpu.cli.render import dollars, price
+    from cloudgpu.control.asked import duration
     from cloudgpu.control.lifecycle import start
     from cloudgpu.control.reach import wait_until_ready
     from cloudgpu.core.money import Money

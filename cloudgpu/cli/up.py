@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, duration, emit, open_here, tell
-from cloudgpu.cli.wishes import gpu_wish, price_wish
-
-if TYPE_CHECKING:
-    from cloudgpu.control.launch import Launched
-    from cloudgpu.control.prepare import Prepared
-    from cloudgpu.core.facts import Want
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 
 
 def command(
@@ -50,73 +44,73 @@ def command(
     will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
     The same request again returns the same machine.
     """
+    from cloudgpu.control.asked import wish_of
+    from cloudgpu.control.documents import launched, planned
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
-    from cloudgpu.control.words import Wish
-    from cloudgpu.report.values import machine_value, plan_value
 
-    wish = Wish(
-        want=_want(gpu, instance_type, region, zone, max_price=max_price),
-        spot=spot,
-        account=account,
+    wish = wish_of(
         provider=provider,
+        account=account,
+        gpu=gpu,
+        instance_type=instance_type,
+        region=region,
+        zone=zone,
+        spot=spot,
+        max_price=max_price,
+        template=template,
         name=name,
         key=key,
         new=new,
-        template=template,
-        lease=duration(lease, "--lease"),
-        renew_until=duration(renew_until, "--renew-until"),
+        lease=lease,
+        renew_until=renew_until,
         owner=owner,
         project=project,
     )
     session = open_here()
     prepared = prepare(session, wish)
-    now = session.clock()
-    existing = prepared.existing and machine_value(prepared.existing, now)
-    document = {"plan": plan_value(prepared.plan), "existing": existing}
+    document = planned(session, prepared)
     if dry_run:
-        emit(output, document, _plan_text(prepared, document, now))
+        emit(output, document, _plan_text(document, session.clock()))
         return
     session.check_launchable()
 
     def agree() -> None:
-        tell_plan(prepared, document, session.clock(), output)
+        tell_plan(document, session.clock(), output)
         confirm("Launch it?", yes=yes)
 
-    if existing is None:
+    if document["existing"] is None:
         agree()
     try:
-        launched = launch(session, prepared, wait=not no_wait, agree=agree)
+        done = launch(session, prepared, wait=not no_wait, agree=agree)
     except KeyboardInterrupt:
         tell("Interrupted. The machine may be there: cloudgpu ls --refresh shows it, the same up again settles it.")
         raise
-    now = session.clock()
-    machine = machine_value(launched.row, now)
-    result = {"machine": machine, "found": launched.found, "plan": document["plan"]}
-    emit(output, result, _result_text(launched, machine, ready=not no_wait))
+    result = launched(session, prepared, done)
+    emit(output, result, _result_text(result, ready=not no_wait))
 
 
-def tell_plan(prepared: Prepared, document: dict[str, Any], now: Any, output: Format) -> None:
+def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
     """Show the plan on stderr, so that stdout stays the answer's."""
     import sys
 
     if output is Format.TEXT:
-        sys.stderr.write(_plan_text(prepared, document, now) + "\n")
+        sys.stderr.write(_plan_text(document, now) + "\n")
 
 
-def _plan_text(prepared: Prepared, document: dict[str, Any], now: Any) -> str:
+def _plan_text(document: dict[str, Any], now: Any) -> str:
     from cloudgpu.cli.render import plan
 
-    del prepared
     text = "Plan\n" + plan(document["plan"], now)
     if document["existing"]:
         text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
     return text
 
 
-def _result_text(launched: Launched, machine: dict[str, Any], *, ready: bool) -> str:
+def _result_text(result: dict[str, Any], *, ready: bool) -> str:
+    machine = result["machine"]
     name = machine["name"]
-    if launched.found:
+    if result["found"]:
         tell(f"{name} was already launched by the same request; --new launches a second one")
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
@@ -124,19 +118,3 @@ def _result_text(launched: Launched, machine: dict[str, Any], *, ready: bool) ->
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh"
     ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
     return f"{name} is ready.\n" + "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
-
-
-def _want(
-    gpu: str | None, instance_type: str | None, region: str | None, zone: str | None, *, max_price: str | None
-) -> Want:
-    from cloudgpu.core.facts import Want
-
-    model, count = gpu_wish(gpu)
-    return Want(
-        gpu=model,
-        gpu_count=count or 1,
-        instance_type=instance_type,
-        region=region,
-        zone=zone,
-        max_price=price_wish(max_price),
-    )

@@ -1,13 +1,16 @@
-"""How old the ledger's view of the clouds is. Imports next to nothing: `ls` uses it."""
+"""What the ledger knows of the machines, and how old that is. Imports next to nothing: `ls` uses it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session import Session, living
+from cloudgpu.report.values import foreign_value, machine_value
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from cloudgpu.control.look import Look
 
 
 def scope_of(provider: str, account: str) -> str:
@@ -26,3 +29,27 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
             looked[scope] = line.occurred_at if line else ""
         ages.append(max(row["seen_at"] or row["intended_at"], looked[scope]))
     return min(ages, default=None)
+
+
+def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> dict[str, Any]:
+    """Return the answer of `ls`: living machines, with `ended` all; ask every account first where `refresh` says so.
+
+    An account that did not answer is named under `unanswered`: its machines are as last seen.
+    """
+    look = _look(session) if refresh else None
+    now, rows = session.clock(), session.ledger.machines()
+    return {
+        "machines": [machine_value(row, now) for row in (rows if ended else living(rows))],
+        "view_as_of": age_of_view(session, rows),
+        "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
+    }
+
+
+def _look(session: Session) -> Look:
+    from cloudgpu.control.look import look_at_all
+
+    look = look_at_all(session)
+    for sentence in look.sentences:
+        session.tell(sentence)
+    return look

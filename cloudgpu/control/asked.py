@@ -1,0 +1,156 @@
+"""Reads what was asked for, typed or passed by a program: durations, moments, GPUs, prices."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Want
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+MOST_GPUS = 64  # more than any machine on offer has
+MOST_USD = 100_000  # an hour: dearer than any machine on offer
+FURTHEST = timedelta(days=3660)  # as the longest duration
+
+
+class Asked(TypedDict, total=False):
+    """What `up` takes. Nothing named is nothing wished; text is read as the command line reads it."""
+
+    provider: str | None  # where to launch: "local", ...
+    account: str | None  # which configured account of the provider
+    gpu: str | None  # "v100", "a100:8"
+    instance_type: str | None
+    region: str | None
+    zone: str | None
+    spot: bool | None  # None: the market of the settings
+    max_price: Decimal | str | float | None  # USD per hour
+    template: str | None
+    name: str | None  # None: two words
+    key: str | None  # one machine per key, whoever asks again
+    new: bool  # a second machine of the same request
+    lease: timedelta | str | None
+    renew_until: timedelta | str | None
+    owner: str | None
+    project: str | None
+
+
+def wish_of(**asked: Unpack[Asked]) -> Wish:
+    """Return what `up` was asked for as one value; raise InvalidRequest for a word that cannot be read."""
+    unknown = asked.keys() - Asked.__annotations__
+    if unknown:
+        raise TypeError(f"up() got an unexpected keyword argument {min(unknown)!r}")
+    return Wish(
+        want=_want(asked),
+        spot=asked.get("spot"),
+        account=asked.get("account"),
+        provider=asked.get("provider"),
+        name=asked.get("name"),
+        key=asked.get("key"),
+        new=asked.get("new", False),
+        template=asked.get("template"),
+        lease=duration(asked.get("lease"), "--lease"),
+        renew_until=duration(asked.get("renew_until"), "--renew-until"),
+        owner=asked.get("owner"),
+        project=asked.get("project"),
+    )
+
+
+def _want(asked: Asked) -> Want:
+    model, count = _gpu(asked.get("gpu"))
+    return Want(
+        gpu=model,
+        gpu_count=count,
+        instance_type=asked.get("instance_type"),
+        region=asked.get("region"),
+        zone=asked.get("zone"),
+        max_price=_price(asked.get("max_price")),
+    )
+
+
+def duration(asked: timedelta | str | None, field: str) -> timedelta | None:
+    """Return a duration above zero and up to ten years; raise InvalidRequest that names the option."""
+    if asked is None or (isinstance(asked, timedelta) and timedelta(0) < asked <= FURTHEST):
+        return asked
+    try:
+        return parse_duration(asked) if isinstance(asked, str) else _refused(asked)
+    except ValueError:
+        raise InvalidRequest(
+            f"{str(asked)!r} is no duration.",
+            field=field,
+            value=str(asked),
+            next="Write it like 90m, 8h, 1h30m or 3d.",
+        ) from None
+
+
+def _refused(asked: timedelta) -> timedelta:
+    raise ValueError(asked)
+
+
+def moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+    """Return the time that a duration from now, or a time with its zone, names; InvalidRequest otherwise."""
+    at = _moment(asked, field, now)
+    if not now < at <= now + FURTHEST:
+        says = "is in the past" if at <= now else "is more than ten years away"
+        raise InvalidRequest(
+            f"{asked} {says}.", field=field, value=str(asked), next="Name a time still to come, and soon."
+        )
+    return at
+
+
+def _moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+    try:
+        if isinstance(asked, datetime):
+            return from_iso(asked.isoformat())
+        return now + (asked if isinstance(asked, timedelta) else parse_duration(asked))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=now.tzinfo)
+    except ValueError:
+        pass
+    try:
+        return from_iso(str(asked))
+    except ValueError:
+        raise InvalidRequest(
+            f"{str(asked)!r} is neither a duration nor a time with its zone.",
+            field=field,
+            value=str(asked),
+            next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
+        ) from None
+
+
+def _gpu(text: str | None) -> tuple[str | None, int]:
+    if text is None:
+        return None, 1
+    model, _, count = text.partition(":")
+    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
+    if not model or (":" in text and not (digits and 1 <= int(count) <= MOST_GPUS)):
+        raise InvalidRequest(
+            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
+            field="--gpu",
+            value=text,
+            next="For example --gpu v100 or --gpu a100:8",
+        )
+    return model.lower(), int(count or 1)
+
+
+def _price(asked: Decimal | str | float | None) -> Money | None:
+    if asked is None:
+        return None
+    try:
+        amount = Decimal(str(asked).removeprefix("$"))
+        if amount.is_finite() and 0 < amount <= MOST_USD:
+            return Money.usd(amount)
+    except InvalidOperation:
+        pass
+    raise InvalidRequest(
+        f"{str(asked)!r} is no price per hour: it is an amount in USD above zero.",
+        field="--max-price",
+        value=str(asked),
+        next="For example --max-price 1.50",
+    )

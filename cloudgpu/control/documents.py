@@ -1,0 +1,141 @@
+"""The documents that `-o json` prints and the library returns, one function for each answer of a verb.
+
+What a verb does with an answer beside showing it (a question, a table, an exit code) is the caller's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.lifecycle import end
+from cloudgpu.core.times import iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.report.values import machine_value, plan_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from cloudgpu.access.copy import Copied
+    from cloudgpu.control.doctor import Check
+    from cloudgpu.control.launch import Launched
+    from cloudgpu.control.prepare import Prepared
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+
+def machine(session: Session, row: Row) -> Document:
+    """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
+    return machine_value(row, session.clock())
+
+
+def planned(session: Session, prepared: Prepared) -> Document:
+    """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
+    existing = prepared.existing and machine(session, prepared.existing)
+    return {"plan": plan_value(prepared.plan), "existing": existing}
+
+
+def launched(session: Session, prepared: Prepared, done: Launched) -> Document:
+    """Return the answer of `up`: the machine, whether it was found, and the plan."""
+    return {"machine": machine(session, done.row), "found": done.found, "plan": plan_value(prepared.plan)}
+
+
+def shown(session: Session, name: str | None, *, refresh: bool = False, history: bool = False) -> Document:
+    """Return the answer of `show`; ask the machine's provider first where `refresh` says so."""
+    row = session.find(name, ended=True)
+    if refresh and row["provider_id"] and not row["ended"]:
+        from cloudgpu.control.look import refresh as look
+
+        row = look(session, row)
+    document = machine(session, row)
+    if history:
+        document["history"] = [_line(event) for event in session.ledger.events(row["id"])]
+    return document
+
+
+def _line(event: Any) -> Document:
+    names = ("seq", "occurred_at", "clock", "recorded_at", "actor", "kind")
+    return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
+
+
+def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> list[Row]:
+    """Return the machines that `down` is about; raise InvalidRequest where names and `--all` contradict."""
+    from cloudgpu.control.session import living
+
+    if all_ and names:
+        raise InvalidRequest(
+            f"--all ends every machine, and {names[0]} is named beside it.",
+            field="--all",
+            value=names[0],
+            next="Leave out --all, or the names.",
+        )
+    if all_:
+        return living(session.ledger.machines())
+    if not names:
+        return [session.find(None)]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
+    return [session.find(name, ended=True) for name in names]
+
+
+def ended(session: Session, rows: Sequence[Row]) -> tuple[Document, CloudgpuError | None]:
+    """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault."""
+    gone, faults = [], []
+    for row in rows:
+        try:
+            gone.append(end(session, row, why="asked by the user"))
+        except CloudgpuError as fault:
+            faults.append(fault)
+    now = session.clock()
+    values = [machine_value(row, now) for row in gone]
+    return {"ended": values, "failed": [fault.as_dict() for fault in faults]}, _gravest(faults)
+
+
+def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:
+    """Return the fault whose exit code counts: 9 before 8 before the rest."""
+    order = {9: 0, 8: 1}
+    return min(faults, key=lambda fault: order.get(fault.exit_code, 2), default=None)
+
+
+def copied(done: Copied) -> Document:
+    """Return the answer of `cp`."""
+    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped)}
+
+
+def interrupted(row: Row, at: datetime) -> Document:
+    """Return the answer of `spot interrupt`."""
+    return {"name": row["name"], "taken_at": iso(at)}
+
+
+def examined(checks: Sequence[Check]) -> Document:
+    """Return the answer of `doctor`."""
+    return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}
+
+
+def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
+    """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
+
+    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree.
+    Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
+    """
+    from cloudgpu.control.costs import settle_ledger
+
+    doubt, found = session.doubt(), session.ledger.verify()
+    if found.faults and doubt is None:
+        raise LedgerUnavailable(
+            f"The ledger was altered: {found.faults[0]}",
+            field="ledger",
+            value=str(session.home.ledger),
+            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+        )
+    document: Document = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(found.faults)}
+    if doubt is None:
+        return document | {"settled": False}
+    agree(doubt)
+    for sentence in settle_ledger(session, doubt).sentences:
+        session.tell(sentence)
+    return document | {"settled": True, "doubt": doubt}
