@@ -25,7 +25,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +33,7 @@ from typing import Any, Dict
 ANSWER = "cloudgpu-answer: "
 HOME = Path.home()
 ROOT = HOME / ".cloudgpu"
-NEW, GONE = HOME / ".cloudgpu-new", HOME / ".cloudgpu-gone"  # being built, being removed
+NEW, GONE = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
 KEYS = HOME / ".ssh" / "authorized_keys"
 MARK = "CLOUDGPU_MACHINE"
 LOCK_S = 30.0
@@ -73,16 +72,17 @@ def load(path: Path) -> dict[str, Any]:
 def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Write a file whole: a reader, or a crash, finds the old or the new."""
     content = content.encode() if isinstance(content, str) else content
-    handle, fresh = tempfile.mkstemp(prefix=".new-", dir=str(path.parent))
+    fresh = path.with_name(f"{NEW}-{os.getpid()}")
+    handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(fresh, mode)  # noqa: PTH101
-        os.replace(fresh, str(path))  # noqa: PTH105
+        fresh.chmod(mode)
+        fresh.replace(path)
     except BaseException:
-        os.unlink(fresh)  # noqa: PTH108
+        fresh.unlink()
         raise
 
 
@@ -301,9 +301,7 @@ def write_keys(content: bytes) -> None:
 
 def settle() -> None:
     """Finish what earlier calls had accepted, and see to an agent that died."""
-    for left in HOME.glob(".cloudgpu-*"):
-        if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
-            shutil.rmtree(str(left), ignore_errors=True)
+    sweep()
     record = machine()
     if record.get("wanted") == TERMINATED:
         remove(record)
@@ -312,6 +310,17 @@ def settle() -> None:
         keep(record, ended={"reason": record["why"], "at": record.get("at") or time.time()})
     elif record.get("wanted") == RUNNING:
         settle_running(record)
+
+
+def sweep() -> None:
+    """Remove what a killed call was writing or removing; the lock says that nobody is at it now."""
+    for place in {HOME, KEYS.parent, Path(os.path.realpath(str(KEYS))).parent}:
+        for left in place.glob(".cloudgpu-*"):
+            if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
+                if left.is_dir():
+                    shutil.rmtree(str(left), ignore_errors=True)
+                else:
+                    left.unlink()
 
 
 def settle_running(record: Record) -> None:
@@ -353,14 +362,14 @@ def remove(record: Record) -> None:
     """End all that is ours and remove every trace of it."""
     end_all()
     revoke(record)
-    gone = HOME / f"{GONE.name}-{os.getpid()}"
+    gone = HOME / f"{GONE}-{os.getpid()}"
     ROOT.rename(gone)
     shutil.rmtree(str(gone))
 
 
 def build(body: dict[str, Any]) -> None:
     """Write the machine's directory aside and put it in its place in one step: then it is accepted."""
-    new = HOME / f"{NEW.name}-{os.getpid()}"
+    new = HOME / f"{NEW}-{os.getpid()}"
     new.mkdir(mode=0o700)
     try:
         files = {**body["files"], "agent.json": json.dumps(agent_settings(body)), "tags.json": json.dumps(body["tags"])}

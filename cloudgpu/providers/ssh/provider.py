@@ -114,7 +114,7 @@ class SshProvider:
         host = self._offered(attempt.offer.available)
         left = (deadline - self._clock()).total_seconds()
         try:
-            answer = self._ask(host, "launch", _request(host, attempt), timeout=max(1.0, min(75.0, left)))
+            answer = self._ask(host, "launch", _host_request(host, attempt), timeout=max(1.0, min(75.0, left)))
         except (LoginUnsure, ProviderUnavailable) as fault:
             raise LaunchUncertain(fault.message, field=fault.field, value=fault.value, next=fault.next) from fault
         return self._instance(host, answer["machine"])
@@ -207,7 +207,7 @@ def _not_found(id_: str) -> InstanceNotFound:
     return InstanceNotFound(f"There is no machine {id_!r} on your own hosts.", field="instance", value=id_)
 
 
-def _request(host: Host, attempt: Attempt) -> dict[str, Any]:
+def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.access import jupyter
     from cloudgpu.providers.ssh.client import program
 

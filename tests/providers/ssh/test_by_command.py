@@ -1,0 +1,130 @@
+"""The user's own machine through the real command line: up, exec, tunnel with a cell, share, down, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from cloudgpu.access.notebook import run_cell
+from cloudgpu.testing import write_plugin
+from tests.cli.program import Program, until
+
+
+@pytest.fixture
+def host(own):
+    return own()
+
+
+@pytest.fixture
+def cloudgpu(tmp_path, host):
+    """The command line with an account of one host; the provider is offered as an installed package would."""
+    plugin = write_plugin(tmp_path / "plugin", {"ssh": "cloudgpu.providers.ssh.provider:make"})
+    path = os.pathsep.join([str(plugin), os.environ.get("PYTHONPATH", "")])
+    program = Program(tmp_path / "home", {"PYTHONPATH": path})
+    program.config(config(host))
+    yield program
+    if host.process is None:
+        host.start()
+    program("down", "--all", "--yes", timeout=120)
+
+
+def config(host, **changes):
+    facts = {key: value for key, value in {**host.options, **changes}.items() if value is not None}
+    table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in facts.items())
+    return f'provider = "ssh"\n[accounts.lab]\nprovider = "ssh"\nhosts = [{{{table}}}]\n'
+
+
+def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
+    host.keys.write_bytes(host.keys.read_bytes() + b"# caf\xe9, and no newline at the end")
+    before = host.files()
+    up = cloudgpu("up", "--yes", "--name", "amber-fox", "-o", "json", timeout=90)
+    assert up.code == 0, up.err
+    done = cloudgpu("exec", "amber-fox", "--", "sh", "-c", "echo $((6*7)); pwd")
+    assert (done.code, done.out.split()) == (0, ["42", str(host.home)])
+    tunnel = cloudgpu("tunnel", "--background", "-o", "json", timeout=90)
+    assert tunnel.code == 0, tunnel.err
+    result = run_cell(tunnel.json["port"], tunnel.json["url"].rpartition("token=")[2], "6 * 7")
+    assert (result.text.strip(), result.ok) == ("42", True)
+    again = cloudgpu("up", "--yes", "--name", "amber-fox", "-o", "json", timeout=90)
+    assert (again.json["found"], again.json["machine"]["id"]) == (True, up.json["machine"]["id"])
+    down = cloudgpu("down", "--yes", timeout=90)
+    assert down.code == 0, down.err
+    assert host.processes() == []
+    left = host.files()
+    assert left.pop("hello.ipynb")  # the template's notebook is the user's own now
+    assert {name: left[name] for name in before} == before
+    assert [name for name in left if name.startswith((".cloudgpu", ".ssh"))] == [".ssh/authorized_keys"]
+
+
+def test_a_second_machine_on_a_busy_host_is_refused_with_its_name(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    second = cloudgpu("up", "--yes", "--name", "other", "-o", "json", timeout=90)
+    assert second.code == 4
+    assert "bigbox is in use by amber-fox" in second.json["error"]["message"]
+    assert "cloudgpu down amber-fox" in second.json["error"]["next"]
+
+
+def test_an_up_that_was_killed_is_settled_by_the_next(cloudgpu, host):
+    words = ("up", "--yes", "--name", "amber-fox", "--template", "bare")
+    killed = cloudgpu.start(*words)
+    until(host.place.exists)
+    killed.kill()
+    killed.communicate()
+    done = cloudgpu(*words, "-o", "json", timeout=90)
+    assert done.code == 0, done.err
+    assert len(cloudgpu.machines()) == 1
+    assert host.keys.read_bytes().count(b"cloudgpu:cg-") == 1
+
+
+def test_a_host_that_does_not_answer_is_said(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    for command in (["up", "--yes", "--name", "other"], ["exec", "amber-fox", "--", "true"]):
+        said = cloudgpu(*command, "-o", "json") if command[0] == "up" else cloudgpu(*command)
+        assert said.code == (10 if command[0] == "up" else 255)
+        assert "does not answer" in said.out + said.err
+    listed = cloudgpu("ls", "--refresh", "-o", "json")
+    assert listed.code == 8
+    assert listed.json["unanswered"][0]["scope"] == "lab/bigbox"
+    host.start()
+    assert cloudgpu("exec", "amber-fox", "--", "true").code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "field", "words"),
+    [
+        ({"host_key": None}, 2, "accounts.lab.hosts[0].host_key", "host key of bigbox"),
+        ({"key": "~/nothing"}, 2, "key", "cannot be used"),
+        ({"python": "python-4711"}, 2, "accounts.lab.hosts[0].python", "There is no python-4711 on bigbox"),
+        ({"gpu_cout": 2}, 2, "accounts.lab.hosts[0].gpu_cout", "is no setting"),
+        ({"user": "eve"}, 6, "key", "does not let eve in"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_launched(cloudgpu, host, changes, code, field, words):
+    cloudgpu.config(config(host, **changes))
+    said = cloudgpu("up", "--yes", "-o", "json")
+    error = said.json["error"]
+    assert (said.code, error["field"]) == (code, field), error
+    assert words in error["message"]
+    assert error["next"]
+    assert cloudgpu.machines() == []
+
+
+def test_another_host_key_than_the_confirmed_one_is_refused(cloudgpu, own, host):
+    other = own("other")
+    cloudgpu.config(config(host, host_key=other.host_key.public_line))
+    said = cloudgpu("up", "--yes", "-o", "json")
+    assert said.code == 10
+    assert said.json["error"]["kind"] == "wrong_host_key"
+
+
+def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
+    ssh = cloudgpu.home.parent / ".ssh"
+    ssh.mkdir()
+    key = " ".join(host.host_key.public_line.split()[:2])
+    (ssh / "known_hosts").write_text(f"# mine\n[127.0.0.1]:{host.port} {key}\n")
+    cloudgpu.config(config(host, host_key=None))
+    assert cloudgpu("up", "--yes", "--template", "bare", timeout=90).code == 0
+    assert host.files()[".ssh/authorized_keys"].count(b"cloudgpu:cg-") == 1
