@@ -87,7 +87,7 @@ def speed_of(offer: CatalogOffer) -> Speed | None:
 
 
 def offer_value(offer: CatalogOffer, now: datetime) -> dict[str, Any]:
-    """Return one offer: `h100_hours_per_dollar` is its work per dollar; `speed` that of one whole GPU, and its basis."""
+    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` that of one whole GPU."""
     shape, listed, one = offer.type, offer.listed, speed_of(offer)
     return {
         "provider": shape.provider,

@@ -1,0 +1,119 @@
+"""The catalogue says what the facts say, row by row, and a sample agrees with a second source."""
+
+from __future__ import annotations
+
+import csv
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from cloudgpu import catalog
+from cloudgpu.core.facts import Basis, Market
+from cloudgpu.core.money import Money
+
+CHECKOUT = Path(__file__).parents[2]
+BESIDE = CHECKOUT.parent / "shared" / "facts"  # where the figures were compiled, if they are here
+COMMITTED = CHECKOUT / "cloudgpu" / "catalog" / "facts"
+FACTS = BESIDE if BESIDE.is_dir() else COMMITTED
+CLOUDS = ("aws", "gcp", "azure")
+
+
+def rows(name, directory=FACTS):
+    with (directory / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    return [row for row in found if row.get("cloud", "aws") in CLOUDS and "gov" not in row.get("region", "")]
+
+
+def without_source(table):
+    return [{key: text for key, text in row.items() if "source" not in key} for row in table]
+
+
+@pytest.mark.parametrize("name", ["gpus", "gpu_instances", "prices", "storage_prices"])
+def test_the_committed_facts_are_the_compiled_ones(name):
+    assert without_source(rows(name, COMMITTED)) == without_source(rows(name))
+
+
+def test_every_price_of_the_facts_is_in_the_catalogue_and_no_other():
+    known = {(one.provider, one.name) for one in catalog.types()}
+    listed = {
+        (offer.type.provider, offer.type.name, offer.listed.region, offer.listed.market): offer.listed.price.per_hour
+        for offer in catalog.offers(legacy=True)
+        if "+" not in offer.type.name
+    }
+    expected = {}
+    for row in rows("prices"):
+        for market, column in ((Market.ON_DEMAND, "price_on_demand_usd_hr"), (Market.SPOT, "price_spot_usd_hr")):
+            if row[column] and (row["cloud"], row["instance_type"]) in known:
+                expected[row["cloud"], row["instance_type"], row["region"], market] = Money.usd(row[column])
+    assert listed == expected
+    assert len(listed) > 2500
+
+
+def test_a_price_that_is_not_offered_says_why():
+    known = {(one.provider, one.name) for one in catalog.types()}
+    missing = {
+        row["instance_type"]
+        for row in rows("prices")
+        if (row["cloud"], row["instance_type"]) not in known and not row["instance_type"].startswith(("n1-", "acc"))
+    }
+    left_out = catalog.left_out()
+    assert missing == {name for name in left_out if not name.startswith("accelerator:")}
+    assert all(left_out.values())
+
+
+def test_every_type_of_the_facts_is_in_the_catalogue():
+    for row in rows("gpu_instances"):
+        if not row["accelerator"] or row["instance_type"].startswith("n1+"):
+            continue
+        one = catalog.instance_type(row["cloud"], row["instance_type"])
+        assert (one.gpu.name, one.vcpus) == (row["accelerator"], int(row["vcpus"]))
+        assert one.memory_gib == float(row["mem_gib"])
+        partition = row["accelerator"] == "MI25"  # the row gives the whole GPU for its partitions
+        assert partition or one.gpu.count * one.gpu.share == pytest.approx(float(row["accel_count"]), abs=1e-4)
+        assert partition or one.gpu.memory_gib == float(row["accel_mem_gib_each"])
+
+
+def test_every_gpu_of_the_facts_is_in_the_catalogue():
+    for row in rows("gpus"):
+        spec = catalog.named_gpu(row["gpu"])
+        assert row["mem_gib"].startswith(f"{spec.memory_gib:g}")
+        assert spec.bandwidth_gbs == float(row["mem_bw_gbs"])
+        assert spec.trains_vs_h100 == (float(row["rel_train_vs_H100SXM"]) if row["rel_train_vs_H100SXM"] else None)
+        assert spec.tensor_tflops == (
+            float(row["fp16_tensor_dense_tflops"]) if row["fp16_tensor_dense_tflops"] else None
+        )
+
+
+def test_every_disk_price_of_the_facts_is_in_the_catalogue():
+    for row in rows("storage_prices"):
+        if row["region"].endswith("*") or "/" in row["region"]:
+            continue
+        found = catalog.disk_price(row["cloud"], row["region"], row["type"])
+        assert (found.price, found.unit, found.upper_bound) == (Money.usd(row["price_usd"]), row["unit"], False)
+
+
+def test_a_derived_spot_price_is_the_list_price_less_the_savings():
+    derived = [row for row in rows("prices") if row["spot_basis"].startswith("derived")]
+    assert len(derived) > 500
+    for row in derived:
+        savings = int(row["spot_basis"].split("savings ")[1].removesuffix("%)"))
+        price = catalog.listed_price("aws", row["instance_type"], row["region"], Market.SPOT)
+        expected = Decimal(row["price_on_demand_usd_hr"]) * (100 - savings) / 100
+        assert abs(price.per_hour.dollars - expected) <= Decimal("0.00005")
+        assert price.basis is Basis.DERIVED
+
+
+SECOND = list(csv.DictReader((Path(__file__).parent / "second_source.csv").open(encoding="utf-8", newline="")))
+
+
+@pytest.mark.parametrize("row", SECOND, ids=lambda row: row["instance_type"])
+def test_a_sampled_price_agrees_with_a_second_source(row):
+    found = catalog.listed_price(row["provider"], row["instance_type"], row["region"], Market.ON_DEMAND)
+    # Google's tables differ in the sixth digit.
+    assert float(found.per_hour.dollars) == pytest.approx(float(row["usd_per_hour"]), rel=1e-4)
+    assert found.basis is Basis.LISTED
+
+
+def test_twenty_prices_and_more_were_sampled():
+    assert len({(row["provider"], row["instance_type"]) for row in SECOND}) >= 20
