@@ -1,3 +1,88 @@
-"""cloudgpu: a GPU in one command, never a surprise bill, always the honest comparison."""
+"""cloudgpu: a GPU in one command, never a surprise bill, always the honest comparison.
+
+The library is `connect()` and the errors. Importing it imports nothing else: what a call needs comes with the call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import (
+    AuthFailed,
+    BudgetRefused,
+    CloudgpuError,
+    Frozen,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    LedgerUnavailable,
+    MissingExtra,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+    StopUnproved,
+    Unreachable,
+    WrongHostKey,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from cloudgpu.control.face import Cloudgpu
 
 __version__ = "0.1.0"
+__all__ = [
+    "AuthFailed",
+    "BudgetRefused",
+    "Cloudgpu",
+    "CloudgpuError",
+    "Frozen",
+    "InstanceNotFound",
+    "InvalidRequest",
+    "LaunchUncertain",
+    "LedgerUnavailable",
+    "MissingExtra",
+    "NoCapacity",
+    "ProviderUnavailable",
+    "QuotaExceeded",
+    "RateLimited",
+    "StopUnproved",
+    "Unreachable",
+    "WrongHostKey",
+    "connect",
+]
+
+
+def connect(
+    *,
+    home: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] | None = None,
+    clock: Callable[[], datetime] | None = None,
+) -> Cloudgpu:
+    """Return the verbs of the command line as methods, with the same settings, ledger and machines.
+
+    The library never asks: calling `up`, `stop` or `down` is consent to what it spends or destroys.
+    `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME of `environ`, else the platform's place);
+    `environ` stands for the environment; `tell` is given one sentence per stage (nobody is told otherwise); `clock`
+    returns aware UTC. Makes no network call and no file.
+    Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
+    """
+    from cloudgpu.control.face import open_face
+
+    return open_face(home=home, environ=environ, tell=tell, clock=clock)
+
+
+if not TYPE_CHECKING:  # a checker reads the import above, and is told of every other name that is missing
+
+    def __getattr__(name: str) -> object:
+        """Import the class only when somebody names it."""
+        if name != "Cloudgpu":
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        from cloudgpu.control.face import Cloudgpu
+
+        return Cloudgpu

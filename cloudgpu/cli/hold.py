@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.errors import InvalidRequest
 
 
 def command(
@@ -21,19 +20,13 @@ def command(
     """Keep a machine from being ended by its lease until a given time. A hold always has an end."""
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import moment
-    from cloudgpu.control.lease import hold_loses_to, set_hold
+    from cloudgpu.control.lease import check_hold, hold_loses_to, set_hold
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value
 
     session = open_here()
     row = session.find(name)
-    if release == (until is not None):
-        raise InvalidRequest(
-            "A hold has an end: say until when, or --release.",
-            field="UNTIL",
-            value=until,
-            next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
-        )
+    check_hold(name, until, release=release)
     if until is None:
         row = set_hold(session, row, None)
         emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")

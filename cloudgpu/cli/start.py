@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -21,20 +20,21 @@ def command(
     """Start a stopped machine under a new lease, and wait until SSH is verified."""
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.asked import duration
-    from cloudgpu.control.lifecycle import start
+    from cloudgpu.control.lifecycle import new_lease, start
     from cloudgpu.control.reach import wait_until_ready
     from cloudgpu.core.money import Money
-    from cloudgpu.core.plan import Lease, run_cost
+    from cloudgpu.core.plan import run_cost
     from cloudgpu.report.values import machine_value, usd
 
     session = open_here()
-    span = duration(lease, "--lease") or session.settings.lease
+    span = duration(lease, "--lease")
     row = session.find(name)
     value = machine_value(row, session.clock())
-    cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), span)) if row["price"] else None
+    cost = (
+        usd(run_cost(Money(row["price"]["nanos_per_hour"]), span or session.settings.lease)) if row["price"] else None
+    )
     confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
-    now = session.clock().replace(microsecond=0)
-    row = start(session, row, Lease(now + span, now + max(span, session.settings.renew_until, timedelta(0))))
+    row = start(session, row, new_lease(session, span))
     if not no_wait:
         row = wait_until_ready(session, row)
     value = machine_value(row, session.clock())

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
-from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.jupyter import Notebook
     from cloudgpu.control.session import Session
-
-HIGHEST_PORT = 65535
 
 
 def command(
@@ -33,10 +29,7 @@ def command(
     """
     from cloudgpu.control import tunnels
 
-    if not 0 < port <= HIGHEST_PORT:
-        raise InvalidRequest(
-            f"{port} is no port.", field="--port", value=str(port), next=f"Name one from 1 to {HIGHEST_PORT}."
-        )
+    tunnels.check_port(port)
     session = open_here()
     row = session.find(name)
     if stop:
@@ -50,10 +43,10 @@ def command(
 
         serve_background(session, row, first_port=port)
     elif background:
-        from cloudgpu.control.jupyter import start_background
+        from cloudgpu.control.jupyter import start_background, tunnel_value
 
         notebook, pid = start_background(session, row, first_port=port)
-        _show(row, notebook, output, more={"background": True, "pid": pid})
+        _show(tunnel_value(row, notebook, in_background=True, pid=pid), output)
         if open_:
             _browse(session, row, notebook)
     else:
@@ -65,7 +58,7 @@ def _foreground(session: Session, row: dict[str, Any], port: int, output: Format
     from cloudgpu.control.tunnels import remove_page
 
     with JupyterTunnel(session, row, first_port=port) as tunnel:
-        _show(row, tunnel.notebook, output, more={"background": False, "pid": os.getpid()})
+        _show(tunnel.document(), output)
         tell("Ctrl-C ends the tunnel; Jupyter and its kernels go on.")
         try:
             if open_:
@@ -79,9 +72,8 @@ def _foreground(session: Session, row: dict[str, Any], port: int, output: Format
         raise fault
 
 
-def _show(row: dict[str, Any], notebook: Notebook, output: Format, *, more: dict[str, Any]) -> None:
-    value = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started, **more}
-    emit(output, value, f"Jupyter on {row['name']}: {notebook.url}")
+def _show(value: dict[str, Any], output: Format) -> None:
+    emit(output, value, f"Jupyter on {value['name']}: {value['url']}")
 
 
 def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:

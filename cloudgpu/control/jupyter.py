@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -88,6 +89,20 @@ class JupyterTunnel:
         return self._tunnel.port
 
     @property
+    def url(self) -> str:
+        """The address of JupyterLab with its token: for the user's own eyes, never for a log."""
+        return self.notebook.url
+
+    @property
+    def token(self) -> str:
+        """Jupyter's token."""
+        return self.notebook.token
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer of `tunnel`, as of now."""
+        return tunnel_value(self._row, self.notebook, in_background=False, pid=os.getpid())
+
+    @property
     def notebook(self) -> Notebook:
         """Where the notebook is now."""
         if self._server is None:
@@ -123,6 +138,12 @@ class JupyterTunnel:
             self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
         elif event.kind is Happening.RECONNECTED:
             self._session.tell(f"{name}: connected again")
+
+
+def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:
+    """Return the answer of `tunnel`; `pid` is the process that holds it."""
+    where = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started}
+    return {**where, "background": in_background, "pid": pid}
 
 
 def start_background(session: Session, row: Row, *, first_port: int) -> tuple[Notebook, int]:

@@ -61,6 +61,17 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     return session.ledger.machine(row["id"]) or row
 
 
+def check_hold(name: str, until: object, *, release: bool) -> None:
+    """Raise InvalidRequest unless exactly one is meant: an end, or the release."""
+    if release == (until is not None):
+        raise InvalidRequest(
+            "A hold has an end: say until when, or --release.",
+            field="UNTIL",
+            value=None if until is None else str(until),
+            next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
+        )
+
+
 def hold_loses_to(row: Row, until: datetime) -> str | None:
     """Return the sentence that says where a hold does not help, or None."""
     if row["renew_until"] and from_iso(row["renew_until"]) < until:

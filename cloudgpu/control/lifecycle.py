@@ -63,6 +63,12 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
         return latest
 
 
+def new_lease(session: Session, span: timedelta | None) -> Lease:
+    """Return the lease of a start now: `span` long, or as long as the settings say."""
+    now, span = session.clock().replace(microsecond=0), span or session.settings.lease
+    return Lease(now + span, now + max(span, session.settings.renew_until))
+
+
 def start(session: Session, row: Row, lease: Lease) -> Row:
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 

@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import background
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+HIGHEST_PORT = 65535
+
+
+def check_port(port: int) -> None:
+    """Raise InvalidRequest for a number that is no port."""
+    if not 0 < port <= HIGHEST_PORT:
+        way_out = f"Name one from 1 to {HIGHEST_PORT}."
+        raise InvalidRequest(f"{port} is no port.", field="--port", value=str(port), next=way_out)
 
 
 def stop(session: Session, row: Row) -> bool:

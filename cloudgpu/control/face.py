@@ -1,0 +1,237 @@
+"""The library's face: the verbs of the command line as methods, with the same answers and the same errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from cloudgpu.control import documents
+from cloudgpu.control.asked import duration, moment, wish_of
+from cloudgpu.control.session import open_session, silent, utc_now
+from cloudgpu.control.view import listed
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Unpack
+
+    from cloudgpu.access.connection import Completed
+    from cloudgpu.control.asked import Asked
+    from cloudgpu.control.jupyter import JupyterTunnel
+
+Document = dict[str, Any]
+FIRST_PORT = 8888
+
+
+class Cloudgpu:
+    """One user's machines, ledger and settings: what `cloudgpu.connect()` returns.
+
+    Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the
+    errors of `cloudgpu.errors`, whose `field` names the option of the command line. Nothing is ever asked: calling a
+    method is consent to what it spends or destroys. An error means that what was asked is not done, or not proved;
+    `ls` and `doctor` answer with what they found, and the document says what did not answer or is not right.
+
+    A machine is named by its name or id; the name may be left out (None) when there is only one. Use one object per
+    thread: they share the ledger safely. It is a context manager, which closes the ledger and ends no machine.
+    """
+
+    def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None], clock: Callable[[], datetime]) -> None:
+        self._environ = environ
+        self._clock = clock
+        self._session = open_session(environ, tell=tell, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Cloudgpu at {self.home}>"
+
+    @property
+    def home(self) -> Path:
+        """Where settings, ledger and keys are kept."""
+        return self._session.home.root
+
+    def close(self) -> None:
+        """Close the ledger. Machines and background tunnels go on."""
+        self._session.ledger.close()
+
+    def plan(self, **asked: Unpack[Asked]) -> Document:
+        """Return what `up` would launch with the same arguments, and the machine that it would return instead.
+
+        Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
+        """
+        from cloudgpu.control.prepare import prepare
+
+        return documents.planned(self._session, prepare(self._session, wish_of(**asked)))
+
+    def up(self, *, wait: bool = True, **asked: Unpack[Asked]) -> Document:
+        """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
+
+        This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
+        accepted. Raises what the provider says (NoCapacity, QuotaExceeded, ...), LaunchUncertain where the same call
+        has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed).
+        """
+        from cloudgpu.control.launch import launch
+        from cloudgpu.control.prepare import prepare
+
+        prepared = prepare(self._session, wish_of(**asked))
+        return documents.launched(self._session, prepared, launch(self._session, prepared, wait=wait))
+
+    def ls(self, *, refresh: bool = False, all: bool = False) -> Document:  # noqa: A002  (the option's name)
+        """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
+
+        An account that does not answer raises nothing: it is named under `unanswered`, its machines as last seen.
+        """
+        return listed(self._session, refresh=refresh, ended=all)
+
+    def show(self, name: str | None = None, *, refresh: bool = False, history: bool = False) -> Document:
+        """Return one machine, ended ones too; with `history` also its lines of the ledger."""
+        return documents.shown(self._session, name, refresh=refresh, history=history)
+
+    def exec(self, name: str | None, argv: Sequence[str], *, input: bytes = b"") -> Completed:  # noqa: A002
+        """Run a command there and return its `status`, `stdout` and `stderr`; a status that is not 0 raises nothing.
+
+        Every word of `argv` arrives as it is, without a shell. Raises Unreachable when the connection is lost, Frozen
+        when the machine falls silent. All that the command writes is held in memory.
+        """
+        from cloudgpu.access.connection import Completed
+        from cloudgpu.access.execute import run
+        from cloudgpu.control.reach import reached
+
+        if isinstance(argv, str):
+            way_out = 'For example ["nvidia-smi", "-L"], or ["sh", "-c", "..."] for a shell.'
+            raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
+        out, err = BytesIO(), BytesIO()
+        with reached(self._session, self._session.find(name)) as connection:
+            status = run(connection, argv, stdin=BytesIO(input), stdout=out, stderr=err)
+        return Completed(status, out.getvalue(), err.getvalue())
+
+    def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> Document:
+        """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home.
+
+        What was left out, being neither file nor directory, stands under `skipped`.
+        """
+        from cloudgpu.access.copy import copy, machine_of
+        from cloudgpu.control.reach import reached
+
+        given = [sources] if isinstance(sources, str | Path) else sources
+        words, target = [str(source) for source in given], str(destination)
+        with reached(self._session, self._session.find(machine_of(words, target))) as connection:
+            return documents.copied(copy(connection, words, target))
+
+    def tunnel(self, name: str | None = None, *, port: int = FIRST_PORT) -> JupyterTunnel:
+        """Return a tunnel to the machine's JupyterLab, open as long as its `with` block runs.
+
+        In the block it has `port`, `token` and `url` (which holds the token: keep it to yourself), and `document()`.
+        The first free port from `port` on is taken. Lost connections are made again; Jupyter lives on afterwards.
+        """
+        from cloudgpu.control.jupyter import JupyterTunnel
+        from cloudgpu.control.tunnels import check_port
+
+        check_port(port)
+        return JupyterTunnel(self._session, self._session.find(name), first_port=port)
+
+    def stop(self, name: str | None = None) -> Document:
+        """Stop a machine, its disk kept, and return it once it is proved not to be billed; else StopUnproved."""
+        from cloudgpu.control.lifecycle import stop
+
+        return self._machine(stop(self._session, self._session.find(name), why="asked by the user"))
+
+    def start(self, name: str | None = None, *, lease: timedelta | str | None = None, wait: bool = True) -> Document:
+        """Start a stopped machine under a new lease (that of the settings), and wait until SSH is verified."""
+        from cloudgpu.control.lifecycle import new_lease, start
+        from cloudgpu.control.reach import wait_until_ready
+
+        session = self._session
+        row = start(session, session.find(name), new_lease(session, duration(lease, "--lease")))
+        return self._machine(wait_until_ready(session, row) if wait else row)
+
+    def down(self, *names: str, all: bool = False) -> Document:  # noqa: A002  (the option's name)
+        """End machines and all that was made with them, and prove it; without a name the only one there is.
+
+        Every one is tried. When the end of one failed or could not be proved, the gravest fault is raised, and its
+        notes (`__notes__`) say which machines are gone.
+        """
+        document, gravest = documents.ended(self._session, documents.to_end(self._session, names, all_=all))
+        if gravest is None:
+            return document
+        gone = ", ".join(machine["name"] for machine in document["ended"])
+        gravest.add_note(f"Proved gone: {gone or 'none'}. Not proved: {len(document['failed'])}.")
+        raise gravest
+
+    def hold(
+        self, name: str | None, until: datetime | timedelta | str | None = None, *, release: bool = False
+    ) -> Document:
+        """Keep a machine from being ended by its lease until a time, or for a time from now; or `release` it.
+
+        Where something else ends it before, `tell` is given the sentence that says so.
+        """
+        from cloudgpu.control.lease import check_hold, hold_loses_to, set_hold
+
+        session = self._session
+        row = session.find(name)
+        check_hold(row["name"], until, release=release)
+        end = None if until is None else moment(until, "UNTIL", session.clock())
+        loses = end and hold_loses_to(row, end)
+        if loses:
+            session.tell(loses)
+        return self._machine(set_hold(session, row, end))
+
+    def extend(self, name: str | None, by: timedelta | str) -> Document:
+        """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along."""
+        from cloudgpu.control.lease import extend, plan_extension
+
+        span = duration(by, "BY")
+        if span is None:
+            raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
+        return self._machine(extend(self._session, plan_extension(self._session, self._session.find(name), span)))
+
+    def interrupt(self, name: str | None = None) -> Document:
+        """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
+        from cloudgpu.control.rehearse import interrupt
+
+        row = self._session.find(name)
+        return documents.interrupted(row, interrupt(self._session, row))
+
+    def cost(self) -> Document:
+        """Return what every machine has cost so far, beside an owned desktop. Asks no cloud."""
+        from cloudgpu.control.costs import costs
+
+        return costs(self._session)
+
+    def verify(self) -> Document:
+        """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
+
+        Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
+        """
+        return documents.verified(self._session, agree=self._session.tell)
+
+    def doctor(self) -> Document:
+        """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
+        from cloudgpu.control.doctor import examine
+
+        return documents.examined(examine(self._environ, clock=self._clock))
+
+    def _machine(self, row: dict[str, Any]) -> Document:
+        return documents.machine(self._session, row)
+
+
+def open_face(
+    *,
+    home: Path | str | None,
+    environ: Mapping[str, str] | None,
+    tell: Callable[[str], None] | None,
+    clock: Callable[[], datetime] | None,
+) -> Cloudgpu:
+    """Return the face of a home: what `cloudgpu.connect` does."""
+    chosen = dict(os.environ if environ is None else environ)
+    if home is not None:
+        chosen["CLOUDGPU_HOME"] = str(Path(home))  # "" becomes ".", which is refused: never the usual home by mistake
+    return Cloudgpu(chosen, tell or silent, clock or utc_now)
