@@ -44,7 +44,7 @@ def _row(offer: Offer) -> list[str]:
     marks = {"derived": "~", "recalled": "?"}.get(basis, "") + ("!" if offer["old"] else "")
     figure = offer["h100_hours_per_dollar"]
     return [
-        f"{_count(offer)} {offer['gpu']}",
+        f"{_count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
         f"{offer['gpu_memory_gib']:g}",
         _short(offer) + ("*" if _is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
@@ -109,8 +109,8 @@ def _price_marks(offers: list[Offer], value: dict[str, Any]) -> Iterator[str]:
     bases = {offer["price"]["basis"] for offer in offers}
     if "derived" in bases:
         yield _note("~", _derived(offers))
-    if "recalled" in bases:
-        yield _note("?", "recalled: from memory, in no source.")
+    if "recalled" in bases or any(offer["recalled"] for offer in offers):
+        yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
     if any(offer["old"] for offer in offers):
         yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
     if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):

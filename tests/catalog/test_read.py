@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cloudgpu import catalog
 from cloudgpu.core.catalog import meant_by
@@ -178,6 +180,27 @@ def test_an_unknown_gpu_is_refused_with_the_near_one(asked, near):
 def test_what_names_no_gpu_is_refused(asked):
     with pytest.raises(InvalidRequest):
         meant_by(asked, catalog.gpus())
+
+
+WORDS = st.sampled_from(["v100", "a100", "nvidia", "80gb", "rtx", "3090", "-", " ", "_", "pcie", "sxm4", "32g", "x"])
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=6).map("".join)))
+def test_whatever_is_typed_means_a_gpu_or_is_refused_with_a_way_out(asked):
+    found, refused = answer(asked)
+    if refused is None:
+        assert found
+        assert len({spec.name for spec in found}) == len(found)
+    else:
+        assert (refused.field, refused.value) == ("--gpu", asked)
+        assert refused.next.startswith(("Run: cloudgpu gpus", "See all: cloudgpu gpus"))
+
+
+def answer(asked):
+    try:
+        return meant_by(asked, catalog.gpus()), None
+    except InvalidRequest as refused:
+        return [], refused
 
 
 def test_one_gpu_is_not_guessed_among_two():

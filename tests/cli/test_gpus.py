@@ -129,6 +129,14 @@ def test_derived_and_old_prices_are_marked(gpus, offers):
     assert {one["price"]["basis"] for one in offers("--provider", "aws", "--spot")} == {"derived"}
 
 
+def test_a_share_that_is_recalled_is_marked(gpus):
+    text = gpus("--gpu", "a10", "--provider", "azure").out
+    assert re.search(r"^1/6 A10\? +4  NV6ads_A10_v5 ", text, re.MULTILINE)
+    assert re.search(r"^1x A10 +24  NV36ads_A10_v5 ", text, re.MULTILINE)
+    assert "?  recalled: from memory" in text
+    assert "recalled" not in gpus("--gpu", "t4").out
+
+
 def test_azures_old_spot_prices_come_with_a_warning(gpus):
     assert "many later ones equal the list price" in gpus("--provider", "azure", "--spot").out
     assert "many later ones" not in gpus("--provider", "azure").out
