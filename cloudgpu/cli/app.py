@@ -18,6 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 # verb: (module below cloudgpu.cli, one line of help). The order is that of --help.
 VERBS: dict[str, tuple[str, str]] = {
+    "init": ("init", "Make or change config.toml: questions, the change, the file."),
     "doctor": ("doctor", "Check this machine, the settings and the ledger, and say what to do."),
     "demo": ("demo", "Watch the main job on this machine: launch, notebook, cost, stop, proof."),
     "up": ("up", "Launch a GPU machine: shows the plan, asks, launches, waits until SSH is verified."),

@@ -87,6 +87,9 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         run("cost --verify", "cost", "--verify")
         run("history", "show", "--history")
         run("doctor", "doctor")
+        (root / ".aws").mkdir()
+        (root / ".aws" / "credentials").write_text("[lab]\n")
+        run("init", "init", "--yes", "--owner", "ada")
         run("spot", "spot", "interrupt", "one", "--yes")
         run("down", "down", "one", "--yes")
         run("ls", "ls", "--all")
@@ -117,7 +120,7 @@ def test_the_history_is_a_machine_with_lines(printed, written):
 
 
 def test_every_document_of_the_page_was_printed(printed, written):
-    parts = {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault"}
+    parts = {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
     assert set(written) - parts - set(printed) == set()
 
 

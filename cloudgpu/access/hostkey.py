@@ -1,0 +1,66 @@
+"""The host key that a machine shows to somebody who does not know it yet: to be compared by a person, then pinned."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+import time
+
+from cloudgpu.access.target import reason
+from cloudgpu.errors import Unreachable
+
+WITHIN_S = 10.0
+# The first that the server has is shown; it is the one that is pinned, and the only one asked for from then on.
+KINDS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
+
+
+def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
+    """Return the key that the SSH server at `host:port` owns, as `ssh-ed25519 AAAA...`. Nothing is sent, no login.
+
+    Whoever is in between could show a key of their own: a person has to compare its `fingerprint`.
+    Raises Unreachable when no SSH server answers within `within_s` seconds.
+    """
+    from cloudgpu.access.wire import BROKEN, SSHException, Wire
+
+    deadline = time.monotonic() + within_s
+    try:
+        connected = socket.create_connection((host, port), within_s)
+    except (OSError, UnicodeError) as fault:
+        raise _no_answer(host, port, reason(fault)) from fault
+    wire = Wire(connected, KINDS[0])
+    try:
+        wire.get_security_options().key_types = KINDS
+        left = max(0.1, deadline - time.monotonic())
+        wire.banner_timeout = wire.handshake_timeout = left
+        wire.start_client(timeout=left)
+        key = wire.get_remote_server_key()
+    except (SSHException, *BROKEN) as fault:
+        why = reason(fault) if wire.remote_version else "it did not introduce itself as an SSH server"
+        raise _no_answer(host, port, why) from fault
+    finally:
+        wire.close()
+        connected.close()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def fingerprint(public_line: str) -> str:
+    """Return a key's fingerprint as OpenSSH prints it: `SHA256:` and base64 without padding."""
+    blob = base64.b64decode(public_line.split(" ")[1])
+    return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode('ascii').rstrip('=')}"
+
+
+def _no_answer(host: str, port: int, why: str) -> Unreachable:
+    return Unreachable(
+        f"{host} shows no SSH host key at port {port}: {why}.",
+        field="--host",
+        value=f"{host}:{port}",
+        next="Correct the address, or start the machine and its SSH server, and run the same again.",
+    )

@@ -1,0 +1,189 @@
+"""`cloudgpu init`: questions, the change as it will be written, and the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, tell
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from cloudgpu.control.init import Draft, Found, Host
+
+T = TypeVar("T")
+QUESTIONS = {
+    "owner": "Who are machines for (owner)",
+    "project": "What are they charged to (project)",
+    "provider": "Where to launch (provider)",
+    "lease": "How long a machine lives unless renewed (lease)",
+    "watts": "Watts of this computer under load, without its GPUs",
+    "usd_per_kwh": "Your electricity, in USD per kWh",
+}
+
+
+def command(
+    *,
+    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
+    project: Annotated[str | None, typer.Option(metavar="TEXT", help="What they are charged to.")] = None,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Where `up` launches.")] = None,
+    lease: Annotated[str | None, typer.Option(metavar="TIME", help="How long a machine lives, like 8h.")] = None,
+    watts: Annotated[str | None, typer.Option(metavar="WATTS", help="What this computer draws, without GPUs.")] = None,
+    usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your tariff for electricity.")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=USER@HOST[:PORT]", help="A machine of your own. Repeatable.")
+    ] = None,
+    fingerprint: Annotated[
+        list[str] | None, typer.Option(metavar="SHA256:...", help="A host's key, as you know it. Repeatable.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make or change config.toml.
+
+    Asks for what no option says, shows the lines that it will write, asks once, and writes; other lines and comments
+    stay as they are. With nothing to change it writes nothing. Names the cloud credentials of this computer without
+    reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
+    """
+    from cloudgpu.control.init import checked, draft, look, read_host, write
+
+    named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
+    values = {name: checked(name, text) for name, text in named.items() if text is not None}
+    wanted = [read_host(text) for text in host or ()]
+    ask = _may_ask(yes=yes)
+    found = look(os.environ)
+    if ask and not wanted:
+        values = _asked(found, values)
+        wanted = _asked_hosts()
+    elif found.text is None and "owner" not in values and not ask:
+        raise _without("--owner", "There is no config.toml yet, and nobody to ask who machines are for.")
+    keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
+    made = draft(found, values, keys)
+    if made.changed:
+        _show(made)
+        if ask and not _agreed("Write this to config.toml?"):
+            sys.stderr.write("Nothing was written.\n")
+            raise typer.Exit(0)
+        write(made)
+    value = _value(made)
+    emit(output, value, _text(value))
+
+
+def _may_ask(*, yes: bool) -> bool:
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise _without("--yes", "There is no terminal to ask on.")
+    return not yes
+
+
+def _without(option: str, message: str) -> InvalidRequest:
+    example = "cloudgpu init --yes --owner ada --project thesis --provider local --lease 8h"
+    return InvalidRequest(message, field=option, value=None, next=f"Say it with options, for example: {example}")
+
+
+def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+    """Ask for every value that no option gave. What is kept as it is, is not written."""
+    from cloudgpu.control.init import checked
+
+    sys.stderr.write("Enter keeps what stands in brackets.\n")
+    for name, question in QUESTIONS.items():
+        if name not in values:
+            usual = found.usual(name)
+            first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
+            answer = _answer(question, usual, partial(checked, name))
+            if answer is not None or first:
+                values[name] = usual if answer is None else answer
+    return values
+
+
+def _asked_hosts() -> list[Host]:
+    from cloudgpu.control.init import read_host
+
+    hosts: list[Host] = []
+    while (one := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
+        hosts.append(one)
+    return hosts
+
+
+def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
+    """Ask until the answer can be read; None for an empty one. Raises Exit at the end of input."""
+    while True:
+        sys.stderr.write(f"{question} [{usual}]: ")
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            sys.stderr.write("\nNothing was written.\n")
+            raise typer.Exit(0)
+        if not line.strip():
+            return None
+        try:
+            return read(line.strip())
+        except InvalidRequest as fault:
+            tell(f"{fault.message} {fault.next or ''}".rstrip())
+
+
+def _agreed(question: str) -> bool:
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+    """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
+    from cloudgpu.access.hostkey import fingerprint, shown_host_key
+    from cloudgpu.control.init import confirmed, known_key
+
+    key, known = shown_host_key(host.host, host.port), known_key(found, host)
+    if key == known or confirmed(key, fingerprints, host):
+        return key
+    is_ = fingerprint(key)
+    if known is not None:
+        tell(f"config.toml has another key for {host.name}: {fingerprint(known)}. It is another machine, or was set up")
+        tell("anew, or somebody is in between.")
+    if not ask:
+        raise InvalidRequest(
+            f"Nobody has confirmed the host key of {host.name}; it shows {is_}.",
+            field="--fingerprint",
+            value=None,
+            next=f"Compare it with that machine's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then: "
+            f"--fingerprint {is_}",
+        )
+    sys.stderr.write(f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {is_}\n")
+    if not _agreed("Is this the fingerprint that the machine itself shows?"):
+        sys.stderr.write("Nothing was written.\n")
+        raise typer.Exit(0)
+    return key
+
+
+def _show(made: Draft) -> None:
+    shown = [line for line in made.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write(f"{made.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
+
+
+def _value(made: Draft) -> dict[str, Any]:
+    from cloudgpu.config.credentials import find_credentials
+    from cloudgpu.control.init import missing_extras
+
+    return {
+        "file": str(made.found.home.config_file),
+        "written": made.changed,
+        "diff": list(made.diff),
+        "credentials": [asdict(one) for one in find_credentials(os.environ)],
+        "missing_extras": list(missing_extras()),
+    }
+
+
+def _text(value: dict[str, Any]) -> str:
+    lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
+    lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
+    if not value["credentials"]:
+        lines.append("No cloud credentials were found where the SDKs look; local machines need none.")
+    lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in value["missing_extras"]]
+    return "\n".join([*lines, "Next: cloudgpu doctor, then cloudgpu up"])

@@ -1,0 +1,98 @@
+"""Names the cloud credentials of this computer, where the SDKs look for them. No secret is kept, shown or returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgpu.config.textfile import shown
+
+_AWS_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+# What makes a profile of ~/.aws/config a credential; a region alone does not.
+_AWS_WAYS = ("credential_process", "login_session", "role_arn", "sso_account_id", "sso_session", "sso_start_url")
+_AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+_AZURE_LOGINS = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
+LARGEST = 1 << 20  # bytes; a file of this size is no list of profiles
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A credential that is there: whose, what it is called, and in which file or variable. Never its value."""
+
+    provider: str
+    what: str
+    where: str
+
+
+def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
+    """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
+    home = Path(environ.get("HOME") or Path.home())
+    return (*_aws(environ, home), *_gcp(environ, home), *_azure(environ, home))
+
+
+def _aws(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    for name in _AWS_VARIABLES:
+        if environ.get(name):
+            yield Credential("aws", name, "environment")
+    keys = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials").expanduser()
+    for profile in _profiles(keys):
+        yield Credential("aws", f"profile {profile}", str(keys))
+    config = Path(environ.get("AWS_CONFIG_FILE") or home / ".aws" / "config").expanduser()
+    for section, ways in _profiles(config).items():
+        if section.split()[0] in ("default", "profile") and ways & {*_AWS_WAYS, "aws_access_key_id"}:
+            yield Credential("aws", f"profile {section.removeprefix('profile').strip()}", str(config))
+
+
+def _profiles(file: Path) -> dict[str, set[str]]:
+    """Return the sections of an INI file with the names of their keys. Values are passed over as they are read."""
+    found: dict[str, set[str]] = {}
+    section = ""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines.read(LARGEST).splitlines():
+                text = line.strip()
+                if text.startswith("[") and "]" in text:
+                    section = str(shown(text[1 : text.index("]")].strip()))
+                    if section:
+                        found[section] = set()
+                elif section in found and "=" in text:
+                    found[section].add(text.partition("=")[0].strip())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _gcp(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if named:
+        there = "" if _is_file(Path(named)) else ", and there is no such file"
+        yield Credential("gcp", "GOOGLE_APPLICATION_CREDENTIALS", f"{shown(named)}{there}")
+    directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud").expanduser()
+    file = directory / "application_default_credentials.json"
+    if _is_file(file):
+        yield Credential("gcp", "application default credentials", str(file))
+
+
+def _azure(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
+    if environ.get("AZURE_CLIENT_ID") and environ.get("AZURE_TENANT_ID"):
+        for name in _AZURE_SECRETS:
+            if environ.get(name):
+                yield Credential("azure", f"service principal, {name}", "environment")
+    directory = Path(environ.get("AZURE_CONFIG_DIR") or home / ".azure").expanduser()
+    for name in _AZURE_LOGINS:
+        if _is_file(directory / name):
+            yield Credential("azure", "login of the az command", str(directory / name))
+            return
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.config.edit import literal, with_value
+from cloudgpu.errors import InvalidRequest
+
+FULL = """\
+# mine, by hand
+owner = "ada"   # that is me: "#1"
+note = '''
+[accounts.fake]
+'''
+
+# how long
+lease = "8h"
+
+[accounts.local]  # this computer
+watts = 300
+hosts = [
+  {name = "a"},  # one
+  {name = "b"},
+]
+
+[templates.d2l]
+index = ""
+"""
+
+
+def test_only_the_line_that_changes_changes_and_its_comment_stays():
+    text = FULL.replace("note = '''\n[accounts.fake]\n'''\n", "")
+    changed = with_value(text, ("owner",), "grace # hopper")
+    assert changed == text.replace('"ada" ', '"grace # hopper" ')
+    changed = with_value(changed, ("accounts", "local", "watts"), Decimal("350.5"))
+    assert changed == text.replace('"ada" ', '"grace # hopper" ').replace("watts = 300", "watts = 350.5")
+
+
+def test_a_value_of_many_lines_is_replaced_whole():
+    text = with_value(FULL, ("accounts", "local", "hosts"), [{"name": "c", "port": 22}])
+    assert 'hosts = [\n  {name = "c", port = 22},\n]\n\n[templates.d2l]' in text
+
+
+def test_new_keys_stand_in_their_table_and_before_the_first_one():
+    text = with_value("# hello\n\n[accounts.local]\nwatts = 1\n\n[x.y]\n", ("owner",), "ada")
+    text = with_value(text, ("project",), "thesis")
+    text = with_value(text, ("accounts", "local", "usd_per_kwh"), Decimal("0.31"))
+    text = with_value(text, ("accounts", "ssh", "provider"), "ssh")
+    assert text == (
+        '# hello\nowner = "ada"\nproject = "thesis"\n\n[accounts.local]\nwatts = 1\nusd_per_kwh = 0.31\n\n[x.y]\n\n'
+        '[accounts.ssh]\nprovider = "ssh"\n'
+    )
+
+
+def test_a_first_file_is_made_of_nothing():
+    assert with_value("", ("owner",), "ada") == 'owner = "ada"\n'
+    assert with_value("", ("accounts", "local", "watts"), Decimal(3)) == "[accounts.local]\nwatts = 3\n"
+    assert with_value("owner = 'a'", ("lease",), "8h") == "owner = 'a'\nlease = \"8h\"\n"
+
+
+def test_the_same_value_changes_nothing_however_it_is_written():
+    for text in ("owner = 'ada'", 'owner = """ada"""\n', '"owner" = "ada"'):
+        assert with_value(text, ("owner",), "ada") == text
+    assert with_value("accounts.local.watts = 300.0", ("accounts", "local", "watts"), Decimal(300)).endswith("300.0")
+
+
+ODD = [
+    ("accounts = {local = {watts = 3}}\n", ("accounts", "local", "watts")),
+    ("accounts.local.watts = 3\n", ("accounts", "local", "watts")),
+    ("[accounts]\nlocal.watts = 3\n", ("accounts", "local", "watts")),
+    ('["accounts"."local"]\nwatts = 3\n', ("accounts", "local", "watts")),
+    ('"owner" = "x"\n', ("owner",)),
+    ("x = '''\nowner = 1\n'''\nowner = 'a'\n", ("owner",)),
+]
+
+
+@pytest.mark.parametrize(("text", "path"), ODD)
+def test_an_odd_layout_is_refused_with_the_line_to_write(text, path):
+    with pytest.raises(InvalidRequest) as refused:
+        with_value(text, path, "new")
+    assert refused.value.exit_code == 2
+    assert refused.value.next.endswith(f'{path[-1]} = "new"')
+
+
+def test_what_looks_like_a_header_inside_a_text_is_none():
+    assert with_value(FULL, ("owner",), "new") == FULL.replace('"ada" ', '"new" ')
+
+
+KEYS = st.sampled_from(
+    [("owner",), ("lease",), ("note",), ("accounts", "local", "watts"), ("accounts", "ssh", "hosts")]
+)
+TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
+VALUES = st.one_of(TEXTS, st.integers(-9, 9), st.lists(st.dictionaries(TEXTS, TEXTS, max_size=2), max_size=2))
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=4))
+def test_after_any_edits_the_file_holds_what_was_set_and_the_rest(edits):
+    text, meant = FULL, tomllib.loads(FULL)
+    for path, value in edits:
+        try:
+            text = with_value(text, path, value)
+        except InvalidRequest:
+            continue
+        table = meant
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+        table[path[-1]] = value
+    assert tomllib.loads(text) == meant
+
+
+@given(TEXTS)
+def test_a_text_survives_toml(text):
+    assert tomllib.loads(f"x = {literal(text)}")["x"] == text
