@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.cli.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.control.market import Filters, Order, market_value
+from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.core.facts import Market
 from cloudgpu.errors import InvalidRequest
 

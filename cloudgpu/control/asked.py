@@ -1,22 +1,20 @@
-"""Reads what was asked for, typed or passed by a program: durations, moments, GPUs, prices."""
+"""Reads what was asked for, typed or passed by a program: the words of `up`, durations, moments."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
+from cloudgpu.control.wishes import gpu_wish, price_wish
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
-from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-MOST_GPUS = 64  # more than any machine on offer has
-MOST_USD = 100_000  # an hour: dearer than any machine on offer
 FURTHEST = timedelta(days=3660)  # as the longest duration
 
 
@@ -63,14 +61,15 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
 
 
 def _want(asked: Asked) -> Want:
-    model, count = _gpu(asked.get("gpu"))
+    model, count = gpu_wish(asked.get("gpu"))
+    max_price = asked.get("max_price")
     return Want(
         gpu=model,
-        gpu_count=count,
+        gpu_count=count or 1,
         instance_type=asked.get("instance_type"),
         region=asked.get("region"),
         zone=asked.get("zone"),
-        max_price=_price(asked.get("max_price")),
+        max_price=None if max_price is None else price_wish(str(max_price)),
     )
 
 
@@ -122,35 +121,3 @@ def _moment(asked: datetime | timedelta | str, field: str, now: datetime) -> dat
             value=str(asked),
             next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
         ) from None
-
-
-def _gpu(text: str | None) -> tuple[str | None, int]:
-    if text is None:
-        return None, 1
-    model, _, count = text.partition(":")
-    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
-    if not model or (":" in text and not (digits and 1 <= int(count) <= MOST_GPUS)):
-        raise InvalidRequest(
-            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to 64.",
-            field="--gpu",
-            value=text,
-            next="For example --gpu v100 or --gpu a100:8",
-        )
-    return model.lower(), int(count or 1)
-
-
-def _price(asked: Decimal | str | float | None) -> Money | None:
-    if asked is None:
-        return None
-    try:
-        amount = Decimal(str(asked).removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MOST_USD:
-            return Money.usd(amount)
-    except InvalidOperation:
-        pass
-    raise InvalidRequest(
-        f"{str(asked)!r} is no price per hour: it is an amount in USD above zero.",
-        field="--max-price",
-        value=str(asked),
-        next="For example --max-price 1.50",
-    )
