@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cloudgpu.access.keys import new_host_key
 from tests.cli.program import Program
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -78,6 +79,9 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         for words in (("show",), ("extend", "one", "1h", "--yes"), ("hold", "one", "1h", "--yes")):
             run("machine", *words)
         run("cp", "cp", str(root / "file"), "one:")
+        (root / "ada.pub").write_text(new_host_key().public_line)
+        run("share", "share", "--key", str(root / "ada.pub"))
+        run("share", "share", "--remove")
         run("tunnel", "tunnel", "--background")
         run("tunnel --stop", "tunnel", "--stop")
         run("ls", "ls", "--refresh")

@@ -5,6 +5,7 @@ Whoever may log in has the rights of the user who launched the machine, no more 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ async def serve(
     """Listen on 127.0.0.1 and return the acceptor; its `get_port()` says where.
 
     `host_key` is an OpenSSH private key, `authorized_keys` are OpenSSH public lines; only `user` may log in.
+    Keys in ~/.ssh/authorized_keys are let in, too, as they stand at each login.
     Sessions run in `home` with `environ` and nothing else. `on_input` is called when somebody types.
     Raises OSError when the port is taken.
     """
@@ -69,7 +71,8 @@ class _Server(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        return username == self._room.user and key.public_data in self._known
+        known = key.public_data in self._known or key.public_data in _let_in(self._room.home)
+        return username == self._room.user and known
 
     def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], session.Session]:
         channel = self._connection.create_server_channel(encoding=None)
@@ -87,6 +90,17 @@ class _Server(asyncssh.SSHServer):
         raise asyncssh.ChannelOpenError(
             asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"only this machine's loopback can be reached, not {dest_host}"
         )
+
+
+def _let_in(home: Path) -> set[bytes]:
+    """Return the keys in ~/.ssh/authorized_keys, without lines whose options would limit what a key may do."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines():
+            if line.startswith(("ssh-", "ecdsa-")):
+                with contextlib.suppress(asyncssh.KeyImportError):
+                    found.add(asyncssh.import_public_key(line).public_data)
+    return found
 
 
 class _Files(asyncssh.SFTPServer):

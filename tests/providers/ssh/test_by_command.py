@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from cloudgpu.access.keys import new_host_key
 from cloudgpu.access.notebook import run_cell
 from cloudgpu.testing import write_plugin
 from tests.cli.program import Program, until
@@ -56,6 +57,17 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     assert left.pop("hello.ipynb")  # the template's notebook is the user's own now
     assert {name: left[name] for name in before} == before
     assert [name for name in left if name.startswith((".cloudgpu", ".ssh"))] == [".ssh/authorized_keys"]
+
+
+def test_a_shared_key_goes_with_the_machine(cloudgpu, host, tmp_path):
+    before = host.files()
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    guest = tmp_path / "guest.pub"
+    guest.write_text(new_host_key().public_line)
+    assert cloudgpu("share", "--key", str(guest), "-o", "json").json["changed"] is True
+    assert guest.read_text().split()[1] in host.keys.read_text()
+    assert cloudgpu("down", "--yes", timeout=90).code == 0
+    assert host.files() == before
 
 
 def test_a_second_machine_on_a_busy_host_is_refused_with_its_name(cloudgpu, host):
