@@ -100,6 +100,18 @@ def test_an_installed_copy_reads_its_own_data(installed):
     ]
 
 
+def test_an_installed_copy_reads_its_own_catalogue(installed):
+    code = (
+        "from cloudgpu import catalog\n"
+        "print(catalog.__file__)\n"
+        "print(catalog.gpu('t4').memory_gib, len(catalog.offers('aws', gpu='t4')) > 50)\n"
+    )
+    assert python(installed, code).splitlines() == [
+        str(installed / "cloudgpu" / "catalog" / "__init__.py"),
+        "16.0 True",
+    ]
+
+
 def test_the_command_runs_from_an_installed_copy(installed):
     path = os.pathsep.join([str(installed), os.environ["PYTHONPATH"]])
     said = run(sys.executable, installed / "bin" / "cloudgpu", "--help", cwd=installed.parent, PYTHONPATH=path)
