@@ -115,7 +115,7 @@ def _asked_hosts() -> list[Host]:
 def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
     """Ask until the answer can be read; None for an empty one. Raises Exit at the end of input."""
     while True:
-        sys.stderr.write(f"{question} [{usual}]: ")
+        sys.stderr.write(f"{question} [{usual or 'not set'}]: ")
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
