@@ -18,11 +18,11 @@ def locked(file: Path) -> Iterator[None]:
 
     Raises InvalidRequest when the directory cannot be written to.
     """
-    lock = file.with_name(f".{file.name}.lock")
+    lock = lock_of(file)
     with explained(file):
         descriptor = _take(lock)
     try:
-        _sweep(file)
+        sweep(file)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -30,7 +30,12 @@ def locked(file: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _sweep(file: Path) -> None:
+def lock_of(file: Path) -> Path:
+    """Return the lock that belongs to `file`; it stands while somebody holds it, or was killed holding it."""
+    return file.with_name(f".{file.name}.lock")
+
+
+def sweep(file: Path) -> None:
     """Remove what killed writers left half-written: who writes holds the lock, so it is nobody's now."""
     for part in file.parent.glob(f".{glob.escape(file.name)}.????????.part"):
         with contextlib.suppress(OSError):

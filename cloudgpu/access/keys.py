@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.files import explained, locked, write_whole
+from cloudgpu.access.files import explained, lock_of, locked, sweep, write_whole
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def client_key(directory: Path) -> ClientKey:
     Raises InvalidRequest when the private key can be read by others, is damaged, or cannot be written.
     """
     path = directory / FILE
-    if not path.exists():
+    if not path.exists() or lock_of(path).exists():  # its maker is at work, or was killed and left the lock
         with locked(path):
             if not path.exists():
                 write_whole(path, _private_pem(_generate()).encode())
     check_private(path)
     public_line = _public_line(_read(path))
-    _keep_public(path.with_name(f"{FILE}.pub"), public_line)
+    _keep_public(path, public_line)
     return ClientKey(path, public_line)
 
 
@@ -116,10 +116,11 @@ def _unusable(path: Path, why: str) -> InvalidRequest:
     )
 
 
-def _keep_public(path: Path, line: str) -> None:
+def _keep_public(private: Path, line: str) -> None:
     """Keep the public half beside the private one, for people and for other tools."""
-    wanted = f"{line}\n".encode()
+    path, wanted = private.with_name(f"{FILE}.pub"), f"{line}\n".encode()
     if not path.exists() or path.read_bytes() != wanted:
-        with locked(path), explained(path):
+        with locked(private), explained(path):
+            sweep(path)
             write_whole(path, wanted)
             os.chmod(path, 0o644)  # noqa: PTH101  (public)
