@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.disk import make_disk
 from tests.faults.said import check_document, check_said
-from tests.soak.crash import processes_of, words_of
+from tests.soak.crash import machine_processes, processes_of
 
 ROOMY_K = 700
 # From no room for a directory to enough for a whole launch: each falls over another file.
@@ -37,8 +37,7 @@ def test_a_launch_on_a_full_disk_is_refused_in_one_sentence_and_leaves_nothing_r
         assert kib >= LEVELS[5], "so little room is not enough for a launch"
     else:
         assert check_said(up, *REFUSED)
-        running = [one for one in processes_of(disk.program.home) if "--alive" in words_of(one)]
-        assert running == []
+        assert machine_processes(disk.program.home) == []
     down = disk.program("down", "--all", "--yes")
     if down.code != 0:
         assert "nothing of it is left" in check_said(down, 8)

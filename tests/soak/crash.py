@@ -166,7 +166,7 @@ class Life:
         assert [self.machine_of(one) for one in self.directories()] == [again["id"]]
         assert [one["id"] for one in self.done("ls")["machines"]] == [again["id"]]
         assert seen == [] or seen[0]["id"] == again["id"]
-        assert len([one for one in processes_of(self.home) if "--alive" in words_of(one)]) <= 1
+        assert len(machine_processes(self.home)) <= 1
         self.check_down_leaves_nothing()
 
     def check_down_leaves_nothing(self) -> None:
@@ -209,6 +209,12 @@ def processes_of(home: Path) -> list[psutil.Process]:
         if any(f"{home}/" in word or word == str(home) for word in words):
             found.append(process)
     return found
+
+
+def machine_processes(home: Path) -> list[psutil.Process]:
+    """Return the processes that are machines of this home: not the strace that one may run under."""
+    named = [(process, words_of(process)) for process in processes_of(home)]
+    return [process for process, words in named if "--alive" in words and words[0] != "strace"]
 
 
 def words_of(process: psutil.Process) -> list[str]:
