@@ -34,7 +34,7 @@ def command(
         usd(run_cost(Money(row["price"]["nanos_per_hour"]), span or session.settings.lease)) if row["price"] else None
     )
     confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
-    row = start(session, row, new_lease(session, span))
+    row = start(session, row, new_lease(session, row, span))
     if not no_wait:
         row = wait_until_ready(session, row)
     value = machine_value(row, session.clock())

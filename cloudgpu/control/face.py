@@ -150,7 +150,8 @@ class Cloudgpu:
         from cloudgpu.control.reach import wait_until_ready
 
         session = self._session
-        row = start(session, session.find(name), new_lease(session, duration(lease, "--lease")))
+        row = session.find(name)
+        row = start(session, row, new_lease(session, row, duration(lease, "--lease")))
         return self._machine(wait_until_ready(session, row) if wait else row)
 
     def down(self, *names: str, all: bool = False) -> Document:  # noqa: A002  (the option's name)

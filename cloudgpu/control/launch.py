@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import saved
-from cloudgpu.control.lifecycle import remove_unfit
+from cloudgpu.control.lifecycle import lease_line, remove_unfit
 from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
-from cloudgpu.control.prepare import Prepared, living_of
+from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.templates import parts_at
-from cloudgpu.control.tidy import tidy
+from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
-from cloudgpu.core.names import derived_key, lock_name, machine_id, made_name, tag_value, token
-from cloudgpu.core.plan import stop_means
-from cloudgpu.core.times import epoch, from_iso
-from cloudgpu.errors import InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable, Unreachable
+from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
+from cloudgpu.core.plan import Lease, stop_means
+from cloudgpu.core.times import epoch, from_iso, iso
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    Unreachable,
+)
 from cloudgpu.ledger.locks import held, hold
-from cloudgpu.providers.base import KnowsHostKeys
+from cloudgpu.providers.base import KnowsHostKeys, Taggable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,8 +71,8 @@ def launch(
     if held(session.home.locks, prepared.lock):
         session.tell("another cloudgpu is busy with the same request; waiting for it")
     with hold(session.home.locks, prepared.lock, wait=LOCK_WITHIN_S):
-        tidy(session)
-        row, found = _found_or_settled(session, prepared)
+        put_in_order(session)
+        row, found = _found_or_settled(session, prepared, agree)
         if row is None:
             if prepared.existing is not None:
                 agree()
@@ -88,20 +95,46 @@ def _look_first(session: Session, account: str) -> None:
     session.check_launchable()
 
 
-def _found_or_settled(session: Session, prepared: Prepared) -> tuple[Row | None, bool]:
-    """Return the living machine of this request and whether it was there before an interrupted launch."""
-    row = _unsettled(session, prepared)
-    if row is not None:
-        row = settle(session, row, deadline=session.clock() + SEND_WITHIN)
-        return (row if row["ended"] is None else None), False
-    if prepared.new:
-        return None, False
-    row = living_of(session.ledger, prepared.key, prepared.fingerprint)
+def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Row | None, bool]:
+    """Return the living machine of this request, and whether it was there before an interrupted launch.
+
+    What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
+    where the plan that was agreed to covers it.
+    """
+    row = None if prepared.new else living_of(session.ledger, prepared.key, prepared.fingerprint)
     if row is not None:
         row = refresh(session, row)  # what ended unseen is no machine to return
-    if row is None or row["ended"] is not None:
+        if row["ended"] is None:
+            return row, True
+        living_of(session.ledger, prepared.key, prepared.fingerprint)  # says so, where its key is used up
+    row = unsettled_of(session.ledger, prepared.lock)
+    if row is None:
         return None, False
-    return row, True
+    if prepared.existing is not None:
+        agree()
+    row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
+    if row["ended"] is not None:
+        return None, False
+    return _under_the_agreed_lease(session, prepared, row), False
+
+
+def _is_covered(prepared: Prepared, row: Row) -> bool:
+    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
+    return row["price"] is None or row["price"]["nanos_per_hour"] <= prepared.plan.dearest.nanos
+
+
+def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> Row:
+    """Give what an interrupted launch made the lease of the plan that was agreed to last."""
+    lease = Lease(prepared.plan.expires, prepared.plan.renew_until)
+    provider = session.provider(row["account"])
+    if not isinstance(provider, Taggable) or (row["expires"], row["renew_until"]) == (
+        iso(lease.expires),
+        iso(lease.renew_until),
+    ):
+        return row
+    provider.tag(row["provider_id"], lease.tags())
+    session.ledger.append([lease_line(row, lease, "the interrupted launch was asked for again", session.clock())])
+    return session.ledger.machine(row["id"]) or row
 
 
 def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
@@ -112,6 +145,10 @@ def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
     except Unreachable as fault:
         if not found:
             remove_unfit(session, row, fault)
+        raise
+    except CloudgpuError as fault:
+        left = f"{row['name']} is launched and billed meanwhile; to end it: cloudgpu down {row['name']}"
+        fault.next = f"{fault.next} {left}" if fault.next else left
         raise
 
 
@@ -244,11 +281,3 @@ def _name(prepared: Prepared, key: str, rows: list[Row]) -> str:
             f"or end it first: cloudgpu down {prepared.name}",
         )
     return prepared.name
-
-
-def _unsettled(session: Session, prepared: Prepared) -> Row | None:
-    """Return an unfinished attempt of this very request; its process is dead, since we hold its lock."""
-    for row in living(session.ledger.machines()):
-        if row["attempt"] == "open" and lock_name(row["key"]) == prepared.lock:
-            return row
-    return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import saved
-from cloudgpu.control.look import refresh
+from cloudgpu.control.look import refresh, too_fresh
 from cloudgpu.control.observe import asked, is_news, not_before, observed, vanished
 from cloudgpu.control.session import Session
-from cloudgpu.control.settle import settle
+from cloudgpu.control.settle import settle, settle_to_end
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core.attempts import price_to_json
@@ -55,18 +54,25 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
             return latest
         session.tell(f"{row['name']}: stopping")
         session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
-        _ask(lambda: provider.stop(row["provider_id"]), session, row)
-        latest = _prove(
-            session, latest, lambda seen: not seen["billed"] and seen["state"] not in ("unknown", "pending")
-        )
+        latest = _prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]))
         tidy(session)
+        if latest["ended"]:
+            raise _gone(latest)
         return latest
 
 
-def new_lease(session: Session, span: timedelta | None) -> Lease:
-    """Return the lease of a start now: `span` long, or as long as the settings say."""
+def _is_stopped(seen: Row) -> bool:
+    return not seen["billed"] and seen["state"] not in ("unknown", "pending")
+
+
+def new_lease(session: Session, row: Row, span: timedelta | None) -> Lease:
+    """Return the lease of a start now: `span` long (or the settings'), renewable as long as at its launch.
+
+    Not as long as the settings say now: a start gives a machine no longer life than was agreed to.
+    """
     now, span = session.clock().replace(microsecond=0), span or session.settings.lease
-    return Lease(now + span, now + max(span, session.settings.renew_until))
+    renewable = timedelta(seconds=row["renew_s"]) if row["renew_s"] else session.settings.renew_until
+    return Lease(now + span, now + max(span, renewable))
 
 
 def start(session: Session, row: Row, lease: Lease) -> Row:
@@ -82,14 +88,29 @@ def start(session: Session, row: Row, lease: Lease) -> Row:
         if latest["ended"]:
             raise _gone(latest)
         if latest["state"] in ("running", "pending"):
+            session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
             return latest
         _set_lease(session, latest, provider, lease, "start")
         session.ledger.append(
             [*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())]
         )
         session.tell(f"{row['name']}: starting")
-        provider.start(row["provider_id"])
+        try:
+            provider.start(row["provider_id"])
+        except ProviderUnavailable as fault:
+            latest = _look_after(session, latest, fault)
+            if latest["state"] not in ("running", "pending"):
+                raise
         return refresh(session, latest)
+
+
+def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
+    """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
+    fault.next = f"It may be running, and billed. Run: cloudgpu show {row['name']} --refresh"
+    try:
+        return refresh(session, row)
+    except ProviderUnavailable:
+        raise fault from None
 
 
 def end(session: Session, row: Row, *, why: str) -> Row:
@@ -113,7 +134,7 @@ def end(session: Session, row: Row, *, why: str) -> Row:
 
 def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
     if row["attempt"] == "open":
-        row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
+        row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
     if row["ended"] is None:
         return _end(session, row, why)
     if row["provider_id"]:
@@ -137,24 +158,20 @@ def _end(session: Session, row: Row, why: str) -> Row:
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: ending")
     session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()))])
-    _ask(lambda: provider.terminate(row["provider_id"]), session, row)
-    return _prove(session, row, lambda seen: bool(seen["ended"]))
+    return _prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
 
 
-def _ask(call: Callable[[], None], session: Session, row: Row) -> None:
-    """Send the request; where the provider does not answer, the proof decides whether it arrived."""
-    try:
-        call()
-    except ProviderUnavailable as fault:
-        session.tell(f"{row['name']}: {fault.message}; looking whether it arrived")
+def _prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None]) -> Row:
+    """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
-
-def _prove(session: Session, row: Row, done: Callable[[Row], bool]) -> Row:
-    """Read the state back until `done`, or raise StopUnproved."""
-    deadline, pause, last = session.clock() + PROVED_WITHIN, 0.05, "no answer"
+    Raises StopUnproved when the proof did not come in time.
+    """
+    deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     while True:
         try:
-            row = _look_hard(session, row)
+            if not arrived:
+                ask()
+            row, arrived = _look_hard(session, row)
             last = row["state"]
         except LedgerUnavailable:
             raise  # it will not be read back however often we look
@@ -169,21 +186,27 @@ def _prove(session: Session, row: Row, done: Callable[[Row], bool]) -> Row:
                 value=row["name"],
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
             )
-        time.sleep(pause)
+        session.pause(pause)
         pause = min(2.0, pause * 1.5)
 
 
-def _look_hard(session: Session, row: Row) -> Row:
-    """Read one machine's state; unlike a casual look, `not found` after an asked end is the proof itself."""
+def _look_hard(session: Session, row: Row) -> tuple[Row, bool]:
+    """Read one machine's state, and say whether a request to it must have arrived.
+
+    Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
+    may not be visible yet.
+    """
     provider, now = session.provider(row["account"]), not_before(row, session.clock())
     try:
         instance: Instance = provider.get(row["provider_id"])
     except InstanceNotFound:
+        if too_fresh(row, provider.token_rule.listing_proves_after, now):
+            return row, False
         session.ledger.append([vanished(row["id"], row["provider_id"], "unknown to get after the end was asked", now)])
     else:
         if is_news(row, instance, now):
             session.ledger.append([observed(instance, now)])
-    return session.ledger.machine(row["id"]) or row
+    return session.ledger.machine(row["id"]) or row, True
 
 
 def _set_lease(session: Session, row: Row, provider: Provider, lease: Lease, why: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.control import saved
@@ -14,7 +14,7 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, Price, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, Price, State, Unanswered
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
@@ -46,8 +46,8 @@ def look_at(session: Session, accounts: Sequence[str]) -> Look:
     look = Look()
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
-    for account, (kind, listing) in zip(accounts, listings, strict=True):
-        _write_listing(session, kind, account, listing, look)
+    for account, answer in zip(accounts, listings, strict=True):
+        _write_listing(session, account, answer, look)
     tidy(session)
     return look
 
@@ -62,7 +62,7 @@ def refresh(session: Session, row: Row) -> Row:
     try:
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:
-        if _too_fresh(row, provider.token_rule.listing_proves_after, now):
+        if too_fresh(row, provider.token_rule.listing_proves_after, now):
             return row
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now)])
     else:
@@ -71,30 +71,50 @@ def refresh(session: Session, row: Row) -> Row:
     return session.ledger.machine(row["id"]) or row
 
 
-def _listing(session: Session, account: str) -> tuple[str, Listing]:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What an account answered, and when it was asked: a listing says nothing about what came after that."""
+
+    kind: str
+    listing: Listing
+    asked_at: datetime
+
+
+def _listing(session: Session, account: str) -> _Answer:
     kind = session.settings.accounts[account].provider if account in session.settings.accounts else "?"
+    asked_at = session.clock()
     try:
         provider = session.provider(account)
-        return provider.kind, provider.list()
+        return _Answer(provider.kind, provider.list(), asked_at)
     except CloudgpuError as fault:
-        return kind, Listing((), (Unanswered(account, fault.message),))
+        return _Answer(kind, Listing((), (Unanswered(account, fault.message),)), asked_at)
 
 
-def _write_listing(session: Session, kind: str, account: str, listing: Listing, look: Look) -> None:
+def _one_per_machine(instances: Sequence[Instance], look: Look) -> list[Instance]:
+    """Return one instance per cloudgpu-id, the living before the ended; two living ones of one id are named."""
+    chosen: dict[str, Instance] = {}
+    for instance in sorted(instances, key=lambda one: one.state is State.TERMINATED):
+        machine = instance.tags[TAG_ID]
+        if machine in chosen and instance.state is not State.TERMINATED:
+            look.sentences.append(f"{machine} has two living machines: {chosen[machine].id} and {instance.id}.")
+        chosen.setdefault(machine, instance)
+    return list(chosen.values())
+
+
+def _write_listing(session: Session, account: str, answer: _Answer, look: Look) -> None:
+    kind, listing, now = answer.kind, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
-    now = session.clock()
     rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
     drafts: list[Draft] = []
     ours: set[str] = set()
-    for instance in listing.instances:
-        if instance.tags.get(TAG_LEDGER) != session.ledger.id:
-            look.foreign.append(instance)
-            continue
+    look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != session.ledger.id]
+    mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
+    for instance in _one_per_machine(mine, look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, now)
     if not listing.unanswered:
         for row in living(list(rows.values())):
-            if row["id"] not in ours:
+            if row["id"] not in ours and from_iso(row["intended_at"]) < now:
                 drafts += _missing(session, row, look, now)
     drafts += _doubts(session, listing, now)
     gaps = [asdict(gap) for gap in listing.unanswered]
@@ -107,10 +127,16 @@ def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
     mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
     remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
     length = session.ledger.head()[0]
-    if remembered <= length:
+    if remembered <= length or remembered <= _doubted_before(session):
         return []
     why = f"It has {length} lines, and a machine was launched when it had {remembered}."
-    return [Draft("ledger_doubted", "ledger", {"why": why}, now, f"doubt:{remembered}:{iso(now)}")]
+    return [Draft("ledger_doubted", "ledger", {"why": why, "seq": remembered}, now, f"doubt:{remembered}:{iso(now)}")]
+
+
+def _doubted_before(session: Session) -> int:
+    """Return the highest line that a machine remembered when a look doubted the ledger: it was said, or is settled."""
+    doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
+    return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
 def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now: datetime) -> list[Draft]:
@@ -137,14 +163,15 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
     try:
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:
-        if _too_fresh(row, proves_after, now):
+        if too_fresh(row, proves_after, now):
             return []
         look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
         return [vanished(row["id"], row["provider_id"], "missing from a complete listing and unknown to get", now)]
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row["name"], fault.message))
         return []
-    return [observed(instance, now)] if is_news(row, instance, now) else []
+    then = not_before(row, session.clock())
+    return [observed(instance, then)] if is_news(row, instance, then) else []
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
@@ -159,7 +186,8 @@ def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> l
     return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]
 
 
-def _too_fresh(row: Row, proves_after: Any, now: datetime) -> bool:
+def too_fresh(row: Row, proves_after: timedelta, now: datetime) -> bool:
+    """Say whether a machine is so young that its absence from an answer proves nothing."""
     return bool(now - from_iso(row["intended_at"]) < proves_after)
 
 
@@ -180,4 +208,8 @@ def _price_of(session: Session, instance: Instance) -> Price | None:
         instance.market,
         instance.accelerators,
     )
-    return next(iter(provider.prices([item])), None)
+    try:
+        return next(iter(provider.prices([item])), None)
+    except CloudgpuError as fault:
+        session.tell(f"{instance.tags[TAG_ID]}: its price is not known ({fault.message})")
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.attempts import price_to_json
@@ -27,6 +27,7 @@ from cloudgpu.core.names import digest
 from cloudgpu.core.times import from_epoch, from_iso, iso
 
 Row = dict[str, Any]
+NEWS_OF_ACTIVITY = timedelta(minutes=15)
 
 
 def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -> Draft:
@@ -52,6 +53,7 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -
         "template": request.template,
         "expires": iso(attempt.expires),
         "renew_until": iso(attempt.renew_until),
+        "renew_s": request.renew_s,
         "stoppable": item.stoppable,
         "stop_means": stop_means,
     }
@@ -99,7 +101,16 @@ def is_news(row: Row, instance: Instance, now: datetime) -> bool:
     lasting = ("provider_id", "state", "billed", "since", "address", "reason")
     if any(row[name] != body[name] for name in lasting):
         return True
+    if _moved_on(row["last_active"], body["last_active"]):
+        return True
     return any(body[name] is not None and row[name] != body[name] for name in ("expires", "renew_until", "hold_until"))
+
+
+def _moved_on(known: str | None, said: str | None) -> bool:
+    """Say whether a machine was active again since it was last written down: every quarter of an hour is news."""
+    if said is None or known is None:
+        return said != known and said is not None
+    return from_iso(said) - from_iso(known) >= NEWS_OF_ACTIVITY
 
 
 def vanished(machine: str, provider_id: str, proof: str, now: datetime) -> Draft:
@@ -143,9 +154,10 @@ def asked(kind: str, machine: str, why: str, now: datetime) -> Draft:
 
 
 def looked(scope: str, machines: int, unanswered: list[dict[str, str]], now: datetime) -> Draft:
-    """Return the one line of a look at one account."""
+    """Return the one line of a look at one account; one that was not wholly answered makes no view fresh."""
     body = {"machines": machines, "unanswered": unanswered}
-    return Draft("scope_looked", scope, body, now, f"look:{scope}:{iso(now)}")
+    subject = f"gap:{scope}" if unanswered else scope
+    return Draft("scope_looked", subject, body, now, f"look:{scope}:{iso(now)}")
 
 
 def _tag_time(tags: Mapping[str, str], key: str) -> str | None:

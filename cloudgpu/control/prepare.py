@@ -9,12 +9,13 @@ from cloudgpu.config.templates import Template
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
-from cloudgpu.core.facts import LaunchRequest, Market, Offer, Want
+from cloudgpu.core.attempts import price_from_json
+from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Want
 from cloudgpu.core.names import derived_key, digest, lock_name, near
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.times import duration_text, minute
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.base import HasPrices, HasTimer, Provider
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     provider = session.provider(_account(session, wish))
     template = find_template(session, wish.template)
     request = _request(session, wish, provider, template)
-    offers = _offers(provider, request.want)
-    parts = parts_at(template, request, offers[0])  # a fault in it is said before anything is done
     fingerprint = _fingerprint(request, wish.name)
+    existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
+    there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
+    offers = _offers_or_known(provider, request.want, there)
+    parts = parts_at(template, request, offers[0])  # a fault in it is said before anything is done
     plan = launch_plan(
         request,
         offers,
@@ -61,7 +64,6 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         guards=_guards(provider),
         now=session.clock().replace(microsecond=0),
     )
-    existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     return Prepared(plan, tuple(offers), template, fingerprint, existing, wish.key, wish.name, wish.new)
 
 
@@ -69,7 +71,7 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
     """Return the living machine of this request; raise InvalidRequest when `key` cannot be used for it."""
     rows = view.machines()
     if key is None:
-        same = [row for row in living(rows) if row["request"] == fingerprint and row["attempt"] == "made"]
+        same = [row for row in living(rows) if _is_of(row, fingerprint) and row["attempt"] == "made"]
         return same[-1] if same else None
     for row in rows:
         if row["key"] != key or row["attempt"] == "refused" or row["attempt"] == "void":
@@ -81,7 +83,7 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
                 value=key,
                 next="Use another --key for a new machine.",
             )
-        if row["request"] != fingerprint:
+        if row["request"] not in (fingerprint, key):  # one that was taken up without its launch bears its key
             raise InvalidRequest(
                 f"--key {key} belongs to {row['name']}, which was launched by a different request.",
                 field="--key",
@@ -90,6 +92,44 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
             )
         return row if row["attempt"] == "made" else None
     return None
+
+
+def _is_of(row: Row, fingerprint: str) -> bool:
+    """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
+    if row["request"] == row["key"]:
+        return lock_name(row["key"]) == lock_name(derived_key(fingerprint, 1))
+    return bool(row["request"] == fingerprint)
+
+
+def unsettled_of(view: View, lock: str) -> Row | None:
+    """Return the unfinished attempt that is launched under this lock, if there is one."""
+    rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
+    return next(rows, None)
+
+
+def _offers_or_known(provider: Provider, want: Want, there: Row | None) -> list[Offer]:
+    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
+    try:
+        return _offers(provider, want)
+    except (NoCapacity, ProviderUnavailable):
+        if there is None or there["price"] is None:
+            raise
+        return [_offer_of(there)]
+
+
+def _offer_of(row: Row) -> Offer:
+    item = Available(
+        provider=row["provider"],
+        account=row["account"],
+        region=row["region"],
+        zone=row["zone"],
+        instance_type=row["instance_type"],
+        market=Market(row["market"]),
+        accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
+        stoppable=row["stoppable"] is not False,
+        stop_means=row["stop_means"] or "",
+    )
+    return Offer(item, price_from_json(row["price"]))
 
 
 def _account(session: Session, wish: Wish) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -71,7 +70,7 @@ def _wait_running(session: Session, row: Row, deadline: Any) -> Row:
                 value=row["name"],
                 next=f"Run: cloudgpu show {row['name']} --refresh, or: cloudgpu down {row['name']}",
             )
-        time.sleep(pause)
+        session.pause(pause)
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 

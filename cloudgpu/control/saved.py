@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
+from cloudgpu.core.names import lock_name
 from cloudgpu.errors import LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def save(directory: Path, attempt: Attempt) -> None:
     """Write the whole call durably, or raise LedgerUnavailable and leave no part of it."""
-    path = _path(directory, attempt.token)
+    path = directory / f"{attempt.token}.{lock_name(attempt.request.key)}.json"
     part = path.with_suffix(".part")
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -43,35 +44,35 @@ def save(directory: Path, attempt: Attempt) -> None:
 
 def load(directory: Path, token: str) -> Attempt | None:
     """Return the saved call of this token, or None when this client has none."""
+    path = next(directory.glob(f"{token}.*.json"), None)
+    if path is None:
+        return None
     try:
-        return attempt_from_json(json.loads(_path(directory, token).read_text(encoding="utf-8")))
+        return attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, KeyError, TypeError, ValueError) as fault:
         raise LedgerUnavailable(
             f"The saved call {token[:12]}... cannot be read: {fault}.",
             field="attempts",
-            value=str(_path(directory, token)),
+            value=str(path),
             next="Run: cloudgpu ls --refresh (it looks for the machine), then remove that file.",
         ) from fault
 
 
 def forget(directory: Path, token: str) -> None:
     """Delete a saved call, and the directory when it was the last."""
-    for suffix in (".json", ".part"):
-        _path(directory, token).with_suffix(suffix).unlink(missing_ok=True)
+    for path in directory.glob(f"{token}.*"):
+        path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
 
 
-def tokens(directory: Path) -> Iterator[str]:
-    """Yield the token of every saved call, half-written ones too."""
-    if directory.is_dir():
-        yield from sorted({path.stem for path in directory.iterdir() if path.suffix in (".json", ".part")})
-
-
-def _path(directory: Path, token: str) -> Path:
-    return directory / f"{token}.json"
+def waiting(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield (token, lock) of every saved call, half-written ones too: the lock is held while it is being made."""
+    for path in directory.glob("*.*.*"):
+        token, lock, _ = path.name.split(".")
+        yield token, lock
 
 
 def _sync(directory: Path) -> None:

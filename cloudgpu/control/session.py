@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class Session:
     ledger: Ledger
     clock: Callable[[], datetime] = utc_now
     tell: Tell = silent
+    pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
 
     def provider(self, account: str) -> Provider:
@@ -76,7 +78,7 @@ class Session:
         """Yield a session with a ledger connection of its own, for another thread."""
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield Session(self.home, self.settings, ledger, self.clock, self.tell)
+            yield Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause)
         finally:
             ledger.close()
 

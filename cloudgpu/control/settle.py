@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
@@ -49,7 +50,7 @@ def settle_others(session: Session) -> None:
             session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
 
 
-def settle(session: Session, row: Row, *, deadline: datetime) -> Row:
+def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = True) -> Row:
     """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
@@ -58,11 +59,26 @@ def settle(session: Session, row: Row, *, deadline: datetime) -> Row:
     attempt = saved.load(session.home.attempts, row["token"])
     rule = session.provider(row["account"]).token_rule
     age = session.clock() - from_iso(row["intended_at"])
-    if attempt is not None and age < rule.lifetime:
+    if replay and attempt is not None and age < rule.lifetime:
         session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
         send(session, attempt, deadline=deadline)
     else:
         settle_by_listing(session, row)
+    return session.ledger.machine(row["id"]) or row
+
+
+def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
+    """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
+
+    A launch that the provider refuses now was never made: that settles it, too.
+    """
+    try:
+        settle_by_listing(session, row)
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable:  # too early to tell, or a silence
+        with contextlib.suppress(*SURELY_NOT_MADE):
+            settle(session, row, deadline=deadline)
     return session.ledger.machine(row["id"]) or row
 
 
@@ -96,8 +112,8 @@ def send(session: Session, attempt: Attempt, *, deadline: datetime) -> Instance:
 def settle_by_listing(session: Session, row: Row) -> None:
     """Close the attempt by what a complete listing proves; raise LaunchUncertain when it proves nothing yet."""
     provider = session.provider(row["account"])
+    now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
-    now = session.clock()
     for instance in listing.instances:
         if instance.tags.get(TAG_ID) == row["id"] and instance.tags.get(TAG_LEDGER) == session.ledger.id:
             session.ledger.append(_found(row, instance, now))

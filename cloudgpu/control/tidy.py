@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.access import known_hosts, ssh_config
 from cloudgpu.control import saved, tunnels
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.facts import Address
 from cloudgpu.core.names import lock_name
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.locks import held
-
-if TYPE_CHECKING:
-    from cloudgpu.core.facts import Attempt
 
 Row = dict[str, Any]
 
 
 def tidy(session: Session) -> None:
+    """Put the client's own files in order after something was done: a fault is told, for that was done all the same."""
+    try:
+        put_in_order(session)
+    except (CloudgpuError, OSError) as fault:
+        session.tell(f"some of cloudgpu's own files could not be put in order: {fault}")
+
+
+def put_in_order(session: Session) -> None:
     """Remove what belongs to no living machine and write the SSH config anew.
 
-    Derived from the ledger alone, so that whatever a killed process left is put right by the next command.
+    Derived from the ledger alone, so that whatever a killed process left is put right by the next command. Raises
+    InvalidRequest for a file that cannot be understood.
     """
     # Files before rows: what a launch writes just now is then surely among the rows.
-    waiting = list(saved.tokens(session.home.attempts))
+    calls = sorted(set(saved.waiting(session.home.attempts)))
     pinned = known_hosts.machines(session.home.known_hosts)
-    alive = living(session.ledger.machines())
-    needed = {row["token"] for row in alive}
-    for token in waiting:
-        if token not in needed and not _being_made(session, token):
+    tunnelled = tunnels.known(session)
+    rows = session.ledger.machines()
+    alive = living(rows)
+    for token, lock in calls:
+        if token not in {row["token"] for row in alive} and not held(session.home.locks, lock):
             saved.forget(session.home.attempts, token)
+    known = {row["id"]: row for row in rows}
     for machine in pinned:
-        if machine not in {row["id"] for row in alive}:
+        if machine not in known or not _may_live(session, known[machine]):
             known_hosts.unpin(session.home.known_hosts, machine)
-    tunnels.end_orphans(session, {row["id"] for row in alive})
+    gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
+    tunnels.end(session, gone)
     write_ssh_config(session, alive)
+
+
+def _may_live(session: Session, row: Row) -> bool:
+    """Say whether a machine lives, or is between two attempts of a launch that goes on."""
+    return row["ended"] is None or held(session.home.locks, lock_name(row["key"] or row["id"]))
 
 
 def write_ssh_config(session: Session, alive: list[Row]) -> None:
@@ -43,17 +58,3 @@ def write_ssh_config(session: Session, alive: list[Row]) -> None:
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )
-
-
-def _being_made(session: Session, token: str) -> bool:
-    attempt = _readable(session, token)
-    return attempt is not None and held(session.home.locks, lock_name(attempt.request.key))
-
-
-def _readable(session: Session, token: str) -> Attempt | None:
-    from cloudgpu.errors import LedgerUnavailable
-
-    try:
-        return saved.load(session.home.attempts, token)
-    except LedgerUnavailable:
-        return None

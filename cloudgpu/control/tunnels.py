@@ -11,6 +11,8 @@ from cloudgpu.access import background
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -31,11 +33,16 @@ def stop(session: Session, row: Row) -> bool:
     return ended is not None
 
 
-def end_orphans(session: Session, alive: set[str]) -> None:
-    """End the tunnels to machines that are not in `alive`, and remove what they wrote."""
+def known(session: Session) -> list[str]:
+    """Return the machines whose tunnels have written something here, living or not."""
     if not session.home.tunnels.is_dir():
-        return
-    for machine in {path.name.partition(".")[0] for path in session.home.tunnels.iterdir()} - alive - {""}:
+        return []
+    return sorted({path.name.partition(".")[0] for path in session.home.tunnels.iterdir()} - {""})
+
+
+def end(session: Session, machines: Iterable[str]) -> None:
+    """End the tunnels to these machines, and remove what they wrote."""
+    for machine in machines:
         background.stop(session.home.tunnels, machine)
         _forget(session.home.tunnels, machine)
 

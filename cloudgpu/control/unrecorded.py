@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ def _prove_gone(session: Session, provider: Provider, row: Row, instance: str) -
                 value=row["name"],
                 next=f"Free some space, then run the same again: cloudgpu down {row['name']}",
             )
-        time.sleep(PAUSE_S)
+        session.pause(PAUSE_S)
 
 
 def _gone(provider: Provider, instance: str) -> bool:

@@ -5,7 +5,7 @@ Every time inside a body is `times.iso` text; every amount is whole nano-dollars
 kind                 subject  body
 ledger_opened        ledger   ledger
 launch_intended      machine  attempt token key request(fingerprint) name provider account region zone instance_type
-                              market accelerators price owner project policy template expires renew_until
+                              market accelerators price owner project policy template expires renew_until renew_s
                               stoppable stop_means
 launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
@@ -18,7 +18,7 @@ lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
 scope_looked         scope    machines unanswered
-ledger_doubted       ledger   why
+ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 """
 

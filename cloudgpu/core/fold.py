@@ -62,7 +62,7 @@ def billed_micros(row: Mapping[str, Any], now: datetime) -> int:
 def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
-    row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None}
+    row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
     return row
 
 
@@ -71,6 +71,7 @@ def _intended(row: Row, line: Event) -> None:
         return
     row |= {name: line.body[name] for name in _LAUNCH}
     row |= {"number": line.body["attempt"], "token": line.body["token"], "attempt": "open"}
+    row["renew_s"] = line.body.get("renew_s")
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
 
 

@@ -30,7 +30,9 @@ class Lab:
     def opened(self):
         """A new process, as far as a test can have one: everything is read from disk again."""
         environ = {"CLOUDGPU_HOME": str(self.home), "USER": "ada"}
-        return open_session(environ, clock=self.clock, tell=self.said.append)
+        session = open_session(environ, clock=self.clock, tell=self.said.append)
+        session.pause = self.clock.advance
+        return session
 
     def prepare(self, *, gpu="v100", **more):
         want = Want(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))

@@ -40,7 +40,7 @@ def test_the_intent_stands_in_the_ledger_before_the_call_and_the_answer_after_it
 
 def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
     row = lab.up().row
-    file = lab.session.home.attempts / f"{row['token']}.json"
+    (file,) = lab.session.home.attempts.glob(f"{row['token']}.*")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     end(lab.session, row, why="test")
     assert not lab.session.home.attempts.exists()

@@ -1,0 +1,238 @@
+"""What a look may conclude, what an end has to prove, what a second request may not do unasked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.view import age_of_view
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited, StopUnproved
+from cloudgpu.testing import make_attempt
+
+
+def lost(lab, **more):
+    """An `up` whose call never arrived and whose process is dead."""
+    lab.cloud.fail_next("launch", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable):
+        lab.up(**more)
+    lab.session = lab.opened()
+    lab.cloud = lab.session.provider("lab")
+
+
+def slow_listing(lab, monkeypatch, meanwhile):
+    """Let something happen between the cloud's answer to a listing and our writing it down."""
+    listing = lab.cloud.list
+
+    def answered():
+        answer = listing()
+        lab.later(seconds=1)
+        meanwhile()
+        return answer
+
+    monkeypatch.setattr(lab.cloud, "list", answered)
+
+
+def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypatch):
+    lab.up(name="first")
+    other = lab.opened()
+
+    def meanwhile():
+        launch(other, lab.prepare(name="second"), wait=False)
+
+    slow_listing(lab, monkeypatch, meanwhile)
+    look_at_all(lab.session)
+    assert {row["name"]: row["attempt"] for row in lab.rows()} == {"first": "made", "second": "made"}
+
+
+def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
+    row = lab.up().row
+    other = lab.opened()
+    other.pause = lab.clock.advance
+    slow_listing(lab, monkeypatch, lambda: end(other, row, why="meanwhile"))
+    lab.later(hours=1)
+    look_at_all(lab.session)
+    assert lab.rows() == []
+    assert lab.session.ledger.machine(row["id"])["open_since"] is None
+
+
+def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypatch):
+    lab = make_lab("lag_s = 60")
+    row = lab.up().row
+    get, terminate = lab.cloud.get, lab.cloud.terminate
+
+    def visible(id_):
+        young = lab.clock() - from_iso(row["intended_at"]) < timedelta(seconds=30)
+        return "i-nobody-has-this" if young else id_
+
+    monkeypatch.setattr(lab.cloud, "get", lambda id_: get(visible(id_)))
+    monkeypatch.setattr(lab.cloud, "terminate", lambda id_: terminate(visible(id_)))
+    assert end(lab.session, row, why="test")["ended"]
+    assert lab.machines() == []
+
+
+def test_an_end_that_was_throttled_is_asked_again(lab):
+    row = lab.up().row
+    lab.cloud.fail_next("terminate", RateLimited("slow down"), times=3)
+    assert end(lab.session, row, why="test")["ended"]
+    assert lab.machines() == []
+
+
+def test_an_end_that_never_arrives_is_not_called_proved(lab):
+    row = lab.up().row
+    lab.cloud.fail_next("terminate", RateLimited("slow down"), times=10_000)
+    with pytest.raises(StopUnproved):
+        end(lab.session, row, why="test")
+    assert lab.rows()[0]["id"] == row["id"]
+
+
+def test_a_stop_that_was_throttled_is_asked_again(lab):
+    row = lab.up().row
+    lab.cloud.fail_next("stop", RateLimited("slow down"), times=2)
+    assert stop(lab.session, row, why="test")["state"] == "stopped"
+
+
+def test_a_start_whose_reply_was_lost_is_looked_for(lab):
+    row = stop(lab.session, lab.up().row, why="test")
+    lab.cloud.lose_reply("start")
+    started = start(lab.session, row, new_lease(lab.session, row, None))
+    assert started["state"] in ("pending", "running")
+    assert lab.rows()[0]["billed"]
+
+
+def test_a_start_gives_no_longer_life_than_was_agreed_at_the_launch(lab):
+    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=2)).row
+    lease = new_lease(lab.session, row, timedelta(hours=1))
+    assert lease.renew_until - lab.clock() <= timedelta(hours=2)
+
+
+def test_ending_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_tell(lab):
+    lost(lab)
+    lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
+    sent = lab.cloud.calls["launch"]
+    assert end(lab.session, lab.rows()[0], why="test")["ended"]
+    assert lab.cloud.calls["launch"] == sent
+
+
+@pytest.mark.parametrize("refusal", [NoCapacity("none left"), InvalidRequest("no such image")])
+def test_ending_a_launch_that_the_cloud_refuses_now_succeeds(lab, refusal):
+    lost(lab)
+    lab.cloud.fail_next("launch", refusal)
+    assert end(lab.session, lab.rows()[0], why="test")["attempt"] in ("refused", "void")
+    assert lab.machines() == []
+
+
+def test_a_living_machine_is_returned_though_a_killed_new_one_is_unsettled(lab):
+    first = lab.up().row
+    lost(lab, new=True)
+
+    def refuse():
+        raise AssertionError("nobody asked for a second one")
+
+    again = launch(lab.session, lab.prepare(), wait=False, agree=refuse)
+    assert (again.row["id"], again.found) == (first["id"], True)
+    assert len(lab.machines()) == 1
+
+
+def test_what_an_interrupted_launch_made_gets_the_lease_that_was_agreed_to_last(lab):
+    lost(lab, lease=timedelta(hours=70))
+    row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=1)).row
+    assert from_iso(row["renew_until"]) - lab.clock() <= timedelta(hours=1)
+    tags = lab.machines()[0].tags
+    assert int(tags["cloudgpu-renew-until"]) <= lab.clock().timestamp() + 3600
+
+
+def test_a_used_key_is_refused_though_its_end_was_not_seen_yet(lab):
+    row = lab.up(key="k1").row
+    prepared = lab.prepare(key="k1")
+    lab.cloud.terminate(row["provider_id"])
+    lab.later(hours=2)
+    with pytest.raises(InvalidRequest) as refused:
+        launch(lab.session, prepared, wait=False)
+    assert refused.value.field == "--key"
+    assert lab.machines() == []
+
+
+def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
+    prepared = lab.prepare()
+    lab.up()
+    key = lab.rows()[0]["key"]
+    end(lab.session, lab.rows()[0], why="make room")
+    generation = f"{key[:-2]}-7"
+    stray = make_attempt(prepared.offers[0].available, key=generation, ledger=lab.session.ledger.id)
+    lab.cloud.launch(stray, deadline=lab.clock())
+    look_at_all(lab.session)
+    again = lab.up()
+    assert (again.row["id"], again.found) == (stray.machine, True)
+
+
+def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):
+    first = lab.up().row
+    for zone in ("north-a", "north-b", "south-a", "south-b"):
+        lab.cloud.exhaust(zone)
+    assert lab.up().row["id"] == first["id"]
+
+
+def test_a_price_that_cannot_be_had_hides_no_machine(lab):
+    lab.up()
+    offer = lab.prepare().offers[0]
+    stray = make_attempt(offer.available, key="lost", ledger=lab.session.ledger.id)
+    lab.cloud.launch(stray, deadline=lab.clock())
+    lab.cloud.fail_next("prices", AuthFailed("not permitted"))
+    look_at_all(lab.session)
+    row = lab.session.ledger.machine(stray.machine)
+    assert row["state"] == "running" or row["state"] == "pending"
+    assert row["unpriced"]
+
+
+def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
+    lab.up()
+    look_at_all(lab.session)
+    before = age_of_view(lab.session, lab.session.ledger.machines())
+    lab.later(hours=5)
+    lab.cloud.hide("lab")
+    look_at_all(lab.session)
+    assert age_of_view(lab.session, lab.session.ledger.machines()) == before
+
+
+def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):
+    row = lab.up().row
+    lab.session.home.known_hosts.write_text("not a known host\n")
+    assert end(lab.session, row, why="test")["ended"]
+    assert any("could not be put in order" in sentence for sentence in lab.said)
+
+
+def test_a_fault_while_waiting_says_that_the_machine_is_billed(lab):
+    prepared = lab.prepare()
+    lab.cloud.fail_next("get", AuthFailed("the token expired"), times=100)
+    with pytest.raises(AuthFailed) as fault:
+        launch(lab.session, prepared, wait=True)
+    assert "billed meanwhile" in fault.value.next
+
+
+def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
+    row = lab.up().row
+    for minutes in (1, 20):
+        lab.later(minutes=minutes)
+        lab.cloud.heard_from(row["provider_id"], lab.clock())
+        look_at_all(lab.session)
+    assert from_iso(lab.rows()[0]["last_active"]) == lab.clock()
+
+
+def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
+    lab.up(name="one")
+    offer = lab.prepare().offers[0]
+    tags = {"cloudgpu-seq": "5000"}
+    stray = make_attempt(offer.available, key="future", ledger=lab.session.ledger.id, tags=tags)
+    lab.cloud.launch(stray, deadline=lab.clock())
+    look_at_all(lab.session)
+    assert lab.session.doubt()
+    lab.session.ledger.settle("looked")
+    for _ in range(2):
+        lab.later(hours=1)
+        look_at_all(lab.session)
+    assert lab.session.doubt() is None
