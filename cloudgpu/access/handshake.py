@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Sequence
 
 from cloudgpu.access.keys import check_private
 from cloudgpu.access.known_hosts import pinned
@@ -27,17 +26,17 @@ def wire(target: Target, deadline: float) -> Wire:
 
     Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable, InvalidRequest (our own files).
     """
-    return wire_with(target, _known(target), [_own_key(target)], deadline)
+    return wire_with(target, _known(target), _own_key(target), deadline)
 
 
-def wire_with(target: Target, known: str, keys: Sequence[PKey], deadline: float) -> Wire:
-    """Return a transport to the machine that owns the host key `known`, logged in with one of `keys`; as `wire`."""
+def wire_with(target: Target, known: str, key: PKey, deadline: float) -> Wire:
+    """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
     connected = _dial(target, deadline)
     made = Wire(connected, known.split(" ", 1)[0])
     try:
         _shake_hands(target, made, deadline)
         _check_host_key(target, known, made)
-        _log_in(target, made, keys, deadline)
+        _log_in(target, made, key, deadline)
     except BaseException:
         made.close()
         connected.close()
@@ -106,22 +105,7 @@ def _check_host_key(target: Target, known: str, wire: Wire) -> None:
         raise _wrong_key(target, "another host key")
 
 
-def _log_in(target: Target, wire: Wire, keys: Sequence[PKey], deadline: float) -> None:
-    for tried, key in enumerate(keys):
-        if tried and not wire.is_active():
-            break  # a server lets nobody try many keys
-        if _let_in(target, wire, key, deadline):
-            return
-    raise LoginRefused(
-        f"{target.name} does not accept our key for the user {target.address.user}.",
-        field="keys",
-        value=str(target.key_file),
-        next="Connect from the computer that launched it, or add our public key to its ~/.ssh/authorized_keys.",
-    )
-
-
-def _let_in(target: Target, wire: Wire, key: PKey, deadline: float) -> bool:
-    """Show one key; return whether it was accepted."""
+def _log_in(target: Target, wire: Wire, key: PKey, deadline: float) -> None:
     answered = threading.Event()
     try:
         wire.auth_publickey(target.address.user, key, answered)
@@ -129,9 +113,16 @@ def _let_in(target: Target, wire: Wire, key: PKey, deadline: float) -> bool:
         raise _no_answer(target, "it closed the connection during the login") from fault
     if not answered.wait(max(0.1, deadline - time.monotonic())):
         raise _no_answer(target, "it stopped answering during the login")
-    if not wire.is_authenticated() and isinstance(wire.get_exception(), (EOFError, OSError)):
+    if wire.is_authenticated():
+        return
+    if isinstance(wire.get_exception(), (EOFError, OSError)):
         raise _no_answer(target, "it closed the connection during the login")
-    return wire.is_authenticated()
+    raise LoginRefused(
+        f"{target.name} does not accept our key for the user {target.address.user}.",
+        field="keys",
+        value=str(target.key_file),
+        next="Connect from the computer that launched it, or add our public key to its ~/.ssh/authorized_keys.",
+    )
 
 
 def _no_answer(target: Target, why: str) -> Unreachable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.wire import PKey
     from cloudgpu.core.facts import Address
 
+MOST_KEYS = 6  # as many as an OpenSSH server tries by itself
 USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
@@ -37,15 +39,16 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
             next="Make one (ssh-keygen), let it in there (ssh-copy-id), or name one: key = ...",
         )
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
-    try:
-        return Connection(target, wire_with(target, known, keys, time.monotonic() + timeout))
-    except LoginRefused as fault:
-        raise LoginRefused(
-            f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
-            field="key",
-            value=str(key) if key else None,
-            next=f"Let the key in there: ssh-copy-id -p {address.port} {address.user}@{address.host}",
-        ) from fault
+    deadline = time.monotonic() + timeout
+    for tried in keys[:MOST_KEYS]:  # a connection each: paramiko asks for the login service anew, which not all allow
+        with contextlib.suppress(LoginRefused):
+            return Connection(target, wire_with(target, known, tried, deadline))
+    raise LoginRefused(
+        f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
+        field="key",
+        value=str(key) if key else None,
+        next=f"Let the key in there: ssh-copy-id -p {address.port} {address.user}@{address.host}",
+    )
 
 
 def _named(path: Path) -> list[PKey]:

@@ -1,0 +1,125 @@
+"""Logging in as the user does: named keys of every kind, the usual ones, an SSH agent's; and what is said without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from cloudgpu.access.target import LoginRefused
+from cloudgpu.access.visit import visit
+from cloudgpu.core.facts import Address
+from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
+from tests.access.sshserver import USER, Server
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
+
+
+@pytest.fixture
+def users(tmp_path, monkeypatch):
+    """A home of the user's own, without an SSH agent; returns a maker of keys in ~/.ssh."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+
+    def key(name, kind="ed25519", passphrase=""):
+        path = tmp_path / ".ssh" / name
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", path], check=True)
+        return path
+
+    return key
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = []
+
+    def letting_in(path):
+        root = tmp_path / "machine"
+        root.mkdir()
+        made.append(Server(root).start(path.with_name(path.name + ".pub").read_text()))
+        return made[-1]
+
+    yield letting_in
+    for one in made:
+        one.kill()
+
+
+def visited(server, key=None, known=None):
+    known = known or " ".join(server.host_key.public_line.split()[:2])
+    with visit("box", Address("127.0.0.1", server.port, USER), known=known, key=key, timeout=10) as connection:
+        return connection.capture("echo hello", timeout=10).stdout
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_a_named_key_of_every_kind_logs_in(users, server, kind):
+    key = users("mine", kind)
+    assert visited(server(key), key) == b"hello\n"
+
+
+def test_the_usual_keys_are_tried_one_after_the_other(users, server):
+    users("id_ed25519")
+    assert visited(server(users("id_rsa", "rsa"))) == b"hello\n"
+
+
+@pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="OpenSSH's ssh-agent is not installed")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_key_with_a_passphrase_is_used_through_the_agent(users, server, tmp_path, monkeypatch, named):
+    key = users("locked")
+    started = subprocess.run(["ssh-agent", "-s", "-a", tmp_path / "agent"], capture_output=True, text=True, check=True)
+    pid = int(started.stdout.split("SSH_AGENT_PID=")[1].split(";")[0])
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        subprocess.run(["ssh-add", "-q", key], check=True, capture_output=True, env=os.environ)
+        subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret phrase", "-f", key], check=True, capture_output=True)
+        assert visited(server(key), key if named else None) == b"hello\n"
+    finally:
+        os.kill(pid, signal.SIGTERM)
+
+
+def test_a_key_with_a_passphrase_and_no_agent_says_ssh_add(users, server):
+    key = users("locked", passphrase="secret phrase")
+    with pytest.raises(InvalidRequest) as refused:
+        visited(server(key), key)
+    assert "passphrase" in refused.value.message
+    assert "ssh-add" in refused.value.next
+
+
+def test_no_key_at_all_is_said(users, server):
+    other = users("other")
+    with pytest.raises(InvalidRequest, match="There is no SSH key"):
+        visited(server(other))
+
+
+@pytest.mark.parametrize("content", ["hello", "", None])
+def test_what_is_no_private_key_is_said(users, server, tmp_path, content):
+    bad = tmp_path / "bad"
+    if content is not None:
+        bad.write_text(content)
+    with pytest.raises(InvalidRequest, match="cannot be used"):
+        visited(server(users("other")), bad)
+
+
+def test_a_key_that_is_not_let_in_is_said_with_ssh_copy_id(users, server):
+    there = server(users("other"))
+    with pytest.raises(LoginRefused) as refused:
+        visited(there, users("mine"))
+    assert "ssh-copy-id" in refused.value.next
+
+
+def test_another_host_key_is_refused_before_any_login(users, server):
+    mine = users("mine")
+    there = server(mine)
+    with pytest.raises(WrongHostKey):
+        visited(there, mine, known=" ".join(mine.with_name("mine.pub").read_text().split()[:2]))
+
+
+def test_nobody_there_is_unreachable(users, server):
+    mine = users("mine")
+    there = server(mine)
+    there.kill()
+    with pytest.raises(Unreachable, match="does not answer"):
+        visited(there, mine)

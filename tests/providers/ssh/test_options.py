@@ -1,0 +1,126 @@
+"""The settings of an ssh account: what is wrong is named by its place, with the near word or an example."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.access.keys import new_host_key
+from cloudgpu.core.facts import Basis, Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.ssh.options import KEYS, ssh_hosts
+from cloudgpu.providers.ssh.provider import make
+from tests.providers.ssh.hosts import now
+
+BOX = {"name": "bigbox", "host": "10.0.0.5"}
+
+
+def test_name_and_host_are_enough():
+    (host,) = ssh_hosts("lab", {"provider": "ssh", "hosts": [BOX]})
+    assert (host.name, host.host, host.port, host.python, host.gpu) == ("bigbox", "10.0.0.5", 22, "python3", None)
+
+
+def test_everything_is_read():
+    line = new_host_key().public_line
+    facts = {
+        "port": 2222,
+        "user": "ada",
+        "key": "~/.ssh/id",
+        "host_key": line,
+        "python": "~/venv/bin/python",
+        "gpu": "rtx3090",
+        "gpu_count": 2,
+        "gpu_memory_gib": 24,
+        "watts": 450,
+        "usd_per_kwh": 0.12,
+    }
+    assert {*BOX, *facts} == set(KEYS)
+    (host,) = ssh_hosts("lab", {"hosts": [{**BOX, **facts}]})
+    assert host.key.is_absolute()
+    assert host.host_key == " ".join(line.split()[:2])
+    assert (host.watts, host.usd_per_kwh, host.gpu_memory_gib) == (Decimal(450), Decimal("0.12"), 24.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "way_out"),
+    [
+        ({"host": []}, "host", "Did you mean 'hosts'?"),
+        ({"hosts": "bigbox"}, "hosts", "hosts = [{name"),
+        ({"hosts": ["bigbox"]}, "hosts[0]", "hosts = [{name"),
+        ({"hosts": [{"host": "x"}]}, "hosts[0].name", "hosts = [{name"),
+        ({"hosts": [BOX, {"name": "b"}]}, "hosts[1].host", "hosts = [{name"),
+        ({"hosts": [BOX, BOX]}, "hosts[1].name", "own name"),
+        ({"hosts": [{**BOX, "usr": "ada"}]}, "hosts[0].usr", "Did you mean 'user'?"),
+        ({"hosts": [{**BOX, "name": "Big Box"}]}, "hosts[0].name", "A name is"),
+        ({"hosts": [{**BOX, "host": "-oProxyCommand=x"}]}, "hosts[0].host", "one word"),
+        ({"hosts": [{**BOX, "host": ""}]}, "hosts[0].host", "one word"),
+        ({"hosts": [{**BOX, "user": "a b"}]}, "hosts[0].user", "one word"),
+        ({"hosts": [{**BOX, "python": "python3; rm"}]}, "hosts[0].python", "one word"),
+        ({"hosts": [{**BOX, "port": "22"}]}, "hosts[0].port", "without quotes"),
+        ({"hosts": [{**BOX, "port": 0}]}, "hosts[0].port", "without quotes"),
+        ({"hosts": [{**BOX, "port": 65536}]}, "hosts[0].port", "without quotes"),
+        ({"hosts": [{**BOX, "port": True}]}, "hosts[0].port", "without quotes"),
+        ({"hosts": [{**BOX, "key": 7}]}, "hosts[0].key", "id_ed25519"),
+        ({"hosts": [{**BOX, "key": "id_rsa"}]}, "hosts[0].key", '"~/id_rsa"'),
+        ({"hosts": [{**BOX, "key": "~nobody-like-this/id"}]}, "hosts[0].key", "whole path"),
+        ({"hosts": [{**BOX, "host_key": "SHA256:abc"}]}, "hosts[0].host_key", "ssh_host_ed25519_key.pub"),
+        ({"hosts": [{**BOX, "gpu_count": 2}]}, "hosts[0].gpu_count", "Add gpu"),
+        ({"hosts": [{**BOX, "gpu": "v100", "gpu_count": 1.5}]}, "hosts[0].gpu_count", "without quotes"),
+        ({"hosts": [{**BOX, "watts": -1}]}, "hosts[0].watts", "without quotes"),
+        ({"hosts": [{**BOX, "watts": float("nan")}]}, "hosts[0].watts", "without quotes"),
+        ({"hosts": [{**BOX, "usd_per_kwh": "0.12"}]}, "hosts[0].usd_per_kwh", "without quotes"),
+    ],
+)
+def test_what_cannot_be_is_named_with_the_way_out(options, field, way_out):
+    with pytest.raises(InvalidRequest) as refused:
+        ssh_hosts("lab", options)
+    assert refused.value.field == f"accounts.lab.{field}"
+    assert refused.value.field in refused.value.message
+    assert way_out in refused.value.next
+
+
+def account(tmp_path, *hosts):
+    return make(ProviderSettings("lab", {"hosts": list(hosts)}, tmp_path, now))
+
+
+def test_an_account_without_hosts_says_how_to_list_them(tmp_path):
+    with pytest.raises(InvalidRequest) as refused:
+        account(tmp_path).available(Want())
+    assert "[accounts.lab]" in refused.value.next
+    assert account(tmp_path).list().instances == ()
+
+
+def offered(lab):
+    return lab.provider.available(Want())[0]
+
+
+def test_watts_and_tariff_make_the_price(lab, tmp_path):
+    item = offered(lab)
+    priced = account(tmp_path, {**lab.hosts[0].options, "watts": 450, "usd_per_kwh": 0.12})
+    (price,) = priced.prices([item])
+    assert (price.per_hour.text(4), price.basis) == ("$0.0540", Basis.SETTING)
+
+
+@pytest.mark.parametrize("facts", [{}, {"watts": 450}, {"usd_per_kwh": 0.12}])
+def test_a_price_of_zero_says_that_electricity_is_not_counted(lab, tmp_path, facts):
+    (price,) = account(tmp_path, {**lab.hosts[0].options, **facts}).prices([offered(lab)])
+    assert price.per_hour.nanos == 0
+    assert "not counted" in price.source
+    assert all(key in price.source.split(" has no ")[1] for key in {"watts", "usd_per_kwh"} - set(facts))
+
+
+def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own):
+    named = account(tmp_path, {**lab.hosts[0].options, "gpu": "rtx3090", "gpu_count": 2, "gpu_memory_gib": 24})
+    (item,) = named.available(Want(gpu="rtx3090", gpu_count=2))
+    assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("rtx3090", 2, 24.0)]
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(
+        "#!/bin/sh\necho 'Tesla V100-SXM2-16GB, 16384'\necho 'Tesla V100-SXM2-16GB, 16384'\n"
+    )
+    (tools / "nvidia-smi").chmod(0o755)
+    asked = own("with-gpus", path=f"{tools}:{lab.hosts[0].path}")
+    (item,) = account(tmp_path, asked.options).available(Want(gpu="v100", gpu_count=2))
+    assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("Tesla V100-SXM2-16GB", 2, 16.0)]
