@@ -98,6 +98,7 @@ def test_a_stop_that_was_throttled_is_asked_again(lab):
 
 def test_a_start_whose_reply_was_lost_is_looked_for(lab):
     row = stop(lab.session, lab.up().row, why="test")
+    lab.later(minutes=1)
     lab.cloud.lose_reply("start")
     started = start(lab.session, row, new_lease(lab.session, row, None))
     assert started["state"] in ("pending", "running")
