@@ -73,5 +73,6 @@ def confirm(question: str, *, yes: bool, why: str = "This spends or destroys som
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        sys.stderr.write("Nothing was done.\n")
-        raise typer.Exit(0)
+        raise InvalidRequest(
+            "Nothing was done: the answer was no.", field="--yes", value=None, next="Run it again when you want it."
+        )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session import Session
 
+SPAN = timedelta(minutes=15)  # how long its machine lives at most, whatever becomes of the demo
 CELL = """\
 import math, platform
 area = sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000)) / 25_000
@@ -41,11 +44,12 @@ def command(*, output: Output = Format.TEXT) -> None:
     environ.pop("CLOUDGPU_LEDGER", None)
     story = _Story(output)
     session = open_session(environ, tell=story.detail)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     try:
         result = _play(session, story)
     finally:
-        _clean(session)
-        shutil.rmtree(root, ignore_errors=True)
+        _clean(session, root)
     story.say(_AWS)
     emit(output, result, "")
 
@@ -57,6 +61,10 @@ The same on AWS, once its provider is in (see the README for what this version h
   cloudgpu up --provider aws --gpu v100 --spot
   cloudgpu tunnel
   cloudgpu down"""
+
+
+def _interrupted(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt  # whoever ends the demo means its machine, too
 
 
 class _Story:
@@ -111,7 +119,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.report.values import plan_value
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
-    prepared = prepare(session, Wish(Want(), provider="local", project="demo"))
+    prepared = prepare(session, Wish(Want(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))
     story.say(plan(plan_value(prepared.plan), session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
@@ -187,10 +195,15 @@ def _processes(place: str) -> int:
     return found
 
 
-def _clean(session: Session) -> None:
-    """End whatever a demo that failed or was interrupted has left running."""
+def _clean(session: Session, root: Path) -> None:
+    """End whatever a demo that failed or was interrupted has left running, and remove its home."""
     from cloudgpu.control.lifecycle import end
     from cloudgpu.control.session import living
 
-    for row in living(session.ledger.machines()):
-        end(session, row, why="the demo is over")
+    try:
+        for row in living(session.ledger.machines()):
+            end(session, row, why="the demo is over")
+    except BaseException:
+        sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
+        raise
+    shutil.rmtree(root, ignore_errors=True)

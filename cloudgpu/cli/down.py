@@ -27,15 +27,15 @@ def command(
     from cloudgpu.control.documents import ended, to_end
 
     session = open_here()
-    rows = to_end(session, names or [], all_=all_)
+    rows, gaps = to_end(session, names or [], all_=all_)
     if rows:
         listed = ", ".join(row["name"] for row in rows)
         confirm(f"End {listed}? What is on {'them' if len(rows) > 1 else 'it'} is deleted.", yes=yes)
-    document, gravest = ended(session, rows)
+    document, gravest = ended(session, rows, gaps)
     gone = [f"{value['name']} is gone. It cost {dollars(value['spent_usd'], 4)}." for value in document["ended"]]
-    if gravest and not gone:
+    if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
-    emit(output, document, "\n".join(gone) or "No machine is running.")
+    emit(output, document, "\n".join(gone) or ("" if gravest else "No machine is running."))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
     if gravest:

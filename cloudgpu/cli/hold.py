@@ -28,6 +28,8 @@ def command(
     row = session.find(name)
     check_hold(name, until, release=release)
     if until is None:
+        if row["expires"] and row["expires"] <= iso(session.clock()):
+            confirm(f"Release {row['name']}? Its lease is over: it ends within seconds then.", yes=yes)
         row = set_hold(session, row, None)
         emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
         return

@@ -5,12 +5,13 @@ What a verb does with an answer beside showing it (a question, a table, an exit 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lifecycle import end
 from cloudgpu.core.times import iso
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.report.values import machine_value, plan_value
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Document = dict[str, Any]
+AT_ONCE = 8  # machines that are ended side by side
 
 
 def machine(session: Session, row: Row) -> Document:
@@ -61,8 +63,11 @@ def _line(event: Any) -> Document:
     return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
 
 
-def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> list[Row]:
-    """Return the machines that `down` is about; raise InvalidRequest where names and `--all` contradict."""
+def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tuple[list[Row], list[CloudgpuError]]:
+    """Return the machines that `down` is about, and a fault for each account that did not say what it has.
+
+    Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name.
+    """
     from cloudgpu.control.session import living
 
     if all_ and names:
@@ -73,26 +78,69 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> lis
             next="Leave out --all, or the names.",
         )
     if all_:
-        return living(session.ledger.machines())
+        gaps = _look_first(session)
+        return living(session.ledger.machines()), gaps
     if not names:
-        return [session.find(None)]
+        return [session.find(None)], []
     if len(set(names)) != len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
-    return [session.find(name, ended=True) for name in names]
+    return [session.find(name, ended=True) for name in names], []
 
 
-def ended(session: Session, rows: Sequence[Row]) -> tuple[Document, CloudgpuError | None]:
+def _look_first(session: Session) -> list[CloudgpuError]:
+    """Look at all accounts, since the ledger alone may not know every machine; return what did not answer."""
+    from cloudgpu.control.look import look_at_all
+
+    look = look_at_all(session)
+    for sentence in look.sentences:
+        session.tell(sentence)
+    return [
+        ProviderUnavailable(
+            f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
+            field="--all",
+            value=gap.scope,
+            next="Run it again when it answers.",
+        )
+        for gap in look.unanswered
+    ]
+
+
+def ended(
+    session: Session, rows: Sequence[Row], gaps: Sequence[CloudgpuError] = ()
+) -> tuple[Document, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault."""
-    gone, faults = [], []
-    for row in rows:
-        try:
-            gone.append(end(session, row, why="asked by the user"))
-        except CloudgpuError as fault:
-            faults.append(fault)
+    outcomes = [_ended(session, rows[0])] if len(rows) == 1 else _ended_at_once(session, rows)
+    gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
+    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *gaps]
     now = session.clock()
     values = [machine_value(row, now) for row in gone]
     return {"ended": values, "failed": [fault.as_dict() for fault in faults]}, _gravest(faults)
+
+
+def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Row | CloudgpuError]:
+    """End these machines side by side: one whose proof does not come keeps no other one on."""
+
+    def apart(row: Row) -> Row | CloudgpuError:
+        with session.beside() as own:
+            return _ended(own, row)
+
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        return list(pool.map(apart, rows))
+
+
+def _ended(session: Session, row: Row) -> Row | CloudgpuError:
+    try:
+        return end(session, row, why="asked by the user")
+    except CloudgpuError as fault:
+        return fault
+    except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
+        return StopUnproved(
+            f"{row['name']} may still be billed: ending it failed ({type(bug).__name__}: {bug}).",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']}, and report this.",
+        )
 
 
 def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:

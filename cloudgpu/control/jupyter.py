@@ -13,7 +13,14 @@ from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, reached
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable, Unreachable, WrongHostKey
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    ProviderUnavailable,
+    Unreachable,
+    WrongHostKey,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -156,7 +163,13 @@ def start_background(session: Session, row: Row, *, first_port: int) -> tuple[No
     running = background.find(session.home.tunnels, row["id"])
     if running is None:
         words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]
-        running = background.spawn([sys.executable, "-P", "-m", "cloudgpu", *words], session.home.tunnels, row["id"])
+        command = [sys.executable, "-P", "-m", "cloudgpu", *words]
+        try:
+            running = background.spawn(command, session.home.tunnels, row["id"])
+        except InvalidRequest:  # somebody else was quicker
+            running = background.find(session.home.tunnels, row["id"])
+            if running is None:
+                raise
     return Notebook(running.port, server.token, server.started), running.pid
 
 

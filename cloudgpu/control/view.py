@@ -37,11 +37,15 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
     An account that did not answer is named under `unanswered`: its machines are as last seen.
     """
     look = _look(session) if refresh else None
+    doubt = session.doubt()
+    if doubt is not None:
+        session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     now, rows = session.clock(), session.ledger.machines()
     return {
         "machines": [machine_value(row, now) for row in (rows if ended else living(rows))],
         "view_as_of": age_of_view(session, rows),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
+        "doubt": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
     }
 

@@ -123,6 +123,8 @@ class LocalProvider:
             if find(layout) is None:
                 with system_errors(self._home, making=True):
                     self._accept(layout, attempt)
+                    self._begin(layout)
+            else:
                 self._settle(layout)
             return self._instance(layout)
 
@@ -137,6 +139,15 @@ class LocalProvider:
                 remove(building)
             raise
         sync_directory(self._home)
+
+    def _begin(self, layout: Layout) -> None:
+        """Start what was accepted; where the disk is too full even for that, take it back."""
+        try:
+            self._settle(layout)
+        except OSError:
+            end_all(marker(layout.root))
+            remove(layout.root)
+            raise
 
     def _record(self, attempt: Attempt) -> dict[str, Any]:
         now = iso(self._clock())

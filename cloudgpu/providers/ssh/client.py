@@ -56,8 +56,8 @@ def host_key(host: Host) -> str:
         f"The host key of {host.name} ({host.host}, port {host.port}) is not known, so it was not contacted.",
         field=f"{host.field}.host_key",
         value=None,
-        next=f"Compare its fingerprint with that machine's and confirm it once: ssh {where}; or write its public line "
-        "(/etc/ssh/ssh_host_ed25519_key.pub there) as host_key into config.toml.",
+        next=f"Compare its fingerprint with that machine's and confirm it once: cloudgpu init, or ssh {where}; "
+        "or write the line of its /etc/ssh/ssh_host_ed25519_key.pub as host_key into config.toml.",
     )
 
 
