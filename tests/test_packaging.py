@@ -118,7 +118,7 @@ def test_the_command_runs_from_an_installed_copy(installed):
     assert "demo" in said
 
 
-def test_the_installed_metadata_names_version_extras_and_the_local_provider(installed):
+def test_the_installed_metadata_names_version_extras_and_providers(installed):
     code = (
         "from importlib import metadata\n"
         "from pathlib import Path\n"
@@ -130,7 +130,7 @@ def test_the_installed_metadata_names_version_extras_and_the_local_provider(inst
     assert python(installed, code).splitlines() == [
         f"{installed.name} {cloudgpu.__version__} Apache-2.0",
         "all aws azure dev gcp local test",
-        "cloudgpu.providers.local.provider:make",
+        "cloudgpu.providers.local.provider:make cloudgpu.providers.ssh.provider:make",
     ]
 
 
