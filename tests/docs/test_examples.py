@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -12,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli import test_templates
 from tests.cli.program import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED = {"first-notebook.sh", "spend.sh"}
+TESTED = {"crontab", "d2l.sh", "first-notebook.sh", "first_notebook.py", "spend.sh"}
 
 
 @pytest.fixture
@@ -31,9 +33,21 @@ def environ(tmp_path):
     return kept | {"PATH": f"{place}:{kept['PATH']}", "TMPDIR": str(tmp_path / "made"), "HOME": str(tmp_path)}
 
 
-def run(example: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    argv = ["sh", str(EXAMPLES / example)]
-    return subprocess.run(argv, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+site = test_templates.site  # a web server on loopback
+
+
+@pytest.fixture
+def at_home(environ, own_home):
+    """The same, with a home that outlives the example; what an example that was cut short has left is ended."""
+    environ |= {"CLOUDGPU_HOME": str(own_home)}
+    yield environ
+    subprocess.run(["cloudgpu", "down", "--all", "--yes"], env=environ, capture_output=True, check=False)
+
+
+def run(example: str, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable if example.endswith(".py") else "sh", str(EXAMPLES / example), *words]
+    still = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(argv, env=environ, **still, timeout=100, check=False)
 
 
 def processes_in(place: str) -> list[int]:
@@ -77,6 +91,72 @@ def test_a_spend_that_fails_says_so(environ, own_home):
     (own_home / "config.toml").write_text("lease = 8")
     done = run("spend.sh", environ | {"CLOUDGPU_HOME": str(own_home)})
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def nothing_is_left(environ):
+    said = subprocess.run(["cloudgpu", "ls", "-o", "json"], env=environ, capture_output=True, text=True, check=True)
+    home = environ["CLOUDGPU_HOME"]
+    return json.loads(said.stdout)["machines"] == [] and until(lambda: not processes_in(home))
+
+
+def test_the_first_notebook_in_python_says_hello_and_leaves_nothing(at_home):
+    done = run("first_notebook.py", at_home)
+    assert done.returncode == 0, done.stderr
+    assert "hello from a notebook on" in done.stdout
+    assert "USD so far." in done.stdout
+    assert nothing_is_left(at_home)
+
+
+def test_the_first_notebook_in_python_ends_its_machine_when_the_work_fails(at_home, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text((EXAMPLES / "first_notebook.py").read_text().replace("import platform", "raise SystemError"))
+    done = run(str(broken), at_home)
+    assert done.returncode == 1
+    assert "SystemError" in done.stderr
+    assert nothing_is_left(at_home)
+
+
+def test_dive_into_deep_learning_is_prepared_shown_and_ended(at_home, own_home, site):
+    root, address = site
+    test_templates.serve_notebooks(root)
+    test_templates.serve_package(root, "tiny-torch")
+    settings = {"repository": f"{address}/notebooks.git", "packages": "tiny-torch", "library": ""}
+    settings["index"] = f"{address}/simple"
+    table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    (own_home / "config.toml").write_text(f"[templates.d2l]\n{table}")
+    done = run("d2l.sh", at_home)
+    assert done.returncode == 0, done.stderr
+    assert "http://127.0.0.1:" in done.stdout
+    assert "chapter_preliminaries" in done.stdout
+    assert " is gone." in done.stdout
+    assert nothing_is_left(at_home)
+
+
+def test_dive_into_deep_learning_that_cannot_be_launched_says_why(at_home):
+    done = run("d2l.sh", at_home, "--gpu", "nosuch")
+    assert done.returncode == 4
+    assert "nosuch" in done.stderr
+
+
+def cron_lines():
+    lines = [line for line in (EXAMPLES / "crontab").read_text().splitlines() if line and line[0] != "#"]
+    return dict(line.split("=", 1) for line in lines if line[0].isalpha()), [one for one in lines if one[0].isdigit()]
+
+
+def test_the_crontab_names_what_cron_needs_and_every_line_of_it_runs(environ, own_home):
+    settings, jobs = cron_lines()
+    assert set(settings) == {"MAILTO", "PATH"}
+    assert len(jobs) == 2
+    said = []
+    for job in jobs:
+        *when, command = job.split(maxsplit=5)
+        assert all(re.fullmatch(r"\*|[0-9]{1,2}", word) for word in when)
+        assert "%" not in command, "cron takes it for the end of the line"
+        bare = {"PATH": environ["PATH"], "HOME": environ["HOME"], "CLOUDGPU_HOME": str(own_home)}
+        done = subprocess.run(["sh", "-c", command], env=bare, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        said.append(done.stdout)
+    assert said == ["", "Nothing has been spent yet.\n"]
 
 
 def test_every_example_is_run_here():

@@ -1,0 +1,298 @@
+"""The library's face: the command line's documents and errors, its ledger and machines, and never a question."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import cloudgpu
+from cloudgpu import errors
+from cloudgpu.testing import FAKE, write_plugin
+from tests.cli.program import Program
+
+ROOT = Path(__file__).parents[1]
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self):
+        self.now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home with an account at the fake cloud, which processes share by a file."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[accounts.lab]\nprovider = "fake"\nstate_file = {json.dumps(str(tmp_path / "cloud.json"))}\n'
+    )
+    monkeypatch.syspath_prepend(str(write_plugin(tmp_path / "plugin", {"fake": FAKE})))
+    return home
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def gpu(home, clock):
+    with cloudgpu.connect(home=home, clock=clock) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def program(home, tmp_path):
+    """The command line on the same home and the same cloud."""
+    return Program(home, {"PYTHONPATH": ":".join([str(tmp_path / "plugin"), str(ROOT)])})
+
+
+WISH = {"provider": "fake", "gpu": "v100", "name": "quiet-owl"}
+
+
+def launched(gpu, **more):
+    return gpu.up(wait=False, **(WISH | more))["machine"]
+
+
+def refused(call, kind=cloudgpu.InvalidRequest):
+    with pytest.raises(kind) as raised:
+        call()
+    assert type(raised.value) is kind
+    return raised.value
+
+
+def test_importing_the_library_imports_nothing_but_its_errors():
+    script = "import sys; before = set(sys.modules); import cloudgpu; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert {name for name in imported if name.startswith("cloudgpu")} == {"cloudgpu", "cloudgpu.errors"}
+    assert not [name for name in imported if name.partition(".")[0] not in {*sys.stdlib_module_names, "cloudgpu"}]
+
+
+def test_every_error_can_be_imported_from_the_library():
+    tree = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    assert tree == set(cloudgpu.__all__) - {"connect", "Cloudgpu"}
+    assert all(getattr(cloudgpu, name) is getattr(errors, name) for name in tree)
+    assert cloudgpu.Cloudgpu.__name__ == "Cloudgpu"
+    with pytest.raises(AttributeError, match="conect"):
+        cloudgpu.conect  # noqa: B018
+
+
+def test_connecting_makes_no_file(tmp_path):
+    with cloudgpu.connect(home=tmp_path / "nowhere") as gpu:
+        assert gpu.ls()["machines"] == []
+        assert gpu.plan()["plan"]["provider"] == "local"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("home", ["", ".", "machines"])
+def test_a_home_that_means_another_place_in_every_directory_is_refused(home):
+    fault = refused(lambda: cloudgpu.connect(home=home))
+    assert fault.field == "CLOUDGPU_HOME"
+
+
+def test_the_environment_can_be_given(home, own_home):
+    assert cloudgpu.connect(environ={"CLOUDGPU_HOME": str(home)}).home == home
+    assert cloudgpu.connect().home == own_home
+
+
+def test_the_documents_are_those_of_the_command_line(gpu, program, clock):
+    """The same look at the same machine: nothing differs but what the clock says."""
+    clock.now = datetime.now(UTC)
+    launched(gpu, lease="2h")
+    of_library = {
+        "ls": gpu.ls(),
+        "ls --all": gpu.ls(all=True),
+        "show": gpu.show(),
+        "show --history": gpu.show(history=True),
+        "cost": gpu.cost(),
+        "cost --verify": gpu.verify(),
+        "up --dry-run --provider fake --gpu v100 --name quiet-owl": gpu.plan(**WISH),
+    }
+    for words, document in of_library.items():
+        said = program(*words.split(), "-o", "json")
+        assert said.code == 0, said.err
+        assert timeless(said.json) == timeless(document), words
+
+
+def timeless(value):
+    """The document without what differs from one second to the next."""
+    if isinstance(value, dict):
+        moving = ("as_of", "expires", "renew_until", "spent_usd", "total_usd", "hours", "sentence")
+        return {key: timeless(item) for key, item in value.items() if key not in moving and "_usd" not in key}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def test_the_command_line_ends_what_the_library_launched_and_the_other_way_round(gpu, program):
+    launched(gpu)
+    said = program("down", "quiet-owl", "--yes", "-o", "json")
+    assert (said.code, said.json["ended"][0]["name"]) == (0, "quiet-owl"), said.err
+    assert gpu.ls()["machines"] == []
+    up = ("up", "--provider", "fake", "--gpu", "v100", "--name", "loud-owl", "--no-wait", "--yes")
+    assert program(*up).code == 0
+    assert [machine["name"] for machine in gpu.down()["ended"]] == ["loud-owl"]
+
+
+def test_the_errors_are_those_of_the_command_line(gpu, program):
+    cases = [
+        (lambda: gpu.plan(**(WISH | {"gpu": "v100:0"})), "up --provider fake --gpu v100:0"),
+        (lambda: gpu.plan(lease="8x"), "up --lease 8x"),
+        (lambda: gpu.plan(max_price="free"), "up --max-price free"),
+        (lambda: gpu.plan(provider="fake", region="moon"), "up --provider fake --region moon"),
+        (lambda: gpu.show("nobody"), "show nobody"),
+        (lambda: gpu.down("a", "a"), "down a a --yes"),
+        (lambda: gpu.down("a", all=True), "down a --all --yes"),
+        (lambda: gpu.cp("here", "there"), "cp here there"),
+        (gpu.stop, "stop"),
+    ]
+    for call, words in cases:
+        with pytest.raises(cloudgpu.CloudgpuError) as raised:
+            call()
+        said = program(*words.split(), "-o", "json")
+        assert (said.code, said.json["error"]) == (raised.value.exit_code, raised.value.as_dict()), words
+
+
+def test_the_same_request_returns_the_same_machine(gpu):
+    first, again = gpu.up(wait=False, **WISH), gpu.up(wait=False, **WISH)
+    assert (first["found"], again["found"]) == (False, True)
+    assert first["machine"]["id"] == again["machine"]["id"]
+
+
+def test_durations_and_moments_are_values_or_text(gpu, clock):
+    launched(gpu, lease=timedelta(hours=2), renew_until="3h")
+    machine = gpu.show()
+    assert machine["expires"] == "2026-11-20T14:00:00.000000Z"
+    assert gpu.extend("quiet-owl", timedelta(minutes=30))["expires"] == "2026-11-20T14:30:00.000000Z"
+    clock.now += timedelta(microseconds=1)  # another line of the ledger
+    assert gpu.extend(None, "30m")["expires"] == "2026-11-20T15:00:00.000000Z"
+    for until in (timedelta(hours=1), "1h", clock.now + timedelta(hours=1), "2026-11-20T14:00+01:00"):
+        clock.now += timedelta(microseconds=1)  # two holds are two lines
+        assert gpu.hold("quiet-owl", until)["hold_until"] == "2026-11-20T13:00:00.000000Z"
+    clock.now += timedelta(microseconds=1)
+    assert gpu.hold("quiet-owl", release=True)["hold_until"] is None
+
+
+@pytest.mark.parametrize("lease", [timedelta(0), timedelta(hours=-1), timedelta(days=9999), "0h", "", "tomorrow"])
+def test_a_lease_that_is_none_is_refused(gpu, lease):
+    assert refused(lambda: gpu.plan(**WISH, lease=lease)).field == "--lease"
+
+
+def test_a_hold_has_an_end_that_is_meant(gpu, clock):
+    launched(gpu)
+    naive = datetime(2026, 11, 21)  # noqa: DTZ001  (that is the fault)
+    for until in (None, naive, clock.now, timedelta(0), timedelta.max, "soon"):
+        fault = refused(lambda until=until: gpu.hold("quiet-owl", until))
+        assert (fault.field, bool(fault.next)) == ("UNTIL", True)
+    refused(lambda: gpu.hold("quiet-owl", "1h", release=True))
+    assert gpu.show()["hold_until"] is None
+
+
+def test_a_hold_that_loses_is_told(home, clock):
+    told = []
+    with cloudgpu.connect(home=home, clock=clock, tell=told.append) as gpu:
+        launched(gpu, lease="1h", renew_until="2h")
+        gpu.hold("quiet-owl", "3h")
+    assert any("renew-until ends it" in sentence for sentence in told)
+
+
+def test_a_misspelt_wish_launches_nothing(gpu):
+    with pytest.raises(TypeError, match="'gpus'"):
+        gpu.up(provider="fake", gpus="v100")
+    assert gpu.ls(refresh=True)["machines"] == []
+
+
+def test_stop_and_start_are_proved_and_paid(gpu, clock):
+    launched(gpu)
+    clock.now += timedelta(hours=1)
+    stopped = gpu.stop("quiet-owl")
+    assert (stopped["state"], stopped["billed"], stopped["spent_usd"]) == ("stopped", False, "3")
+    started = gpu.start(lease=timedelta(hours=5), wait=False)
+    assert (started["billed"], started["expires"]) == (True, "2026-11-20T18:00:00.000000Z")
+    assert gpu.cost()["total_usd"] == "3"
+
+
+def test_an_account_that_does_not_answer_is_named_and_nothing_is_raised(gpu, home):
+    launched(gpu)
+    cloud = gpu._session.provider("lab")
+    cloud.hide("north")
+    listing = gpu.ls(refresh=True)
+    assert [gap["scope"] for gap in listing["unanswered"]] == ["north"]
+    assert [machine["name"] for machine in listing["machines"]] == ["quiet-owl"]
+
+
+def test_down_tries_every_machine_and_raises_the_gravest_fault(gpu):
+    for name in ("one", "two", "three"):
+        launched(gpu, name=name)
+    cloud = gpu._session.provider("lab")
+    cloud.fail_next("terminate", errors.AuthFailed("the key may not do that"))
+    fault = refused(lambda: gpu.down("one", "two", "three"), cloudgpu.AuthFailed)
+    assert fault.__notes__ == ["Proved gone: two, three. Not proved: 1."]
+    assert [machine["name"] for machine in gpu.ls(refresh=True)["machines"]] == ["one"]
+
+
+def test_an_interruption_is_rehearsed(gpu, clock):
+    launched(gpu, spot=True)
+    document = gpu.interrupt()
+    assert document == {"name": "quiet-owl", "taken_at": "2026-11-20T12:02:00.000000Z"}
+
+
+def test_a_command_is_a_list_of_words(gpu):
+    launched(gpu)
+    assert refused(lambda: gpu.exec("quiet-owl", "rm -rf /")).field == "CMD"
+    assert refused(lambda: gpu.tunnel("quiet-owl", port=0)).field == "--port"
+
+
+def test_doctor_says_what_is_not_right_and_raises_nothing(gpu):
+    assert gpu.doctor()["ok"]
+    gpu._session.provider("lab").hide("south")
+    found = {check["name"]: check for check in gpu.doctor()["checks"]}
+    assert found["account lab"]["verdict"] == "fail"
+
+
+def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
+    told = []
+    (tmp_path / "data").write_bytes(b"1\n2\n")
+    with cloudgpu.connect(home=tmp_path / "home", tell=told.append) as gpu:
+        try:
+            gpu.up(name="one")
+            assert gpu.cp([tmp_path / "data"], "one:") == {"files": 1, "bytes": 4, "skipped": []}
+            done = gpu.exec("one", ["sh", "-c", "cat data - ; echo bad >&2; exit 3"], input=b"3\n")
+            assert (done.status, done.stdout, done.stderr) == (3, b"1\n2\n3\n", b"bad\n")
+            with gpu.tunnel() as tunnel:
+                document = tunnel.document()
+                assert (document["port"], document["url"]) == (tunnel.port, tunnel.url)
+                assert tunnel.token not in repr(tunnel)
+        finally:
+            assert [machine["name"] for machine in gpu.down(all=True)["ended"]] == ["one"]
+    assert "one: waiting for the machine to run" in told
+
+
+def test_a_users_program_is_type_checked():
+    if find_spec("mypy") is None:
+        pytest.skip("mypy is not installed: make check installs it.")
+    cache = str(ROOT / ".mypy_cache" / "api")
+    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", cache]
+    files = [str(ROOT / "tests" / "typing" / "api.py"), str(ROOT / "examples" / "first_notebook.py")]
+    done = subprocess.run([*argv, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_method_has_its_docstring_and_its_row_on_the_page():
+    page = (ROOT / "docs" / "library.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)\(", page, re.MULTILINE))
+    methods = {name for name, value in inspect.getmembers(cloudgpu.Cloudgpu, inspect.isfunction) if name[0] != "_"}
+    assert rows == methods - {"close"}
+    assert all(inspect.getdoc(getattr(cloudgpu.Cloudgpu, name)) for name in methods)
