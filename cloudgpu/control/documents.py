@@ -78,8 +78,13 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tup
             next="Leave out --all, or the names.",
         )
     if all_:
-        gaps = _look_first(session)
-        return living(session.ledger.machines()), gaps
+        known = living(session.ledger.machines())
+        try:
+            gaps = _look_first(session)
+            return living(session.ledger.machines()), gaps
+        except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
+            session.tell(f"what the accounts have could not be written down ({fault.message})")
+            return known, []
     if not names:
         return [session.find(None)], []
     if len(set(names)) != len(names):

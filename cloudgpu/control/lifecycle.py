@@ -128,8 +128,8 @@ def end(session: Session, row: Row, *, why: str) -> Row:
         except (LedgerUnavailable, InvalidRequest) as fault:  # a full disk, mostly: no reason to leave it on
             raise ended_unrecorded(session, row, fault) from fault
         saved.forget(session.home.attempts, row["token"] or "none")
-        tidy(session)
-        return row
+    tidy(session)  # not under the lock: what is locked may still be made
+    return row
 
 
 def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
