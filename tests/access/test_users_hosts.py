@@ -23,25 +23,25 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("line", "host", "port", "found"),
     [
-        (f"box {KEY}", "box", 22, True),
-        (f"box,10.0.0.5 {KEY} a comment", "10.0.0.5", 22, True),
-        (f"Box {KEY}", "bOX", 22, True),
-        (f"box {KEY}", "box", 2222, False),
-        (f"[box]:2222 {KEY}", "box", 2222, True),
-        (f"[box]:2222 {KEY}", "box", 22, False),
-        (f"*.lab.org {KEY}", "a.lab.org", 22, True),
-        (f"*.lab.org,!b.lab.org {KEY}", "b.lab.org", 22, False),
-        (f"box? {KEY}", "box1", 22, True),
-        (f"# box {KEY}", "box", 22, False),
-        (f"@cert-authority box {KEY}", "box", 22, False),
-        (f"@revoked * {KEY}\nbox {KEY}", "box", 22, False),
-        (f"@revoked * {OTHER}\nbox {KEY}", "box", 22, True),
-        (f"broken\n\nbox ssh-ed25519 AAAA\nbox {KEY}", "box", 22, True),
+        ("box KEY", "box", 22, True),
+        ("box,10.0.0.5 KEY a comment", "10.0.0.5", 22, True),
+        ("Box KEY", "bOX", 22, True),
+        ("box KEY", "box", 2222, False),
+        ("[box]:2222 KEY", "box", 2222, True),
+        ("[box]:2222 KEY", "box", 22, False),
+        ("*.lab.org KEY", "a.lab.org", 22, True),
+        ("*.lab.org,!b.lab.org KEY", "b.lab.org", 22, False),
+        ("box? KEY", "box1", 22, True),
+        ("# box KEY", "box", 22, False),
+        ("@cert-authority box KEY", "box", 22, False),
+        ("@revoked * KEY\nbox KEY", "box", 22, False),
+        ("@revoked * OTHER\nbox KEY", "box", 22, True),
+        ("broken\n\nbox ssh-ed25519 AAAA\nbox KEY", "box", 22, True),
         ("|1|nonsense|=== ssh-ed25519 AAAA", "box", 22, False),
     ],
 )
 def test_an_entry_counts_as_for_openssh(file, line, host, port, found):
-    file.write_text(line + "\n")
+    file.write_text(line.replace("OTHER", OTHER).replace("KEY", KEY) + "\n")  # made anew: no part of a case's name
     assert confirmed_key(file, host, port) == (KEY if found else None)
 
 

@@ -1,4 +1,4 @@
-"""What runs inside a local machine beside its SSH server: the template's first start, the agent, orphans."""
+"""What runs inside a local machine beside its SSH server: the template's on_start, the agent, orphans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def environ() -> dict[str, str]:
 
 
 async def run_on_start(layout: Layout) -> int:
-    """Run the template's script once as the user, in the machine's home; return its exit status."""
+    """Run the template's script as the user, in the machine's home; return its exit status."""
     return await _run(["/bin/sh", "-e", str(layout.on_start)], layout, layout.logs / "on_start.log", environ())
 
 

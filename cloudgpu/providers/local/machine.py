@@ -1,4 +1,4 @@
-"""The process of one local machine: its SSH server, its first start, its agent, its timer, its end.
+"""The process of one local machine: its SSH server, its on_start script, its agent, its timer, its end.
 
 `python -m cloudgpu.providers.local.machine DIR --alive FD` lives as long as the machine is on; FD is the
 descriptor of DIR/alive, locked by whoever started it, so that no moment passes in which a living machine looks dead.
@@ -39,7 +39,7 @@ class Machine:
         self.mark = marker(root)
         self.record = read_json(self.layout.record) or {}
         self.before = _read_or_empty(self.layout.run)
-        self.said: dict[str, Any] = {"boot": self.record["boots"], "on_start": self.before.get("on_start")}
+        self.said: dict[str, Any] = {"boot": self.record["boots"], "on_start": None}
         self.agent = inside.Agent(self.layout)
         self._asked = asyncio.Event()
         self._typed_at = 0.0
@@ -52,13 +52,13 @@ class Machine:
     async def live(self) -> str:
         """Run until there is a reason to end; return the reason."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked.set)
-        self._beside = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._first_start())]
+        self._beside = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._run_on_start())]
         await asyncio.sleep(0)  # both begin before the SSH server's imports take the processor
         await self._listen()
         return await self._watch()
 
-    async def _first_start(self) -> None:
-        if self.said["on_start"] is None and self.layout.on_start.exists():
+    async def _run_on_start(self) -> None:
+        if self.layout.on_start.exists():  # at every start, as on a cloud: a template's script may be run again
             status = await inside.run_on_start(self.layout)
             self.say(on_start={"status": status})
 

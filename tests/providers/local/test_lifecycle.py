@@ -176,15 +176,15 @@ def test_a_failed_first_start_is_said_and_the_machine_runs_on(cloud):
     assert not (cloud.layout(machine.id).home / "never").exists()
 
 
-def test_the_first_start_is_run_once(cloud):
+def test_on_start_is_run_at_every_start(cloud):
     machine = cloud.running(script="echo again >> count")
     run = cloud.layout(machine.id).run
     assert wait_for(lambda: json.loads(run.read_text())["on_start"] == {"status": 0}, PATIENCE_S)
     cloud.provider.stop(machine.id)
     cloud.provider.start(machine.id)
     cloud.wait(machine.id, State.RUNNING)
-    assert json.loads(run.read_text())["on_start"] == {"status": 0}
-    assert (cloud.layout(machine.id).home / "count").read_text() == "again\n"
+    assert wait_for(lambda: json.loads(run.read_text())["on_start"] == {"status": 0}, PATIENCE_S)
+    assert (cloud.layout(machine.id).home / "count").read_text() == "again\nagain\n"
 
 
 def test_keys_and_directories_are_private(cloud):
