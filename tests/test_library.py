@@ -297,3 +297,21 @@ def test_every_method_has_its_docstring_and_its_row_on_the_page():
     methods = {name for name, value in inspect.getmembers(cloudgpu.Cloudgpu, inspect.isfunction) if name[0] != "_"}
     assert rows == methods - {"close"}
     assert all(inspect.getdoc(getattr(cloudgpu.Cloudgpu, name)) for name in methods)
+
+
+def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
+    asked = {"gpu": "v100:4", "max_price": "20", "spot": True, "sort": "speed-per-dollar"}
+    printed = program(
+        "gpus", "--gpu", "v100:4", "--max-price", "20", "--spot", "--sort", "speed-per-dollar", "-o", "json"
+    ).json
+    ours = gpu.gpus(**asked)
+    assert [offer["instance_type"] for offer in ours["offers"]] == [item["instance_type"] for item in printed["offers"]]
+    assert ours.keys() == printed.keys()
+    assert refused(lambda: gpu.gpus(sort="beauty")).field == "--sort"
+    assert refused(lambda: gpu.gpus(provider="ssh")).field == "--provider"
+
+
+def test_a_key_is_shared_by_its_public_half_only(gpu, tmp_path):
+    assert refused(lambda: gpu.share("quiet-owl")).field == "--key"
+    (tmp_path / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    assert "private" in str(refused(lambda: gpu.share("quiet-owl", tmp_path / "key")))

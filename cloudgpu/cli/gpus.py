@@ -8,10 +8,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.control.market import Filters, Order, market_value
-from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
-from cloudgpu.core.facts import Market
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.control.market import Order, asked_filters, market_value
 
 
 def command(
@@ -36,27 +33,6 @@ def command(
     """
     from cloudgpu.cli.market import offers_text
 
-    model, count = gpu_wish(gpu)
-    filters = Filters(
-        gpu=model,
-        gpu_count=count,
-        min_memory_gib=memory_wish(min_memory),
-        max_price=price_wish(max_price),
-        provider=_provider(provider),
-        region=region,
-        market=Market.SPOT if spot else Market.ON_DEMAND,
-        legacy=all_,
-    )
+    filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
     emit(output, value, offers_text(value, asked=gpu, region=region))
-
-
-def _provider(name: str | None) -> str | None:
-    if name in ("local", "ssh"):
-        raise InvalidRequest(
-            f"The catalogue lists what clouds sell; {name} is a machine that is there already.",
-            field="--provider",
-            value=name,
-            next=f"Run: cloudgpu up --provider {name} --dry-run",
-        )
-    return name

@@ -202,6 +202,40 @@ class Cloudgpu:
         row = self._session.find(name)
         return documents.interrupted(row, interrupt(self._session, row))
 
+    def share(self, name: str | None, key: Path | str | None = None, *, remove: bool = False) -> Document:
+        """Let a colleague's public key (a file) in to a machine until it ends; or take it, or every one, out again."""
+        from cloudgpu.access.guests import read_guest_key
+        from cloudgpu.control.share import share, unshare
+
+        guest = read_guest_key(Path(key)) if key else None
+        if guest is None and not remove:
+            raise InvalidRequest(
+                "Whose key is to be let in?", field="--key", value=None, next="Name the file of a public key."
+            )
+        row = self._session.find(name)
+        return share(self._session, row, guest) if guest and not remove else unshare(self._session, row, guest)
+
+    def gpus(
+        self,
+        *,
+        gpu: str | None = None,
+        min_memory: str | None = None,
+        max_price: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool = False,
+        sort: str = "price",
+        all: bool = False,  # noqa: A002  (the option's name)
+    ) -> Document:
+        """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
+
+        Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
+        """
+        from cloudgpu.control.market import asked_filters, market_value, order_of
+
+        filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
+        return market_value(filters, order_of(sort), self._clock())
+
     def cost(self) -> Document:
         """Return what every machine has cost so far, beside an owned desktop. Asks no cloud."""
         from cloudgpu.control.costs import costs

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from cloudgpu import catalog
+from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.core.catalog import (
     OLD_AFTER,
     CatalogOffer,
@@ -23,6 +24,7 @@ from cloudgpu.core.catalog import (
 )
 from cloudgpu.core.facts import Market
 from cloudgpu.core.money import Money
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import price_value
 
 
@@ -45,6 +47,46 @@ class Filters:
     region: str | None = None
     market: Market = Market.ON_DEMAND
     legacy: bool = False
+
+
+def asked_filters(
+    gpu: str | None,
+    min_memory: str | None,
+    max_price: str | None,
+    provider: str | None,
+    region: str | None,
+    *,
+    spot: bool,
+    legacy: bool,
+) -> Filters:
+    """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
+    if provider in ("local", "ssh"):
+        raise InvalidRequest(
+            f"The catalogue lists what clouds sell; {provider} is a machine that is there already.",
+            field="--provider",
+            value=provider,
+            next=f"Run: cloudgpu up --provider {provider} --dry-run",
+        )
+    model, count = gpu_wish(gpu)
+    return Filters(
+        gpu=model,
+        gpu_count=count,
+        min_memory_gib=memory_wish(min_memory),
+        max_price=price_wish(max_price),
+        provider=provider,
+        region=region,
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        legacy=legacy,
+    )
+
+
+def order_of(word: str) -> Order:
+    """Return the order that a word means; raise InvalidRequest for another one."""
+    if word not in set(Order):
+        raise InvalidRequest(
+            f"{word!r} is no order.", field="--sort", value=word, next=f"Use one of: {', '.join(Order)}."
+        )
+    return Order(word)
 
 
 def market_value(filters: Filters, order: Order, now: datetime) -> dict[str, Any]:
