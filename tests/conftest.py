@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,14 @@ NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
 
 
 def pytest_configure(config):
+    """Prepare the whole run: the usual signals, and loopback only."""
+    # Whoever started us may have these ignored (nohup, a shell's background); children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    _guard_network(config)
+
+
+def _guard_network(config):
     """Guard this process and, by PYTHONPATH, every Python it starts; workers of xdist inherit both."""
     if LOG not in os.environ:
         handle, os.environ[LOG] = tempfile.mkstemp(prefix="cloudgpu-network-")

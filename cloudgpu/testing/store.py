@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from cloudgpu import errors
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
 from cloudgpu.testing.machines import FakeMachine, from_json, to_json
 
@@ -136,9 +137,6 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
 
 
 def _kinds() -> dict[str, type[CloudgpuError]]:
-    found, waiting = {}, [CloudgpuError]
-    while waiting:
-        kind = waiting.pop()
-        found[kind.kind] = kind
-        waiting += kind.__subclasses__()
-    return found
+    """Return the classes of the tree by their kinds; a plugin's own subclass bears the kind of its parent."""
+    tree = (value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, CloudgpuError))
+    return {kind.kind: kind for kind in tree}

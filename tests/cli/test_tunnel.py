@@ -142,9 +142,12 @@ def test_a_real_browser_shows_jupyterlab_through_the_tunnel(cloudgpu, machine, t
         "--disable-component-update --disable-sync --disable-quic --virtual-time-budget=20000 --dump-dom"
     ).split()
     profile = f"--user-data-dir={tmp_path / 'profile'}"
-    done = subprocess.run(
-        [chromium, *flags, profile, page.as_uri()], capture_output=True, timeout=90, check=False, env=os.environ
-    )
-    shown = done.stdout.decode()
-    assert "JupyterLab" in shown, done.stderr[-500:]
-    assert "jp-LabShell" in shown
+    command = [chromium, *flags, profile, page.as_uri()]
+
+    def shown():
+        done = subprocess.run(command, capture_output=True, timeout=90, check=False, env=os.environ)
+        return "jp-LabShell" in done.stdout.decode()
+
+    assert until(shown, within_s=60), (
+        "the browser never showed JupyterLab"
+    )  # its budget of time is short on a busy machine

@@ -171,7 +171,9 @@ def _now() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Dispatch the two uses."""
+    """Dispatch the two uses. What its sessions run gets the usual signals, also where `nohup` or cron launched it."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     match arguments:
         case ["--power-off", root, *words]:
             power_off_from_inside(Path(root), " ".join(words))
