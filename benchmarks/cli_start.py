@@ -120,6 +120,7 @@ def _intent(machine: int, start: datetime) -> dict[str, Any]:
         "renew_until": iso(start + timedelta(hours=72)),
         "stoppable": True,
         "stop_means": "keeps the disk",
+        "setup": None,
     }
 
 

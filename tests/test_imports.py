@@ -26,9 +26,9 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers": BASE,
     "providers.local": BASE | {"providers", "access"},
     "providers.ssh": BASE | {"providers", "access"},
-    "providers.aws": BASE | {"providers"},
-    "providers.gcp": BASE | {"providers"},
-    "providers.azure": BASE | {"providers"},
+    "providers.aws": BASE | {"providers", "catalog"},  # what has which GPU, and what drives it, are facts
+    "providers.gcp": BASE | {"providers", "catalog"},
+    "providers.azure": BASE | {"providers", "catalog"},
     "control": BASE | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
     "cli": BASE | {"control", "config", "access", "report"},
     "testing": BASE | {"providers"},

@@ -19,6 +19,8 @@ from cloudgpu.errors import InvalidRequest
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
 MARKETS = ("on_demand", "spot")
 LONGEST = 200  # characters of an owner's or project's name
+# Each answers with nothing but the address that it was asked from.
+ADDRESS_SERVICES = ("https://checkip.amazonaws.com", "https://api.ipify.org", "https://ipv4.icanhazip.com")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class Account:
 class Settings:
     """What config.toml says, with defaults for what it leaves out.
 
-    `account` is the one to use where a provider has several (None: it has to be named each time). `market` is
-    the text of a `core.facts.Market`. `accounts` always holds one of `local` and one of `provider`. `templates` is
-    what each template's own settings are set to.
+    `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
+    text of a `core.facts.Market`. `address_services` are asked in turn for this client's public address. `accounts`
+    always holds one of `local` and one of `provider`. `templates` is what each template's own settings are set to.
     """
 
     owner: str
@@ -48,6 +50,7 @@ class Settings:
     renew_until: timedelta = timedelta(hours=72)
     market: str = "on_demand"
     desktop: str = "rtx3090"
+    address_services: tuple[str, ...] = ADDRESS_SERVICES
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     accounts: Mapping[str, Account] = field(default_factory=dict)
     templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold one
@@ -169,6 +172,14 @@ def _market(key: str, value: object) -> str:
     return text
 
 
+def _urls(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(url, str) and _URL.fullmatch(url) for url in value):
+        says = "has to be a list of http or https addresses"
+        raise _fault(key, None, says, next=f'Write it like {key} = ["https://api.ipify.org"], or [] to ask nobody.')
+    return tuple(value)
+
+
+_URL = re.compile(r"https?://[^\s/@]+(?:/\S*)?")
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "owner": _text,
     "project": _text,
@@ -180,6 +191,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "market": _market,
     "desktop": _name,
     "ledger": _text,
+    "address_services": _urls,
 }
 _ARGUMENT = {"ledger": "ledger_url"}
 

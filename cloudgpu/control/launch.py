@@ -11,11 +11,12 @@ from cloudgpu.control import saved
 from cloudgpu.control.lifecycle import lease_line, remove_unfit
 from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
+from cloudgpu.control.offering import resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import send, settle, settle_others
-from cloudgpu.control.templates import parts_at
+from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
@@ -30,10 +31,11 @@ from cloudgpu.errors import (
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
+    QuotaExceeded,
     Unreachable,
 )
 from cloudgpu.ledger.locks import held, hold
-from cloudgpu.providers.base import KnowsHostKeys, Taggable
+from cloudgpu.providers.base import KnowsHostKeys, Resolved, Taggable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,15 +156,21 @@ def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
 
 def _launch_anew(session: Session, prepared: Prepared) -> Row:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refusal: NoCapacity | None = None
-    for offer in prepared.offers:
-        attempt = _record(session, prepared, offer)
+    refusal: NoCapacity | QuotaExceeded | None = None
+    for offer in _from_the_plan_on(prepared):
+        try:
+            resolved = _resolved(session, prepared, offer)
+        except (NoCapacity, QuotaExceeded) as fault:  # known before anything is sent
+            session.tell(f"{offer.available.zone}: {fault.message}")
+            refusal = refusal or fault
+            continue
+        attempt = _record(session, prepared, offer, resolved)
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
         try:
             send(session, attempt, deadline=session.clock() + SEND_WITHIN)
         except NoCapacity as fault:
             session.tell(f"{offer.available.zone}: {fault.message}")
-            refusal = fault
+            refusal = refusal or fault
             continue
         row = session.ledger.machine(attempt.machine)
         if row is None:
@@ -171,9 +179,21 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
     raise refusal or NoCapacity("Nothing that fits is offered.", field="offer")
 
 
-def _record(session: Session, prepared: Prepared, offer: Offer) -> Attempt:
+def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
+    """Return the offers in the order of trying, without those that the plan passed over."""
+    return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
+
+
+def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
+    """Return what was looked up for this offer: with the plan, or now."""
+    if prepared.exact is not None and prepared.exact.offer == offer:
+        return prepared.exact.resolved
+    return resolve(session.provider(offer.available.account), prepared.plan.request, offer)
+
+
+def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
-    boot = _boot(session, prepared, offer)
+    boot = _boot(session, prepared, offer, resolved)
     made: list[Attempt] = []
 
     def decision(view: View) -> Sequence[Draft]:
@@ -181,7 +201,7 @@ def _record(session: Session, prepared: Prepared, offer: Offer) -> Attempt:
         key, number = _key(prepared, rows)
         name = _name(prepared, key, rows)
         request = replace(prepared.plan.request, key=key, name=name)
-        attempt = _attempt(session, view, request, offer, number, boot)
+        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
         return [intent(attempt, prepared.fingerprint, stop_means(offer), session.clock())]
@@ -228,12 +248,12 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
     )
 
 
-def _boot(session: Session, prepared: Prepared, offer: Offer) -> Boot:
+def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
     host = _host_key(session, offer)
-    template = prepared.template
+    template, request = prepared.template, prepared.plan.request
     return Boot(
         template=template.name,
-        parts=parts_at(template, prepared.plan.request, offer),
+        parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
         jupyter=template.jupyter,
         agent_source=agent_source(),
         user="",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.attempts import price_to_json
+from cloudgpu.core.attempts import price_to_json, setup_to_json
 from cloudgpu.core.events import OWN, PROVIDER, Draft
 from cloudgpu.core.facts import (
     TAG_EXPIRES,
@@ -55,6 +55,7 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -
         "renew_until": iso(attempt.renew_until),
         "renew_s": request.renew_s,
         "stoppable": item.stoppable,
+        "setup": setup_to_json(request.setup),
         "stop_means": stop_means,
     }
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
@@ -141,6 +142,7 @@ def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
         "expires": _tag_time(tags, TAG_EXPIRES),
         "renew_until": _tag_time(tags, TAG_RENEW_UNTIL),
         "stoppable": None,
+        "setup": None,
         "stop_means": None,
         "why": "it bears this ledger's tag and the ledger had no launch of it",
     }

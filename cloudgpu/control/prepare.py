@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template
+from cloudgpu.control.extras import extra
+from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
-from cloudgpu.core.attempts import price_from_json
-from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Want
+from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
 from cloudgpu.core.names import derived_key, digest, lock_name, near
-from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.times import duration_text, minute
-from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable
-from cloudgpu.providers.base import HasPrices, HasTimer, Provider
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import HasTimer, Provider
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
@@ -29,13 +32,14 @@ class Prepared:
     """A wish made into a plan with all its offers; nothing has been asked for yet."""
 
     plan: LaunchPlan
-    offers: tuple[Offer, ...]
+    offers: tuple[Offer, ...]  # all that fit, in the order of trying
     template: Template
     fingerprint: str
     existing: Row | None
     key: str | None = None
     name: str | None = None
     new: bool = False
+    exact: Exact | None = None  # what was looked up for the plan's offer
 
     @property
     def lock(self) -> str:
@@ -46,7 +50,8 @@ class Prepared:
 def prepare(session: Session, wish: Wish) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
 
-    Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
+    Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
+    not run what does.
     """
     check_words(wish)
     provider = session.provider(_account(session, wish))
@@ -55,16 +60,51 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     fingerprint = _fingerprint(request, wish.name)
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
-    offers = _offers_or_known(provider, request.want, there)
-    parts = parts_at(template, request, offers[0])  # a fault in it is said before anything is done
-    plan = launch_plan(
-        request,
-        offers,
-        left_out=tuple(sorted({part.kind for part in parts} - provider.runs_parts)),
-        guards=_guards(provider),
-        now=session.clock().replace(microsecond=0),
+    if there is None:
+        request = tied(session, provider, request)
+    offers = offers_or_known(session, provider, request.want, there)
+    first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
+    return Prepared(
+        plan=_plan(session, provider, template, request, offers, first),
+        offers=tuple(offers),
+        template=template,
+        fingerprint=fingerprint,
+        existing=existing,
+        key=wish.key,
+        name=wish.name,
+        new=wish.new,
+        exact=None if there else first,
     )
-    return Prepared(plan, tuple(offers), template, fingerprint, existing, wish.key, wish.name, wish.new)
+
+
+def _plan(
+    session: Session,
+    provider: Provider,
+    template: Template,
+    request: LaunchRequest,
+    offers: Sequence[Offer],
+    first: Exact,
+) -> LaunchPlan:
+    """Return the plan whose first offer is `first`, followed by those that come after it."""
+    resolved, item = first.resolved, first.offer.available
+    parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
+    left_out = {part.kind for part in parts} - provider.runs_parts
+    return launch_plan(
+        request,
+        offers[offers.index(first.offer) :],
+        left_out=tuple(sorted(left_out | set(resolved.left_out))),
+        guards=resolved.guards or _guards(provider),
+        now=session.clock().replace(microsecond=0),
+        extras=tuple(extra(item.provider, item.region, each) for each in resolved.beside),
+        remarks=(*first.passed_over, *resolved.remarks),
+    )
+
+
+def _guards(provider: Provider) -> tuple[str, ...]:
+    guards = ["the agent on the machine (lease)"]
+    if isinstance(provider, HasTimer):
+        guards.append("a timer on the provider's side (renew-until)")
+    return tuple(guards)
 
 
 def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
@@ -105,31 +145,6 @@ def unsettled_of(view: View, lock: str) -> Row | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
     rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
     return next(rows, None)
-
-
-def _offers_or_known(provider: Provider, want: Want, there: Row | None) -> list[Offer]:
-    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
-    try:
-        return _offers(provider, want)
-    except (NoCapacity, ProviderUnavailable):
-        if there is None or there["price"] is None:
-            raise
-        return [_offer_of(there)]
-
-
-def _offer_of(row: Row) -> Offer:
-    item = Available(
-        provider=row["provider"],
-        account=row["account"],
-        region=row["region"],
-        zone=row["zone"],
-        instance_type=row["instance_type"],
-        market=Market(row["market"]),
-        accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
-        stoppable=row["stoppable"] is not False,
-        stop_means=row["stop_means"] or "",
-    )
-    return Offer(item, price_from_json(row["price"]))
 
 
 def _account(session: Session, wish: Wish) -> str:
@@ -199,66 +214,18 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         policy="default",
         lease_s=int(lease.total_seconds()),
         renew_s=int(renew.total_seconds()),
+        setup=_setup(wish.setup, template),
     )
 
 
-def _offers(provider: Provider, want: Want) -> list[Offer]:
-    available = [item for item in provider.available(want) if fits(item, want)]
-    prices = provider.prices(available) if isinstance(provider, HasPrices) else [None] * len(available)
-    priced, unpriced = join(available, prices)
-    offers = ranked(priced, want)
-    if offers:
-        return offers
-    raise _nothing_fits(provider, want, priced, unpriced=bool(unpriced))
-
-
-def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpriced: bool) -> NoCapacity:
-    if priced:
-        cheapest = min(offer.price.per_hour for offer in priced)
-        return NoCapacity(
-            f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits "
-            f"costs {cheapest.text(4)}.",
-            field="--max-price",
-            value=f"{want.max_price.dollars:f}" if want.max_price else None,
-            next=f"Allow --max-price {cheapest.dollars:f} or more.",
-        )
-    if unpriced:
-        return NoCapacity(
-            "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
-            field="price",
-            next="Set the price in config.toml, or choose something else.",
-        )
-    wishes = _wishes(want)
-    field, value = wishes[0] if wishes else ("--provider", provider.kind)
-    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
-    return NoCapacity(
-        f"Account {provider.account} of {provider.kind} has nothing {said}.",
-        field=field,
-        value=value,
-        next="Leave that wish out, or choose another --provider.",
-    )
-
-
-def _wishes(want: Want) -> list[tuple[str, str]]:
-    named = {
-        "--gpu": want.gpu and want.gpu + (f":{want.gpu_count}" if want.gpu_count > 1 else ""),
-        "--instance-type": want.instance_type,
-        "--region": want.region,
-        "--zone": want.zone,
-    }
-    return [(key, value) for key, value in named.items() if value]
-
-
-def _guards(provider: Provider) -> tuple[str, ...]:
-    guards = ["the agent on the machine (lease)"]
-    if isinstance(provider, HasTimer):
-        guards.append("a timer on the provider's side (renew-until)")
-    return tuple(guards)
+def _setup(wished: Setup, template: Template) -> Setup:
+    """Return the setup with what the template says where the user said nothing."""
+    return replace(wished, image=wished.image or template.image or None, disk_gb=wished.disk_gb or template.disk_gb)
 
 
 def _fingerprint(request: LaunchRequest, name: str | None) -> str:
-    """Return what makes two requests the same: everything but how long the machine may live."""
-    want = request.want
+    """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
+    want, setup = request.want, request.setup
     return digest(
         request.provider,
         request.account,
@@ -272,4 +239,5 @@ def _fingerprint(request: LaunchRequest, name: str | None) -> str:
         request.owner,
         request.project,
         name or "",
+        json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
     )

@@ -9,9 +9,12 @@ from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import Template, load_template
 from cloudgpu.control.session import Session
 from cloudgpu.core.facts import LaunchRequest, Offer, Part
+from cloudgpu.providers.base import Resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+DRIVER_TEMPLATE = "cuda"
 
 
 def find_template(session: Session, name: str | None) -> Template:
@@ -29,6 +32,18 @@ def find_template(session: Session, name: str | None) -> Template:
 def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:
     """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it."""
     return rendered(template, _values(request, offer))
+
+
+def driver_parts(
+    session: Session, resolved: Resolved, template: Template, request: LaunchRequest, offer: Offer
+) -> tuple[Part, ...]:
+    """Return what installs a driver on an image that has none, before the template's own parts."""
+    if resolved.driver is None or template.name == DRIVER_TEMPLATE:
+        return ()
+    search, settings = session.template_paths(), {**session.settings.templates}
+    settings[DRIVER_TEMPLATE] = {**resolved.driver, **settings.get(DRIVER_TEMPLATE, {})}
+    installs = load_template(DRIVER_TEMPLATE, search=search, settings=settings)
+    return tuple(part for part in parts_at(installs, request, offer) if part.kind in ("packages", "cloud_init"))
 
 
 def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:

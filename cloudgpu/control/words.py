@@ -7,9 +7,11 @@ from datetime import timedelta
 
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.facts import Want
+from cloudgpu.core.facts import Setup, Want
 from cloudgpu.core.names import NAME, NAME_RULE, tag_value
 from cloudgpu.errors import InvalidRequest
+
+_USUAL = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class Wish:
     """What the user typed, checked word by word, before anything is asked of a provider."""
 
     want: Want
+    setup: Setup = _USUAL
     spot: bool | None = None  # None: the market of the settings
     account: str | None = None
     provider: str | None = None

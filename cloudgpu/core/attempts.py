@@ -16,9 +16,12 @@ from cloudgpu.core.facts import (
     Boot,
     LaunchRequest,
     Market,
+    Network,
     Offer,
     Part,
     Price,
+    Setup,
+    Volume,
     Want,
 )
 from cloudgpu.core.money import Money
@@ -39,14 +42,31 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         number=data["number"],
         machine=data["machine"],
         ledger=data["ledger"],
-        request=LaunchRequest(**{**request, "want": _want(request["want"])}),
+        request=_request(request),
         offer=Offer(_available(offer["available"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
         boot=Boot(**{**boot, **_boot(boot)}),
         made_at=from_iso(data["made_at"]),
         expires=from_iso(data["expires"]),
         renew_until=from_iso(data["renew_until"]),
+        call=data["call"],
     )
+
+
+def _request(data: Mapping[str, Any]) -> LaunchRequest:
+    return LaunchRequest(**{**data, "want": _want(data["want"]), "setup": setup_from_json(data["setup"])})
+
+
+def setup_to_json(setup: Setup) -> dict[str, Any]:
+    """Return a setup as a ledger line carries it."""
+    plain: dict[str, Any] = _plain(asdict(setup))
+    return plain
+
+
+def setup_from_json(data: Mapping[str, Any]) -> Setup:
+    """Return the setup that `setup_to_json` wrote."""
+    network = {**data["network"], "ssh_from": tuple(data["network"]["ssh_from"])}
+    return Setup(**{**data, "volume": data["volume"] and Volume(**data["volume"]), "network": Network(**network)})
 
 
 def price_to_json(price: Price) -> dict[str, Any]:

@@ -6,13 +6,15 @@ kind                 subject  body
 ledger_opened        ledger   ledger
 launch_intended      machine  attempt token key request(fingerprint) name provider account region zone instance_type
                               market accelerators price owner project policy template expires renew_until renew_s
-                              stoppable stop_means
+                              stoppable stop_means setup
 launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until
                               hold_until last_active
 instance_vanished    machine  provider_id proof
-stop_asked           machine  why        start_asked, end_asked: the same
+stop_asked           machine  why        start_asked, end_asked, park_asked: the same
+kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
+                              nanos_per_month)
 price_observed       machine  price
 lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from cloudgpu.core.money import Money
 
@@ -71,6 +72,45 @@ class Want:
     zone: str | None = None
     market: Market = Market.ON_DEMAND
     max_price: Money | None = None
+    or_on_demand: bool = False  # on demand too, where spot has no capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A data disk that outlives machines, found by its name. `size_gb` is None where it has to be there already."""
+
+    name: str
+    size_gb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Through which network a machine is reached, and by whom.
+
+    `ssh_from` are CIDRs that may open SSH. `subnet` and `security_group` are the provider's ids of somebody else's
+    network (None: the account's usual one, a group of our own). `jump` is `user@host:port` of a host in between.
+    """
+
+    ssh_from: tuple[str, ...] = ()
+    subnet: str | None = None
+    security_group: str | None = None
+    public_ip: bool = True
+    jump: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a machine is set up with beside its type.
+
+    `image` is a provider's id or the name of an own image (None: the newest with CUDA). `disk_gb` is the system disk
+    (None: the provider's usual one). `persistent` asks for a spot request that can be stopped.
+    """
+
+    image: str | None = None
+    disk_gb: int | None = None
+    volume: Volume | None = None
+    persistent: bool = False
+    network: Network = Network()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +156,7 @@ class LaunchRequest:
     policy: str
     lease_s: int
     renew_s: int
+    setup: Setup = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +186,7 @@ class Attempt:
     """One exact try of a request at one offer: the whole call, as it is saved (0600) before it is sent.
 
     `token` is at most 64 characters and makes the provider's call idempotent. `tags` are complete.
-    `expires` and `renew_until` are aware UTC.
+    `expires` and `renew_until` are aware UTC. `call` is what the provider looked up for it, as plain JSON values.
     """
 
     token: str
@@ -159,6 +200,7 @@ class Attempt:
     made_at: datetime
     expires: datetime
     renew_until: datetime
+    call: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +256,92 @@ class Listing:
     unanswered: tuple[Unanswered, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What could be launched where it was asked, unpriced and in no order, and by name all that did not answer."""
+
+    items: tuple[Available, ...]
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+class Kind(StrEnum):
+    """What a leftover is."""
+
+    DISK = "disk"  # a machine's system disk
+    VOLUME = "volume"  # a data disk with a name, kept on purpose
+    SNAPSHOT = "snapshot"  # not yet an image
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something of ours that costs money without a living machine: a disk, a snapshot, an image.
+
+    `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
+    most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, ...). `ready`: it can be used
+    or removed as it is. `attached_to` is the provider's id of the machine that uses it, None for none.
+    """
+
+    provider: str
+    account: str
+    region: str
+    zone: str
+    id: str
+    kind: Kind
+    name: str
+    size_gb: int
+    stored_as: str
+    tags: Mapping[str, str]
+    made_at: datetime | None = None
+    ready: bool = True
+    attached_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """All leftovers that answered, and by name all that did not."""
+
+    items: tuple[Leftover, ...]
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much of a kind an account may run at once in a region. `limit` None: the provider did not say.
+
+    `used` None: not known. `unit` is the provider's (`vCPU`, ...); `code` names it where it can be raised.
+    """
+
+    provider: str
+    account: str
+    region: str
+    code: str
+    name: str
+    market: Market
+    unit: str
+    limit: float | None
+    used: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of an account, and the public endpoint whose round trip tells how far it is. `port` is TCP."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """An action of the provider's, whether this credential may do it (None: not known), and what needs it."""
+
+    action: str
+    allowed: bool | None
+    used_for: str
+    said: str = ""
+
+
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"
@@ -226,3 +354,5 @@ TAG_EXPIRES = "cloudgpu-expires"
 TAG_RENEW_UNTIL = "cloudgpu-renew-until"
 TAG_HOLD_UNTIL = "cloudgpu-hold-until"
 TAG_LAST_ACTIVE = "cloudgpu-last-active"
+TAG_VOLUME = "cloudgpu-volume"  # the name of a data disk that is kept on purpose
+TAG_IMAGE = "cloudgpu-image"  # the name of an image that is kept on purpose

@@ -16,7 +16,7 @@ _Interval = tuple[str, str, _Prices]
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
-    "policy template expires renew_until stoppable stop_means"
+    "policy template expires renew_until stoppable stop_means setup"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _PRICING = ("launch_intended", "machine_adopted", "price_observed")
@@ -29,7 +29,8 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
     `closed_nanos` is what ended intervals cost, `closed_micros` how long they were; `open_since` and `price` say
     what is running now.
-    `asked` is the last `stop`, `start` or `end` that was asked and not yet seen to be done.
+    `parked` says that its end was asked so that `start` can bring it back; `kept` are the disks and images of it that
+    stay without it. `asked` is the last `stop`, `start` or `end` that was asked and not yet seen to be done.
     """
     lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
     row: Row = {}
@@ -63,6 +64,7 @@ def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
+    row |= {"kept": [], "parked": False}
     return row
 
 
@@ -84,6 +86,7 @@ def _settled(row: Row, line: Event) -> None:
     if line.body["token"] != row["token"]:
         return
     row |= {"attempt": line.body["outcome"], "settled_why": line.body["why"]}
+    row["parked"] = row["parked"] and line.body["outcome"] != "made"
     if line.body["outcome"] != "made":
         row |= {"state": "terminated", "billed": False, "ended": line.occurred_at}
 
@@ -95,6 +98,7 @@ def _observed(row: Row, line: Event) -> None:
     row |= {"seen_at": line.occurred_at, "attempt": "made"}
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
     done = {"stop": ("stopped", "deallocated", "terminated"), "start": ("running",), "end": ("terminated",)}
+    done["park"] = done["end"]
     if row["asked"] and body["state"] in done[row["asked"]]:
         row["asked"] = None
 
@@ -106,6 +110,11 @@ def _vanished(row: Row, line: Event) -> None:
 
 def _asked(row: Row, line: Event) -> None:
     row |= {"asked": line.kind.removesuffix("_asked"), "why": line.body["why"]}
+    row["parked"] = line.kind == "park_asked" or (row["parked"] and line.kind != "end_asked")
+
+
+def _kept(row: Row, line: Event) -> None:
+    row["kept"] = line.body["kept"]
 
 
 def _priced(row: Row, line: Event) -> None:
@@ -130,6 +139,8 @@ _STEPS = {
     "stop_asked": _asked,
     "start_asked": _asked,
     "end_asked": _asked,
+    "park_asked": _asked,
+    "kept_observed": _kept,
     "price_observed": _priced,
     "lease_set": _leased,
     "hold_set": _held,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cloudgpu.core.facts import Available, Offer, Price, Want
+from cloudgpu.core.facts import Available, Market, Offer, Price, Want
 
 
 def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:
@@ -15,9 +15,15 @@ def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tupl
 
 
 def ranked(offers: Iterable[Offer], want: Want) -> list[Offer]:
-    """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type."""
+    """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type.
+
+    Those of the market that is wanted come before those that are only allowed.
+    """
     fitting = (offer for offer in offers if satisfies(offer, want))
-    return sorted(fitting, key=lambda offer: (offer.price.per_hour, _place(offer.available)))
+    return sorted(
+        fitting,
+        key=lambda offer: (offer.available.market != want.market, offer.price.per_hour, _place(offer.available)),
+    )
 
 
 def satisfies(offer: Offer, want: Want) -> bool:
@@ -33,14 +39,18 @@ def fits(item: Available, want: Want) -> bool:
         (want.region, item.region),
         (want.zone, item.zone),
         (want.instance_type, item.instance_type),
-        (want.market, item.market),
     )
-    if any(wish is not None and wish != fact for wish, fact in wishes):
+    if any(wish is not None and wish != fact for wish, fact in wishes) or item.market not in markets(want):
         return False
     # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
     return want.gpu is None or any(
         same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators
     )
+
+
+def markets(want: Want) -> tuple[Market, ...]:
+    """Return the markets on which to buy, the wanted one first."""
+    return (want.market, Market.ON_DEMAND) if want.or_on_demand else (want.market,)
 
 
 def same_gpu(listed: str, asked: str) -> bool:

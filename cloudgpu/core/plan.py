@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,6 +11,21 @@ from cloudgpu.core.money import Money, charge
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)
+MONTH_H = 730  # hours in a month, as the clouds' own price pages count
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
+
+    `kept`: it goes on costing while the machine is stopped or parked.
+    """
+
+    what: str
+    per_month: Money | None
+    kept: bool
+    source: str
+    upper_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +34,7 @@ class LaunchPlan:
 
     `to_lease_end` and `to_renew_until` are what the machine costs if it runs that long, compute alone.
     `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
+    `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked.
     """
 
     request: LaunchRequest
@@ -31,17 +48,21 @@ class LaunchPlan:
     stop_means: str
     left_out: tuple[str, ...]
     guards: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def launch_plan(
     request: LaunchRequest,
-    offers: list[Offer],
+    offers: Sequence[Offer],
     *,
     left_out: tuple[str, ...],
     guards: tuple[str, ...],
     now: datetime,
+    extras: tuple[Extra, ...] = (),
+    remarks: tuple[str, ...] = (),
 ) -> LaunchPlan:
-    """Return the plan for the first of `offers` (cheapest first, at least one), as of `now`."""
+    """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`."""
     offer = offers[0]
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -56,6 +77,8 @@ def launch_plan(
         stop_means=stop_means(offer),
         left_out=left_out,
         guards=guards,
+        extras=extras,
+        remarks=remarks,
     )
 
 

@@ -7,13 +7,30 @@ Every method may raise the classes of `cloudgpu.errors` and no others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Price, Want
+from cloudgpu.core.facts import (
+    Attempt,
+    Available,
+    Instance,
+    LaunchRequest,
+    Leftover,
+    Leftovers,
+    Listing,
+    Permission,
+    Price,
+    Quota,
+    Region,
+    Setup,
+    Stock,
+    Volume,
+    Want,
+)
 
 GROUP = "cloudgpu.providers"
 
@@ -22,13 +39,14 @@ GROUP = "cloudgpu.providers"
 class ProviderSettings:
     """What a factory gets: the account's configured name, its table of config.toml, where files may be kept.
 
-    `home` belongs to this provider and account alone. `clock` returns aware UTC.
+    `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
     """
 
     account: str
     options: Mapping[str, Any]
     home: Path
     clock: Callable[[], datetime]
+    pause: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +71,11 @@ class Provider(Protocol):
     token_rule: TokenRule
     runs_parts: frozenset[str]  # kinds of template parts that it runs; the others are named as left out
 
-    def available(self, want: Want) -> Sequence[Available]:
-        """Return what could satisfy `want` here, unpriced, in no order; empty when nothing can."""
+    def available(self, want: Want) -> Stock:
+        """Return what could satisfy `want`, unpriced, in no order; no items when nothing can.
+
+        A part (a region) that did not answer is named; when none did, its error is raised.
+        """
         ...
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -139,6 +160,152 @@ class KnowsHostKeys(Protocol):
 
         Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Something that a launch costs beside the machine: `quantity` of `stored_as` in the catalogue's storage prices.
+
+    `kept` says whether it goes on costing while the machine is stopped or parked. `what` is for people.
+    """
+
+    what: str
+    stored_as: str
+    quantity: float  # GB, or how many addresses
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where the parts of a setup tie a launch to, and the sentence that says why. None: not tied."""
+
+    region: str | None = None
+    zone: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A request at one offer made exact: what the launch call will say, looked up and not guessed.
+
+    `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
+    `remarks` are sentences for the plan: what is bound, lost or could not be checked.
+    """
+
+    call: Mapping[str, Any]
+    beside: tuple[Beside, ...] = ()
+    guards: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # kinds of template parts that this image cannot run
+    driver: Mapping[str, str] | None = None  # settings of the template that installs one; None: the image has one
+
+
+@runtime_checkable
+class Resolves(Protocol):
+    """A launch needs things looked up first: an image, a network, a quota. Looking up changes nothing."""
+
+    def bound(self, setup: Setup, want: Want) -> Bound:
+        """Return where an own image or a volume of `setup` ties the launch to.
+
+        Raises InvalidRequest for one that does not exist, or where `want` names another place.
+        """
+        ...
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Look up what the exact call needs. Reads only.
+
+        Raises NoCapacity (not offered there), QuotaExceeded, InvalidRequest, AuthFailed.
+        """
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """Who may connect is the provider's to say."""
+
+    def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
+        """Return the CIDR per label (`caller`, or a name given by `share`) that may reach SSH. InstanceNotFound.
+
+        Empty where somebody else's security group decides.
+        """
+        ...
+
+    def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+        """Let this CIDR in under this label in place of the one before; None takes it out.
+
+        Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
+        """
+        ...
+
+
+@runtime_checkable
+class HasLeftovers(Protocol):
+    """Disks, snapshots and images that go on costing money when the machine is gone."""
+
+    def leftovers(self, region: str | None = None) -> Leftovers:
+        """Return all of ours, of any ledger, those that a machine uses included."""
+        ...
+
+    def remove(self, leftover: Leftover) -> None:
+        """Ask to delete it, an image with its snapshots. Idempotent. Raises InvalidRequest while it is in use."""
+        ...
+
+
+@runtime_checkable
+class Imageable(Protocol):
+    """A machine or its disk can be kept as an image, from which it can be launched again."""
+
+    def save_image(self, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+        """Go on making the image `name` of a machine or a disk (the provider's id), and return what there is of it.
+
+        Called again until it is `ready`; never makes a second one. A running machine is restarted for it unless the
+        provider can do without. Raises InstanceNotFound, InvalidRequest.
+        """
+        ...
+
+
+@runtime_checkable
+class HasVolumes(Protocol):
+    """Data disks that outlive machines."""
+
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+        """Make sure that the volume exists and is attached to this running machine. Idempotent.
+
+        Raises InvalidRequest for one that is used by another machine, lies in another zone, or is not there while
+        `size_gb` is None.
+        """
+        ...
+
+
+@runtime_checkable
+class HasQuota(Protocol):
+    """The account's limits can be read, and raised on request."""
+
+    def quotas(self, region: str) -> Sequence[Quota]:
+        """Return the limits on machines with GPUs in a region."""
+        ...
+
+    def request_quota(self, region: str, code: str, limit: float) -> str:
+        """Ask the provider for a higher limit; return the request's id. Raises InvalidRequest."""
+        ...
+
+
+@runtime_checkable
+class HasRegions(Protocol):
+    """The account has regions, each with a public endpoint."""
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions that this account uses."""
+        ...
+
+
+@runtime_checkable
+class ChecksPermissions(Protocol):
+    """What the credential may do can be asked without doing it."""
+
+    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+        """Return every action that cloudgpu uses and whether it is allowed. Changes nothing."""
         ...
 
 

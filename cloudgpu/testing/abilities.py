@@ -141,7 +141,7 @@ class HasPricesContract(ContractBase):
 
     def test_every_offer_gets_its_price_in_order(self, provider: Provider) -> None:
         """A price has a source and a date, and None stands where there is none."""
-        offers = list(provider.available(Want()))
+        offers = list(provider.available(Want()).items)
         prices = cast("HasPrices", provider).prices(offers)
         assert len(prices) == len(offers)
         assert [steady(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
@@ -222,7 +222,7 @@ class KnowsHostKeysContract(ContractBase):
 
     def test_a_host_key_is_an_openssh_public_line(self, provider: Provider) -> None:
         """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
-        for item in provider.available(Want()):
+        for item in provider.available(Want()).items:
             line = cast("KnowsHostKeys", provider).host_key(item)
             assert line is None or self.algorithm(line) == line.split(" ")[0]
 

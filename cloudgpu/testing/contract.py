@@ -64,7 +64,7 @@ class ContractBase:
         host_key, client_key = new_host_key(), new_host_key()[0]
 
         def make(*, market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            offered = pick(provider.available(Want(market=market)), market)
+            offered = pick(provider.available(Want(market=market)).items, market)
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             return make_attempt(offered, **{**given, **changes})
 
@@ -147,14 +147,14 @@ class ProviderContract(ContractBase):
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""
-        found = provider.available(Want())
+        found = provider.available(Want()).items
         assert found
         assert {(item.provider, item.account) for item in found} == {(provider.kind, provider.account)}
         assert all(item.region and item.zone and item.instance_type for item in found)
 
     def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
         """Nothing is an answer, not an error."""
-        assert list(provider.available(Want(gpu="impossible-gpu-9000"))) == []
+        assert provider.available(Want(gpu="impossible-gpu-9000")).items == ()
 
     def test_an_empty_account_lists_nothing_and_answers(self, provider: Provider) -> None:
         """An empty listing is complete."""

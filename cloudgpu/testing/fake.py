@@ -16,6 +16,7 @@ from cloudgpu.core.facts import (
     Market,
     Price,
     State,
+    Stock,
     Unanswered,
     Want,
 )
@@ -44,10 +45,10 @@ class BareFakeProvider(FaultyCloud):
             source="the settings token_s and lag_s of the fake cloud",
         )
 
-    def available(self, want: Want) -> Sequence[Available]:
+    def available(self, want: Want) -> Stock:
         """Return what the fake cloud sells of it, where there is capacity."""
         with self._call("available") as cloud:
-            return [item for item in offered(self.account, want) if item.zone not in cloud.exhausted]
+            return Stock(tuple(item for item in offered(self.account, want) if item.zone not in cloud.exhausted))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""

@@ -38,6 +38,7 @@ def intent(second: float, per_hour: int | None = 100, attempt: int = 1, **more: 
     body = dict.fromkeys(names.split(), "x") | {
         "stoppable": True,
         "stop_means": "",
+        "setup": None,
         "expires": at(9),
         "renew_until": at(9),
     }

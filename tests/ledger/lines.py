@@ -57,6 +57,7 @@ def intended(machine: str = "cg-1", name: str = "amber-otter", number: int = 1, 
         "renew_until": "2026-11-21T12:00:00.000000Z",
         "stoppable": True,
         "stop_means": "it keeps its disk",
+        "setup": None,
     }
     return Draft("launch_intended", machine, body, at(seconds), f"launch:{machine}:{number}")
 

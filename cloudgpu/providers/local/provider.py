@@ -22,6 +22,7 @@ from cloudgpu.core.facts import (
     Market,
     Price,
     State,
+    Stock,
     Unanswered,
     Want,
 )
@@ -86,11 +87,11 @@ class LocalProvider:
         self._clock = settings.clock
         self._options = local_options(settings.account, settings.options)
 
-    def available(self, want: Want) -> Sequence[Available]:
+    def available(self, want: Want) -> Stock:
         """Return this computer in both markets, where it is what was wanted."""
         accelerators = power.gpus()
         offers = (self._available(market, accelerators) for market in Market)
-        return [item for item in offers if fits(item, want)]
+        return Stock(tuple(item for item in offers if fits(item, want)))
 
     def _available(self, market: Market, accelerators: tuple[Accelerator, ...]) -> Available:
         return Available(

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Market, Price, Unanswered, Want
+from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Market, Price, Stock, Unanswered, Want
 from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
 from cloudgpu.errors import (
@@ -56,8 +56,8 @@ class SshProvider:
         self._clock = settings.clock
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
 
-    def available(self, want: Want) -> Sequence[Available]:
-        """Return the hosts that answer and fit, busy ones too: a launch there says who uses it.
+    def available(self, want: Want) -> Stock:
+        """Return the hosts that answer and fit, busy ones too: a launch there says who uses it. Others are named.
 
         Raises the fault of the first host when none answers, InvalidRequest without hosts, WrongHostKey always.
         """
@@ -71,11 +71,13 @@ class SshProvider:
         hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
         answers = _at_once(hosts, self._offer)
         found = [answer for answer in answers if isinstance(answer, Available)]
-        faults = [answer for answer in answers if isinstance(answer, CloudgpuError)]
-        for fault in faults:
-            if not found or isinstance(fault, (WrongHostKey, InvalidRequest)):
-                raise fault
-        return [item for item in found if fits(item, want)]
+        silent = []
+        for host, fault in zip(hosts, answers, strict=True):
+            if isinstance(fault, CloudgpuError):
+                if not found or isinstance(fault, (WrongHostKey, InvalidRequest)):
+                    raise fault
+                silent.append(Unanswered(host.name, fault.message))
+        return Stock(tuple(item for item in found if fits(item, want)), tuple(silent))
 
     def _may_fit(self, host: Host, want: Want) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""

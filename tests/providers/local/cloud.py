@@ -41,7 +41,7 @@ class Cloud:
 
     def attempt(self, key="one", script=None, **changes):
         parts = () if script is None else (Part("on_start", script),)
-        offered = pick(self.provider.available(Want()))
+        offered = pick(self.provider.available(Want()).items)
         return make_attempt(offered, key=key, parts=parts, client_public_keys=[self.public], **changes)
 
     def launch(self, key="one", **changes):

@@ -223,12 +223,12 @@ def test_a_broken_record_is_named_and_hides_no_other(cloud):
 
 def test_this_computer_is_offered_in_both_markets_and_nothing_it_does_not_have(cloud, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")  # no nvidia-smi
-    both = [item for market in Market for item in cloud.provider.available(Want(market=market))]
+    both = [item for market in Market for item in cloud.provider.available(Want(market=market)).items]
     assert [item.market for item in both] == [Market.ON_DEMAND, Market.SPOT]
     assert both[0].accelerators == ()
     assert both[0].vcpus >= 1
-    assert cloud.provider.available(Want(gpu="v100")) == []
-    assert cloud.provider.available(Want(region="us-east-1")) == []
+    assert cloud.provider.available(Want(gpu="v100")).items == ()
+    assert cloud.provider.available(Want(region="us-east-1")).items == ()
 
 
 def test_looking_makes_nothing(tmp_path):

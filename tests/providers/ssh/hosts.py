@@ -138,7 +138,7 @@ class Lab:
         return make(self.settings)
 
     def attempt(self, key="one", host=0, **changes):
-        offered = self.provider.available(Want(zone=self.hosts[host].name))[0]
+        offered = self.provider.available(Want(zone=self.hosts[host].name)).items[0]
         return make_attempt(offered, key=key, name=key, client_public_keys=[self.client.public_line], **changes)
 
     def launch(self, key="one", host=0, **changes):

@@ -41,7 +41,7 @@ class TestSsh(ProviderContract, PausableContract, TaggableContract, HasPricesCon
         host_key, client_key, places = new_host_key(), new_host_key()[0], {}
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            offered = [item for item in provider.available(Want(market=market)) if item.market is market]
+            offered = [item for item in provider.available(Want(market=market)).items if item.market is market]
             place = places.setdefault(key, len(places))
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             return make_attempt(offered[place], key=key, **{**given, **changes})

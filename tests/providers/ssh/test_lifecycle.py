@@ -227,7 +227,7 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
     both = Lab(tmp_path, lab.hosts[0], off)
     from cloudgpu.core.facts import Want
 
-    assert [item.zone for item in both.provider.available(Want())] == ["bigbox"]
+    assert [item.zone for item in both.provider.available(Want()).items] == ["bigbox"]
 
 
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.9, 0.999])

@@ -93,7 +93,7 @@ def test_an_account_without_hosts_says_how_to_list_them(tmp_path):
 
 
 def offered(lab):
-    return lab.provider.available(Want())[0]
+    return lab.provider.available(Want()).items[0]
 
 
 def test_watts_and_tariff_make_the_price(lab, tmp_path):
@@ -113,7 +113,7 @@ def test_a_price_of_zero_says_that_electricity_is_not_counted(lab, tmp_path, fac
 
 def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own):
     named = account(tmp_path, {**lab.hosts[0].options, "gpu": "rtx3090", "gpu_count": 2, "gpu_memory_gib": 24})
-    (item,) = named.available(Want(gpu="rtx3090", gpu_count=2))
+    (item,) = named.available(Want(gpu="rtx3090", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("rtx3090", 2, 24.0)]
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -122,5 +122,5 @@ def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own
     )
     (tools / "nvidia-smi").chmod(0o755)
     asked = own("with-gpus", path=f"{tools}:{lab.hosts[0].path}")
-    (item,) = account(tmp_path, asked.options).available(Want(gpu="v100", gpu_count=2))
+    (item,) = account(tmp_path, asked.options).available(Want(gpu="v100", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("Tesla V100-SXM2-16GB", 2, 16.0)]

@@ -1,0 +1,47 @@
+"""Finds the address from which this client reaches the internet, for the one SSH rule that a machine has."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+WAIT_S = 5
+LONGEST = 200  # bytes of an answer that can be an address
+
+
+def caller_cidr(session: Session) -> str:
+    """Return this client's public IPv4 address as a CIDR of one address.
+
+    Asks the address services of the settings in turn. Raises InvalidRequest when none answers with an address.
+    """
+    for url in session.settings.address_services:
+        found = _asked(url)
+        if found is not None:
+            return found
+    services = ", ".join(session.settings.address_services) or "none is configured"
+    raise InvalidRequest(
+        f"Your public address could not be found, so it is not known who may open SSH (asked: {services}).",
+        field="--ssh-from",
+        value=None,
+        next="Name it: --ssh-from 203.0.113.7/32, or set address_services in config.toml.",
+    )
+
+
+def _asked(url: str) -> str | None:
+    try:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:  # noqa: S310  (a setting, http or https)
+            text = answer.read(LONGEST).decode("ascii")
+    except (urllib.error.URLError, HTTPException, OSError, ValueError):
+        return None
+    try:
+        return f"{ipaddress.IPv4Address(text.strip())}/32"
+    except ValueError:
+        return None

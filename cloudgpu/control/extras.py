@@ -1,0 +1,32 @@
+"""Prices what a launch costs beside the machine: disks, addresses, what is kept. From the catalogue's dated list."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from cloudgpu.catalog.read import disk_price
+from cloudgpu.core.facts import Leftover
+from cloudgpu.core.plan import MONTH_H, Extra
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import Beside
+
+_MONTHS = {"usd_per_gb_month": 1, "usd_per_gib_month": 1, "usd_per_hour": MONTH_H}
+
+
+def extra(provider: str, region: str, item: Beside) -> Extra:
+    """Return what this costs per month there; a price that is not known is None, and never left out."""
+    try:
+        listed = disk_price(provider, region, item.stored_as)
+    except InvalidRequest:
+        return Extra(item.what, None, item.kept, "no price in the catalogue")
+    if listed.unit not in _MONTHS:
+        return Extra(item.what, None, item.kept, f"priced by {listed.unit}")
+    factor = Fraction(item.quantity).limit_denominator(1000) * _MONTHS[listed.unit]
+    dated = f", as of {listed.as_of:%Y-%m-%d}" if listed.as_of else ""
+    return Extra(item.what, listed.price.scaled(factor), item.kept, f"{listed.source}{dated}", listed.upper_bound)
+
+
+def monthly(leftover: Leftover) -> Extra:
+    """Return what a leftover costs per month: at most, for what is stored by changed blocks."""
+    item = Beside(f"{leftover.kind} {leftover.id}", leftover.stored_as, leftover.size_gb, kept=True)
+    return extra(leftover.provider, leftover.region, item)

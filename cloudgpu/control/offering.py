@@ -1,0 +1,160 @@
+"""Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.caller import caller_cidr
+from cloudgpu.core.attempts import price_from_json
+from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Setup, Stock, Want
+from cloudgpu.core.offers import fits, join, ranked
+from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
+from cloudgpu.providers.base import HasPrices, Provider, Reachable, Resolved, Resolves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+_NOTHING_LOOKED_UP = Resolved({})
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched."""
+
+    offer: Offer
+    resolved: Resolved = _NOTHING_LOOKED_UP
+    passed_over: tuple[str, ...] = ()
+
+
+def tied(session: Session, provider: Provider, request: LaunchRequest) -> LaunchRequest:
+    """Return the request with the place that its image or volume lies in, and the address that may open SSH.
+
+    Raises InvalidRequest where that contradicts what was asked for, or no address is known.
+    """
+    if isinstance(provider, Resolves):
+        bound = provider.bound(request.setup, request.want)
+        region, zone = bound.region or request.want.region, bound.zone or request.want.zone
+        request = replace(request, want=replace(request.want, region=region, zone=zone))
+    if isinstance(provider, Reachable) and not _is_open_already(request.setup):
+        network = replace(request.setup.network, ssh_from=(caller_cidr(session),))
+        request = replace(request, setup=replace(request.setup, network=network))
+    return request
+
+
+def _is_open_already(setup: Setup) -> bool:
+    return bool(setup.network.ssh_from or setup.network.security_group)
+
+
+def first_exact(session: Session, provider: Provider, request: LaunchRequest, offers: Sequence[Offer]) -> Exact:
+    """Return the first offer for which all can be looked up; those before it are said to be passed over.
+
+    Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity.
+    """
+    refusals: list[NoCapacity | QuotaExceeded] = []
+    for offer in offers:
+        try:
+            resolved = resolve(provider, request, offer)
+        except (NoCapacity, QuotaExceeded) as fault:
+            session.tell(f"{offer.available.zone}: {fault.message}")
+            refusals.append(fault)
+            continue
+        said = dict.fromkeys(f"passed over: {fault.message}" for fault in refusals)
+        return Exact(offer, resolved, tuple(said))
+    raise next((fault for fault in refusals if isinstance(fault, QuotaExceeded)), refusals[0])
+
+
+def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
+    """Return what the exact call of this offer needs; nothing, where a provider looks nothing up."""
+    return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
+
+
+def offers_or_known(session: Session, provider: Provider, want: Want, there: Row | None) -> list[Offer]:
+    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
+    try:
+        return _offers(session, provider, want)
+    except (NoCapacity, ProviderUnavailable):
+        if there is None or there["price"] is None:
+            raise
+        return [_offer_of(there)]
+
+
+def _offer_of(row: Row) -> Offer:
+    item = Available(
+        provider=row["provider"],
+        account=row["account"],
+        region=row["region"],
+        zone=row["zone"],
+        instance_type=row["instance_type"],
+        market=Market(row["market"]),
+        accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
+        stoppable=row["stoppable"] is not False,
+        stop_means=row["stop_means"] or "",
+    )
+    return Offer(item, price_from_json(row["price"]))
+
+
+def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
+    stock = provider.available(want)
+    for gap in stock.unanswered:
+        session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
+    available = [item for item in stock.items if fits(item, want)]
+    prices = provider.prices(available) if isinstance(provider, HasPrices) else [None] * len(available)
+    priced, unpriced = join(available, prices)
+    offers = ranked(priced, want)
+    if offers:
+        return offers
+    raise _silent(stock) or _nothing_fits(provider, want, priced, unpriced=bool(unpriced))
+
+
+def _silent(stock: Stock) -> CloudgpuError | None:
+    """Return the fault of a search of which a part did not answer: nothing was found, and something may be there."""
+    if not stock.unanswered:
+        return None
+    gap = stock.unanswered[0]
+    return ProviderUnavailable(
+        f"Nothing that fits was found, and {gap.scope} did not answer: {gap.why}",
+        field="--region",
+        value=gap.scope,
+        next="Run it again, or name another --region.",
+    )
+
+
+def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpriced: bool) -> NoCapacity:
+    if priced:
+        cheapest = min(offer.price.per_hour for offer in priced)
+        return NoCapacity(
+            f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits "
+            f"costs {cheapest.text(4)}.",
+            field="--max-price",
+            value=f"{want.max_price.dollars:f}" if want.max_price else None,
+            next=f"Allow --max-price {cheapest.dollars:f} or more.",
+        )
+    if unpriced:
+        return NoCapacity(
+            "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
+            field="price",
+            next="Set the price in config.toml, or choose something else.",
+        )
+    wishes = _wishes(want)
+    field, value = wishes[0] if wishes else ("--provider", provider.kind)
+    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
+    return NoCapacity(
+        f"Account {provider.account} of {provider.kind} has nothing {said}.",
+        field=field,
+        value=value,
+        next="Leave that wish out, or choose another --provider.",
+    )
+
+
+def _wishes(want: Want) -> list[tuple[str, str]]:
+    named = {
+        "--gpu": want.gpu and want.gpu + (f":{want.gpu_count}" if want.gpu_count > 1 else ""),
+        "--instance-type": want.instance_type,
+        "--region": want.region,
+        "--zone": want.zone,
+    }
+    return [(key, value) for key, value in named.items() if value]
