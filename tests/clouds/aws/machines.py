@@ -1,0 +1,186 @@
+"""Instances as AWS keeps them: client tokens, refusals, states that last, reasons, addresses of this loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.instances import StateReason
+from moto.ec2.responses import EC2Response
+
+from tests.clouds.aws import checks, spot
+from tests.clouds.aws.model import STATES, Model
+
+REASONS = {
+    "user": ("Client.UserInitiatedShutdown", "User initiated shutdown"),
+    "inside": ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown"),
+    "spot": ("Server.SpotInstanceTermination", "Spot instance termination"),
+}
+BEGUN = {"user": "User initiated", "spot": "Service initiated", "inside": ""}  # "inside" is belief
+
+
+class Machines(EC2Response):
+    """The calls about instances."""
+
+    model: Model
+
+    def run_instances(self) -> ActionResult:
+        """Launch; the same token with the same parameters is answered with the same reservation, as it is now."""
+        asked = dict(self.params)
+        key = (self.region, "RunInstances", str(asked.pop("ClientToken", "") or ""))
+        asked.pop("DryRun", None)
+        if key[2] and (made := self.model.once(key, asked)):
+            return ActionResult(self.ec2_backend.reservations[made])
+        checks.launch(self.model, self.ec2_backend, self.params)
+        request = spot.request_of(self.model, self.ec2_backend, self.params)
+        made = self._launch(request)
+        if request is not None:
+            spot.keep(self.ec2_backend, request, made.instances[0], lambda: self._launch(request))
+        if key[2]:
+            self.model.made(key, asked, made.id)
+        return ActionResult(made)
+
+    def _launch(self, request: Any) -> Any:
+        reservation = super().run_instances()._result
+        for instance in reservation.instances:
+            self._furnish(instance)
+            if request is not None:
+                instance.spot_instance_request_id = request.id
+            self._turn(instance, "pending", "running")
+        return reservation
+
+    def _furnish(self, instance: Any) -> None:
+        """Write what moto leaves out or makes up: the time, the addresses, the disks as they were asked."""
+        instance.launch_time = self.model.naive()
+        nic, (public, private) = instance.nics[0], self.model.addresses()
+        nic.private_ip_address, nic.private_ip_addresses = private, [{"Primary": True, "PrivateIpAddress": private}]
+        nic.public_ip = nic.public_ip and public
+        specs = self.params.get("NetworkInterfaces") or [{}]
+        nic.delete_on_termination = specs[0].get("DeleteOnTermination") is not False
+        asked = {one.get("DeviceName"): one.get("Ebs", {}) for one in self.params.get("BlockDeviceMappings") or []}
+        for device, mapping in instance.get_block_device_mapping:
+            self._furnish_disk(instance, device, mapping, asked.get(device, {}))
+
+    def _furnish_disk(self, instance: Any, device: str, mapping: Any, asked: dict[str, Any]) -> None:
+        volume = self.ec2_backend.get_volume(mapping.volume_id)
+        volume.create_time = volume.attachment.attach_time = mapping.attach_time = self.model.naive()
+        volume.iops, volume.throughput = asked.get("Iops") or volume.iops, asked.get("Throughput") or volume.throughput
+        if device == instance.root_device_name:
+            mapping.delete_on_termination = asked.get("DeleteOnTermination") is not False
+            image = self.ec2_backend.amis.get(instance.image_id)
+            volume.snapshot_id = volume.snapshot_id or (image and image.ebs_snapshot.id)
+
+    def start_instances(self) -> ActionResult:
+        """Start what is stopped; what is terminated or on its way cannot be."""
+        ended = {"terminated": "started", "shutting-down": "started", "stopping": "started"}
+        before = self._states("start", ended)
+        for instance, state in before:
+            if state.name == "stopped":
+                instance.start()
+                instance.launch_time = self.model.naive()
+                if instance.nics[0].public_ip:
+                    instance.nics[0].public_ip = self.model.addresses()[0]
+                self._turn(instance, "pending", "running")
+                spot.started(self.ec2_backend, instance)
+        return ActionResult({"StartingInstances": list(_changes(before))})
+
+    def stop_instances(self) -> ActionResult:
+        """Stop what runs; a machine of a one-time spot request cannot be, nor one that is not there yet."""
+        unready = {"terminated": "stopped", "shutting-down": "stopped", "pending": "stopped"}
+        before = self._states("stop", unready)
+        for instance, _ in before:
+            spot.refuse_stop(self.ec2_backend, instance)
+        for instance, state in before:
+            if state.name == "running":
+                self._stop(instance, "user")
+        return ActionResult({"StoppingInstances": list(_changes(before))})
+
+    def terminate_instances(self) -> ActionResult:
+        """End machines, once or again."""
+        before = self._states("terminate", {})
+        for instance, _ in before:
+            if instance.disable_api_termination in {True, "true"}:
+                how = "Modify its 'disableApiTermination' instance attribute and try again."
+                said = f"The instance '{instance.id}' may not be terminated. {how}"
+                raise EC2ClientError("OperationNotPermitted", said)
+        for instance, state in before:
+            if state.name not in {"terminated", "shutting-down"}:
+                self._end(instance, "user")
+        return ActionResult({"TerminatingInstances": list(_changes(before))})
+
+    def _stop(self, instance: Any, why: str) -> None:
+        instance.stop()
+        spot.stopped(self.ec2_backend, instance, why)
+        self._explain(instance, why)
+        self._turn(instance, "stopping", "stopped")
+
+    def _end(self, instance: Any, why: str) -> None:
+        self._explain(instance, why)
+        spot.ended(self.ec2_backend, instance, why)
+        said = instance._reason, instance.state_reason
+
+        def gone() -> None:
+            instance.terminate()
+            instance._reason, instance.state_reason = said
+            self.model.set_state(instance, "terminated")
+            spot.again(self.ec2_backend, instance)
+
+        self.model.set_state(instance, "shutting-down")
+        self.model.later(instance.id, "shutting-down", gone)
+
+    def _explain(self, instance: Any, why: str) -> None:
+        code, sentence = REASONS[why]
+        instance.state_reason = StateReason(f"{code}: {sentence}", code)
+        instance._reason = f"{BEGUN[why]} ({self.model.now():%Y-%m-%d %H:%M:%S} GMT)" if BEGUN[why] else ""
+
+    def _turn(self, instance: Any, through: str, to: str) -> None:
+        self.model.set_state(instance, through)
+        self.model.later(instance.id, through, lambda: self.model.set_state(instance, to))
+
+    def _states(self, verb: str, wrong: dict[str, str]) -> list[tuple[Any, Any]]:
+        """Return the machines that are meant, each with its state now; one in a wrong state fails the whole call."""
+        self.error_on_dryrun()
+        found = self.ec2_backend.get_multi_instances_by_id(self._get_param("InstanceIds", []))
+        for instance in found:
+            if instance.state in wrong:
+                sentence = (
+                    f"The instance '{instance.id}' is not in a state from which it can be {wrong[instance.state]}."
+                )
+                raise EC2ClientError("IncorrectInstanceState", sentence)
+        return [(instance, _state(instance)) for instance in found]
+
+
+def _state(instance: Any) -> Any:
+    from moto.ec2.models.instances import InstanceState
+
+    return InstanceState(instance.state, instance.state_code)
+
+
+def _changes(before: list[tuple[Any, Any]]) -> Iterator[dict[str, Any]]:
+    for instance, state in before:
+        now = {"Code": STATES[instance.state], "Name": instance.state}
+        yield {"InstanceId": instance.id, "CurrentState": now, "PreviousState": state}
+
+
+def shut_down(kind: type[Machines], instance: Any) -> None:
+    """Shut a machine down from inside: its own setting says whether it stops or is terminated."""
+    _acting(kind, instance, lambda made: made._end if _ends(instance) else made._stop)(instance, "inside")
+
+
+def interrupt(kind: type[Machines], instance: Any) -> None:
+    """Let AWS take a spot machine back, as its request says: terminate, or stop."""
+    request = spot.of(instance.ec2_backend, instance)
+    stops = request is not None and request.instance_interruption_behavior == "stop"
+    _acting(kind, instance, lambda made: made._stop if stops else made._end)(instance, "spot")
+
+
+def _ends(instance: Any) -> bool:
+    return str(instance.instance_initiated_shutdown_behavior) == "terminate"
+
+
+def _acting(kind: type[Machines], instance: Any, which: Callable[[Any], Any]) -> Any:
+    made = kind()
+    made.region, made.current_account = instance.ec2_backend.region_name, instance.ec2_backend.account_id
+    return which(made)

@@ -1,0 +1,83 @@
+"""Instance types and where they are offered: moto's list, with p3.2xlarge in two zones and no P2 anywhere."""
+
+from __future__ import annotations
+
+import copy
+from fnmatch import fnmatchcase
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES, InstanceType, InstanceTypeBackend
+from moto.ec2.responses import EC2Response
+from moto.ec2.utils import generic_filter
+
+from tests.clouds.aws.model import Model
+
+V100_ZONES = ("us-east-1b", "us-west-2a")
+
+
+class Types(EC2Response):
+    """The calls about types."""
+
+    model: Model
+
+    def describe_instance_types(self) -> ActionResult:
+        """Return the types of this region; one that is not offered in it does not exist, as on AWS."""
+        offered = {one["InstanceType"] for one in INSTANCE_TYPE_OFFERINGS["region"].get(self.region, [])}
+        names = self._get_param("InstanceTypes", [])
+        if unknown := [name for name in names if name not in offered]:
+            said = f"The following supplied instance types do not exist: [{', '.join(unknown)}]"
+            raise EC2ClientError("InvalidInstanceType", said)
+        known = {one["InstanceType"]: one for one in self.ec2_backend.instance_types}
+        found = [known[name] for name in names or sorted(offered) if name in known]
+        return ActionResult({"InstanceTypes": generic_filter(self._filters_from_querystring(), found)})
+
+    def describe_instance_type_offerings(self) -> ActionResult:
+        """Return what is offered where; filters may have several values and wildcards."""
+        filters = self._filters_from_querystring()
+        kind = self._get_param("LocationType") or "region"
+        names, places = filters.get("instance-type", ["*"]), filters.get("location", ["*"])
+        found = [
+            one
+            for one in INSTANCE_TYPE_OFFERINGS[kind].get(self.region, [])
+            if _any(one["InstanceType"], names) and _any(one["Location"], places)
+        ]
+        return ActionResult({"InstanceTypeOfferings": found})
+
+
+def _any(value: str, wanted: list[str]) -> bool:
+    return any(fnmatchcase(value, one) for one in wanted)
+
+
+def extend() -> None:
+    """Write p3.2xlarge into moto's tables, once in a process, and take P2 out."""
+    if "p3.2xlarge" in INSTANCE_TYPES:
+        return
+    INSTANCE_TYPES["p3.2xlarge"] = _v100(copy.deepcopy(INSTANCE_TYPES["p3dn.24xlarge"]))
+    InstanceTypeBackend.instance_types.append(InstanceType("p3.2xlarge"))
+    for kind in INSTANCE_TYPE_OFFERINGS.values():
+        for offers in kind.values():
+            offers[:] = [one for one in offers if not one["InstanceType"].startswith("p2.")]
+    for zone in V100_ZONES:
+        offer("p3.2xlarge", zone)
+
+
+def offer(name: str, zone: str) -> None:
+    """Offer a type in a zone, and so in its region."""
+    region = zone[:-1]
+    for kind, place in (("availability-zone", zone), ("region", region)):
+        made = {"InstanceType": name, "Location": place, "LocationType": kind}
+        if made not in INSTANCE_TYPE_OFFERINGS[kind][region]:
+            INSTANCE_TYPE_OFFERINGS[kind][region].append(made)
+
+
+def _v100(made: dict[str, Any]) -> dict[str, Any]:
+    """Return p3.2xlarge: 8 vCPUs, 61 GiB, one V100 with 16 GiB, no local disk (AWS, Amazon EC2 P3)."""
+    made.update(InstanceType="p3.2xlarge", Hypervisor="xen", InstanceStorageSupported=False)
+    made.pop("InstanceStorageInfo")
+    made["MemoryInfo"] = {"SizeInMiB": 62464}
+    made["VCpuInfo"] = {"DefaultCores": 4, "DefaultThreadsPerCore": 2, "DefaultVCpus": 8}
+    gpu = {**made["GpuInfo"]["Gpus"][0], "Count": 1, "LogicalGpuCount": 1, "MemoryInfo": {"SizeInMiB": 16384}}
+    made["GpuInfo"] = {"Gpus": [gpu], "TotalGpuMemoryInMiB": 16384}
+    return made

@@ -1,0 +1,71 @@
+"""Disks and snapshots: tokens for volumes, zones that must fit, snapshots that take time, ours told from Amazon's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.responses import EC2Response
+
+from tests.clouds.aws.model import Model
+
+
+class Volumes(EC2Response):
+    """The calls about disks."""
+
+    model: Model
+
+    def create_volume(self) -> ActionResult:
+        """Make a disk; the same token with the same parameters is answered with the same one."""
+        asked = dict(self.params)
+        key = (self.region, "CreateVolume", str(asked.pop("ClientToken", "") or ""))
+        asked.pop("DryRun", None)
+        if key[2] and (made := self.model.once(key, asked)):
+            return ActionResult(self.ec2_backend.get_volume(made))
+        self._check_source()
+        if not str(self._get_param("AvailabilityZone")).startswith(self.region):
+            said = f"The zone '{self._get_param('AvailabilityZone')}' does not exist."
+            raise EC2ClientError("InvalidZone.NotFound", said)
+        result = super().create_volume()
+        result._result.create_time = self.model.naive()
+        if key[2]:
+            self.model.made(key, asked, result._result.id)
+        return result
+
+    def _check_source(self) -> None:
+        source = self._get_param("SnapshotId")
+        if not source:
+            return
+        snapshot = self.ec2_backend.get_snapshot(source)
+        if snapshot.status != "completed":
+            raise EC2ClientError("IncorrectState", f"Snapshot is in invalid state - {snapshot.status}")
+
+    def attach_volume(self) -> ActionResult:
+        """Attach a free disk to a machine that runs or is stopped, in the same zone."""
+        self.error_on_dryrun()
+        volume = self.ec2_backend.get_volume(self._get_param("VolumeId"))
+        instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+        if volume.attachment:
+            said = f"{volume.id} is already attached to an instance"
+            raise EC2ClientError("VolumeInUse", said)
+        if volume.zone.name != instance.availability_zone:
+            said = f"The volume '{volume.id}' is not in the same availability zone as instance '{instance.id}'"
+            raise EC2ClientError("InvalidVolume.ZoneMismatch", said)
+        if instance.state not in {"running", "stopped"}:
+            raise EC2ClientError("IncorrectState", f"Instance '{instance.id}' is not 'running'.")
+        return super().attach_volume()
+
+    def create_snapshot(self) -> ActionResult:
+        """Begin a snapshot: it is pending for as long as the server says."""
+        result = super().create_snapshot()
+        snapshot: Any = result._result
+        snapshot.status, snapshot.start_time = "pending", self.model.naive()
+        self.model.later(snapshot.id, "snapshot", lambda: setattr(snapshot, "status", "completed"))
+        return result
+
+    def describe_snapshots(self) -> ActionResult:
+        """Return snapshots; `self` among the owners means ours."""
+        owners = [self.current_account if one == "self" else one for one in self._get_param("OwnerIds", [])]
+        found = super().describe_snapshots()._result["Snapshots"]
+        return ActionResult({"Snapshots": [one for one in found if not owners or one.owner_id in owners]})
