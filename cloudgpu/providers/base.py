@@ -256,11 +256,20 @@ class HasLeftovers(Protocol):
 class Imageable(Protocol):
     """A machine or its disk can be kept as an image, from which it can be launched again."""
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
         """Go on making the image `name` of a machine or a disk (the provider's id), and return what there is of it.
 
-        Called again until it is `ready`; never makes a second one. A running machine is restarted for it unless the
-        provider can do without. Raises InstanceNotFound, InvalidRequest.
+        Called again until it is `ready`; never makes a second one, also when `source` has gone meanwhile. `name` is the
+        image's full name, unique in its region; a disk keeps its tags for itself, the image gets `tags`. A running
+        machine is restarted for it where the provider needs that to be consistent and `restart` allows it. Data
+        volumes are no part of it. Raises InstanceNotFound, InvalidRequest.
+        """
+        ...
+
+    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine while its system disk stays as a leftover. Idempotent; an unknown id is no error.
+
+        The proof is a later `get`: InstanceNotFound or `terminated`.
         """
         ...
 
