@@ -34,12 +34,12 @@ def zone_of(backend: Any, params: Any) -> str | None:
     subnet = params.get("SubnetId") or interfaces[0].get("SubnetId")
     if named or not subnet:
         return named
-    return next((one[zone].availability_zone for one in [backend.subnets.get(subnet, {})] for zone in one), None)
+    return next((one[subnet].availability_zone for one in backend.subnets.values() if subnet in one), None)
 
 
 def _key(backend: Any, params: Any) -> None:
     name = params.get("KeyName")
-    if name and name not in backend.keypairs:
+    if name and name not in backend.key_pairs:
         raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
 
 

@@ -15,6 +15,7 @@ from tests.clouds.aws import types
 from tests.clouds.aws.images import Images
 from tests.clouds.aws.machines import Machines
 from tests.clouds.aws.model import ACCOUNT, Model
+from tests.clouds.aws.networks import Networks
 from tests.clouds.aws.spot import Spot
 from tests.clouds.aws.types import Types
 from tests.clouds.aws.volumes import Volumes
@@ -26,7 +27,7 @@ FILTERS = {
 }
 
 
-class Ec2(Machines, Spot, Images, Volumes, Types, EC2Response):
+class Ec2(Machines, Spot, Images, Volumes, Networks, Types, EC2Response):
     """All of it; the server sets `model` at each reset."""
 
     # moto calls every launch pending, a replay of an old one too

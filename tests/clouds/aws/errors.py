@@ -14,8 +14,10 @@ SENTENCES = {
     "ExpiredTokenException": (400, "The security token included in the request is expired"),
     "InsufficientInstanceCapacity": (
         500,
-        "We currently do not have sufficient capacity in the Availability Zone you requested. "
-        "Our system will be working on provisioning additional capacity.",
+        (
+            "We currently do not have sufficient capacity in the Availability Zone you requested. "
+            "Our system will be working on provisioning additional capacity."
+        ),
     ),
     "InternalError": (500, "An internal error has occurred"),
     "InvalidClientTokenId": (403, "The security token included in the request is invalid."),
@@ -33,9 +35,11 @@ SENTENCES = {
     "UnauthorizedOperation": (403, "You are not authorized to perform this operation."),
     "VcpuLimitExceeded": (
         400,
-        "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the "
-        "specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an "
-        "adjustment to this limit.",
+        (
+            "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the "
+            "specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an "
+            "adjustment to this limit."
+        ),
     ),
 }
 

@@ -20,7 +20,7 @@ from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from tests.clouds.aws import checks, ec2, images, machines, pricing, quotas, types
+from tests.clouds.aws import checks, ec2, images, machines, pricing, quotas, types, userdata
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -134,6 +134,11 @@ class AwsServer:
         """Offer a type in a zone, for as long as this process lives."""
         types.offer(name, zone)
 
+    def user_data(self, instance_id: str) -> list[userdata.Part]:
+        """Return the parts of what a machine was given at its launch."""
+        given = self.instance(instance_id).user_data
+        return userdata.parts(None if given is None else str(given))
+
     def called(self, action: str) -> list[Call]:
         """Return the calls of an action."""
         return [call for call in self.calls if call.action == action]
@@ -167,7 +172,8 @@ class AwsServer:
                 return (error.status, *error.body(call.service))
             except Exception as error:  # noqa: BLE001  (whatever moto raises is a gap in the model)
                 self.unmodelled.append(f"{call.service} {call.action}: {type(error).__name__}: {error}")
-                return 500, "text/html", b"not modelled"
+                gap = AwsError("NotModelled", self.unmodelled[-1], 501)  # a status that no SDK sends again
+                return (gap.status, *gap.body(call.service))
 
     def _made(self, call: Call, environ: dict[str, Any]) -> Answer:
         if call.service == "servicequotas":
