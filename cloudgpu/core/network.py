@@ -1,0 +1,81 @@
+"""Words about who may connect and by which way: networks as CIDRs, and a jump host. IPv4 throughout.
+
+Machines are reached at an IPv4 address (the usual networks of the clouds give new machines no other one), so an IPv6
+network could let nobody in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from cloudgpu.errors import InvalidRequest
+
+WIDEST = 8  # bits: no network of one holder is larger; what is wider has to be asked for by a word of its own
+_HIGHEST_PORT = 65535
+_USER = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]"
+# Nothing that a shell, a config file or an option parser could read otherwise.
+_JUMP = re.compile(rf"(?:(?P<user>{_USER})@)?(?P<host>{_HOST})(?::(?P<port>[0-9]{{1,5}}))?")
+
+
+def cidr_wish(text: str, field: str, *, anywhere: bool = False) -> str:
+    """Return the IPv4 network that was typed: `203.0.113.7` (one address) or `203.0.113.0/24`.
+
+    Raises InvalidRequest that names `field`: for IPv6, for an address inside the network where the network's own was
+    meant, and for one wider than /8, unless `anywhere` says that the user asked for that.
+    """
+    typed = text.strip()
+    if ":" in typed:
+        raise _refused(text, field, "is no IPv4 network, and machines are reached over IPv4", "203.0.113.7/32")
+    if not re.fullmatch(r"[0-9.]{7,15}(/[0-9]{1,2})?", typed, re.ASCII):
+        raise _refused(text, field, "is no IPv4 address or network", "203.0.113.7 or 203.0.113.0/24")
+    try:
+        found = ipaddress.IPv4Network(typed, strict=False)
+    except ValueError:
+        raise _refused(text, field, "is no IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
+    if str(found.network_address) != typed.partition("/")[0]:
+        alone = typed.partition("/")[0]
+        says = f"names an address inside a network: that network is {found}"
+        raise _refused(text, field, says, f"{found}, or {alone}/32 for that address alone")
+    if found.prefixlen < WIDEST and not anywhere:
+        whom = "everybody" if found.prefixlen == 0 else f"{found.num_addresses:,} addresses"
+        raise InvalidRequest(
+            f"{field} {typed} would let {whom} try to log in.",
+            field=field,
+            value=text,
+            next=f"Name the network you come from (/{WIDEST} at the widest); if you mean it, add {field}-anywhere.",
+        )
+    return str(found)
+
+
+def covers(network: str, other: str) -> bool:
+    """Say whether every address of the second CIDR is in the first; never for what is no IPv4 CIDR."""
+    try:
+        return ipaddress.IPv4Network(other).subnet_of(ipaddress.IPv4Network(network))
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A host in between; what is None is for the user's own SSH config to say. An IPv6 host stands without brackets."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+def jump_wish(text: str, field: str = "--jump") -> Jump:
+    """Return the jump host that `[USER@]HOST[:PORT]` names; raise InvalidRequest that names `field` otherwise."""
+    found = _JUMP.fullmatch(text)
+    port = int(found["port"]) if found and found["port"] else None
+    if found is None or (port is not None and not 1 <= port <= _HIGHEST_PORT):
+        raise _refused(text, field, "is no jump host", "ada@bastion.example.org or ada@bastion.example.org:2222")
+    return Jump(found["host"].strip("[]"), found["user"], port)
+
+
+def _refused(text: str, field: str, says: str, example: str) -> InvalidRequest:
+    shown = text if text.isprintable() and len(text) <= 60 else ascii(text[:60])  # noqa: PLR2004  (a line's worth)
+    return InvalidRequest(f"{shown!r} {says}.", field=field, value=shown, next=f"Write it like {example}.")
