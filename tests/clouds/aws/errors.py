@@ -36,9 +36,9 @@ SENTENCES = {
     "VcpuLimitExceeded": (
         400,
         (
-            "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the "
-            "specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an "
-            "adjustment to this limit."
+            "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that "
+            "the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to "
+            "request an adjustment to this limit."
         ),
     ),
 }

@@ -20,7 +20,7 @@ from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from tests.clouds.aws import checks, ec2, images, machines, pricing, quotas, types, userdata
+from tests.clouds.aws import checks, ec2, images, machines, pricing, quotas, ssh, types, userdata
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -43,13 +43,14 @@ class AwsServer:
     One at a time in a process: moto keeps its state in modules.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, ssh_port: int = 0) -> None:
         ec2.install()
         self.faults = Faults()
         self.on_call: Hook | None = None
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.RLock()
-        self._port = port
+        self._port, self._ssh_port = port, ssh_port
+        self._machines: ssh.Machines | None = None
         self._http: BaseWSGIServer | None = None
         self._forget()
 
@@ -78,6 +79,9 @@ class AwsServer:
 
     def stop(self) -> None:
         """End it."""
+        if self._machines is not None:
+            self._machines.end()
+            self._machines = None
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
@@ -90,6 +94,8 @@ class AwsServer:
             reset_model_data()
             self.faults.clear()
             self.on_call = None
+            if self._machines is not None:
+                self._machines.close_all()
             self._forget()
 
     # What tests do to it, and ask of it.
@@ -120,6 +126,19 @@ class AwsServer:
             found = [one for region in list(ec2.ec2_backends[ACCOUNT].values()) for one in region.all_instances()]
         return [one for one in found if not live or one.state not in {"terminated", "shutting-down"}]
 
+    @property
+    def ssh_port(self) -> int:
+        """The port of SSH on every machine: no two servers have the same one, though addresses repeat."""
+        assert self._http is not None, "start it first"
+        return self._ssh_port or self._http.server_port
+
+    def serve_ssh(self) -> ssh.Machines:
+        """Let machines answer SSH from now on until the next reset, at their own addresses."""
+        if self._machines is None:
+            self._machines = ssh.Machines(self.url, self.ssh_port)
+        self.model.watchers.append(self._machines.watch)
+        return self._machines
+
     def interrupt(self, instance_id: str) -> None:
         """Take a spot machine back, as AWS does when it needs the capacity; the two minutes' notice is over."""
         with self._lock:
@@ -146,9 +165,9 @@ class AwsServer:
     # How a request is answered.
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        if environ["PATH_INFO"].startswith("/moto-api/reset"):
-            self.reset()
-            return _said(start_response, (200, "application/json", b'{"status": "ok"}'))
+        if environ["PATH_INFO"].startswith("/model/shut-down/"):
+            self.shut_down(environ["PATH_INFO"].rpartition("/")[2])
+            return _said(start_response, _json({}))
         with self._lock:
             call = read(next(self._numbers), environ)
             self.calls.append(call)

@@ -1,0 +1,185 @@
+"""SSH on the machines of our model of AWS: one process with a real SSH server on each running machine's own addresses.
+
+Of user data it does what cloud-init would: the host key, the users' keys and `write_files` below the user's home.
+Nothing else of it runs. Commands run as whoever runs the tests, in a directory of the machine's own, with `sudo` and
+the ways to power off in front of PATH that act on the model: nothing here may shut down the computer it runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.clouds.aws import userdata
+
+ROOT = Path(__file__).parents[3]
+USER = "cloudgpu"
+AT_HAND = Path(sys.executable).parent  # of Python and Jupyter, where these tests run
+END = {"shutdown": "shut-down", "poweroff": "shut-down", "halt": None, "reboot": None, "systemctl": None}
+
+
+class Machines:
+    """The SSH servers: `open` one when a machine runs, `close` it when that ends. Their disks outlive a stop."""
+
+    def __init__(self, url: str, port: int) -> None:
+        self.port = port
+        self._url = url
+        self._root = Path(tempfile.mkdtemp(prefix="cg-aws-"))
+        self._process: subprocess.Popen[str] | None = None
+        self._open: set[str] = set()
+        self._lock = threading.Lock()
+
+    def watch(self, instance: Any) -> None:
+        """Follow a machine's state."""
+        if instance.state == "running":
+            self.open(instance)
+        elif instance.id in self._open:
+            self.close(instance.id)
+        if instance.state == "terminated":
+            shutil.rmtree(self._root / instance.id, ignore_errors=True)
+
+    def open(self, instance: Any) -> None:
+        """Serve SSH for a machine whose user data has a host key; without one nobody could know it."""
+        given = userdata.cloud_config(None if instance.user_data is None else str(instance.user_data))
+        host_key = given.get("ssh_keys", {}).get("ed25519_private")
+        if host_key is None or instance.id in self._open:
+            return
+        user, keys = _user(given)
+        home = self.home(instance.id)
+        if not home.exists():
+            self._furnish(instance.id, home, user, given)
+        hosts = [one for one in (instance.public_ip, instance.private_ip) if one]
+        facts = {"host_key": host_key, "authorized_keys": keys, "user": user, "home": str(home), "port": self.port}
+        self._say({"open": instance.id, "hosts": hosts, "path": f"{home.parent / 'bin'}:{AT_HAND}", "facts": facts})
+        self._open.add(instance.id)
+
+    def home(self, instance_id: str) -> Path:
+        """Return where a machine's user is at home."""
+        return self._root / instance_id / "home"
+
+    def close(self, instance_id: str) -> None:
+        """End a machine's server and all that runs there."""
+        self._open.discard(instance_id)
+        self._say({"close": instance_id})
+        left = list(self._processes(self._root / instance_id))
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
+
+    def close_all(self) -> None:
+        """End all of them, and forget their disks."""
+        for one in list(self._open):
+            self.close(one)
+        for path in self._root.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def end(self) -> None:
+        """End the process too."""
+        self.close_all()
+        if self._process is not None:
+            self._process.stdin.close()
+            self._process.wait(10)
+            self._process.stdout.close()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _say(self, what: dict[str, Any]) -> None:
+        with self._lock:
+            if self._process is None:
+                environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+                command = [sys.executable, "-m", "tests.clouds.aws.ssh"]
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+                self._process = subprocess.Popen(command, env=environ, cwd=ROOT, **pipes)
+            self._process.stdin.write(json.dumps(what) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline().strip()
+        if answer != "done":
+            raise RuntimeError(f"no SSH server: {answer or 'its process has ended'}")
+
+    def _furnish(self, instance_id: str, home: Path, user: str, given: dict[str, Any]) -> None:
+        home.mkdir(parents=True, mode=0o700)
+        for file in given.get("write_files", []):
+            path = Path(file["path"])
+            if path.is_relative_to(f"/home/{user}"):
+                target = home / path.relative_to(f"/home/{user}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(_content(file))
+                target.chmod(int(str(file.get("permissions", "0644")), 8))
+        programs = home.parent / "bin"
+        programs.mkdir()
+        for name, verb in END.items():
+            act = f"{self._url}/model/{verb}/{instance_id}"
+            ask = f"import urllib.request as u; u.urlopen(u.Request({act!r}, method='POST')).read()"
+            _script(programs / name, f"exec {shlex.quote(sys.executable)} -c {shlex.quote(ask)}" if verb else "exit 0")
+        _script(programs / "sudo", 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"')
+
+    def _processes(self, root: Path) -> Any:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME", "").startswith(str(root)):
+                    yield process
+
+
+def _user(given: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the login name and the keys that user data names."""
+    named = [one for one in given.get("users", []) if isinstance(one, dict) and one.get("ssh_authorized_keys")]
+    first = named[0] if named else {"name": USER}
+    return first["name"], [*given.get("ssh_authorized_keys", []), *first.get("ssh_authorized_keys", [])]
+
+
+def _content(file: dict[str, Any]) -> bytes:
+    how, text = str(file.get("encoding", "")), file.get("content", "")
+    raw = base64.b64decode(text) if how in {"b64", "base64", "gz+b64", "gzip+b64", "gz+base64"} else text.encode()
+    return gzip.decompress(raw) if how.startswith("gz") else raw
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+async def _serve() -> None:
+    """Read what to open and close, a line each, and say when it is done; end with standard input."""
+    acceptors: dict[str, Any] = {}
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        try:
+            await _obey(json.loads(line), acceptors)
+            answer = "done"
+        except Exception as error:  # noqa: BLE001  (it is told, and raised at the other end)
+            answer = repr(error)
+        sys.stdout.write(f"{answer}\n")
+        sys.stdout.flush()
+
+
+async def _obey(what: dict[str, Any], acceptors: dict[str, Any]) -> None:
+    from cloudgpu.providers.local import sshd
+
+    if name := what.get("close"):
+        acceptor = acceptors.pop(name)
+        acceptor.close()
+        await acceptor.wait_closed()
+        return
+    sshd.LOOPBACK = what["hosts"]  # it takes several, and nothing runs between this and the listening
+    facts = {**what["facts"], "home": Path(what["facts"]["home"])}
+    environ = {"PATH": f"{what['path']}:{os.environ['PATH']}", "LANG": "C.UTF-8"}
+    environ |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "").removeprefix(f"{ROOT}{os.pathsep}")}
+    acceptors[what["open"]] = await sshd.serve(**facts, environ=environ, shell="/bin/bash")  # noqa: S604
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve())
