@@ -1,33 +1,116 @@
-"""`cloudgpu doctor`."""
+"""`cloudgpu doctor`, and `doctor --live`: the same with real machines, for those who agree to their price."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.check import Check
+    from cloudgpu.control.trial import Trial
+
+MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
 
 
-def command(*, output: Output = Format.TEXT) -> None:
-    """Check Python, files, settings, ledger, keys, installed extras and every configured account.
+def command(
+    *,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Only accounts of this provider.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Only this account.")] = None,
+    region: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where permissions and machines are tried.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Launch, reach, stop and end a small machine; asks.")] = False,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="With --live: one with this GPU too.")] = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Check Python, files, settings, ledger, keys, installed extras, and every account with its permissions.
 
-    Changes nothing. Exit code 0 when nothing stands in the way, else that of the gravest fault.
+    Changes nothing. With --live it then shows what a small machine costs at most, asks, launches it, reaches it over
+    SSH, stops it, starts it, ends it, proves that nothing of it is left, and says what it cost.
+    Exit code 0 when nothing stands in the way, else that of the gravest fault.
     """
-    from cloudgpu.cli.render import facts
-    from cloudgpu.control.doctor import Verdict, examine
+    from cloudgpu.control.check import Verdict, gravest
+    from cloudgpu.control.doctor import examine
     from cloudgpu.control.documents import examined
 
-    checks = examine(os.environ)
+    if gpu is not None and not live:
+        raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
+    checks = examine(os.environ, provider=provider, account=account, region=region)
     failed = [check for check in checks if check.verdict is Verdict.FAIL]
+    if not live or failed:
+        emit(output, examined(checks), _checks_text(checks, len(failed), live=live))
+        if failed:
+            raise typer.Exit(gravest(check.exit_code for check in failed))
+        return
+    if output is Format.TEXT:
+        tell(_checks_text(checks, 0, live=live).lstrip())
+    document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
+    emit(output, {**examined(checks), "live": document}, _live_text(document))
+    code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
+    if code:
+        raise typer.Exit(code)
+
+
+def _live(*, yes: bool, **asked: str | None) -> tuple[dict[str, Any], list[Trial]]:
+    """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
+    from cloudgpu.control.documents import tried as document
+    from cloudgpu.control.live import ceiling, planned
+    from cloudgpu.control.trial import tried
+
+    session = open_here()
+    session.check_launchable()
+    plans = planned(session, **asked)
+    at_most, gaps = ceiling(plans)
+    for prepared in plans:
+        item, price = prepared.plan.offer.available, prepared.plan.offer.price
+        tell(f"{item.instance_type} in {item.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
+        for remark in prepared.plan.remarks:
+            tell(f"  {remark}")
+    beside = "; the price of something beside it is not known" if gaps else ""
+    tell(f"For some minutes; at most {at_most.text(4)} if nothing but the machine's own lease ends it{beside}.")
+    confirm("Launch, stop and end it?", yes=yes)
+    trials: list[Trial] = []
+    for prepared in plans:
+        trials.append(tried(session, prepared))
+        if not trials[-1].ok:
+            break
+    return document(trials, at_most, whole=not gaps), trials
+
+
+def _checks_text(checks: Sequence[Check], failed: int, *, live: bool) -> str:
+    from cloudgpu.cli.render import facts
+
     lines = []
     for check in checks:
-        mark = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}[check.verdict]
-        lines.append(facts([(f"{mark} {check.name:14}", check.said + (f" -> {check.next}" if check.next else ""))]))
-    lines.append(
-        f"{len(failed)} of {len(checks)} checks failed." if failed else "Nothing stands in the way. Try: cloudgpu demo"
-    )
-    emit(output, examined(checks), "\n".join(lines))
-    codes = {check.exit_code for check in failed}
-    if codes:
-        raise typer.Exit(9 if 9 in codes else 8 if 8 in codes else max(codes))  # noqa: PLR2004
+        said = check.said + (f" -> {check.next}" if check.next else "")
+        lines.append(facts([(f"{MARKS[check.verdict]} {check.name:14}", said)]))
+    if failed:
+        lines.append(f"{failed} of {len(checks)} checks failed." + " Nothing was launched." * live)
+    else:
+        lines.append("Nothing stands in the way." + " Try: cloudgpu demo" * (not live))
+    return "\n".join(lines)
+
+
+def _live_text(document: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars, facts
+
+    lines = []
+    for one in document["machines"]:
+        lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
+        for stage in one["stages"]:
+            said = stage["said"] + (f" -> {stage['next']}" if stage["next"] else "")
+            mark = MARKS["ok" if stage["ok"] else "fail"]
+            lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", said)]))
+        cost = "nothing was launched" if one["name"] is None else "its price is not known"
+        lines.append(f"  cost: {cost if one['cost_usd'] is None else dollars(one['cost_usd'], 6)}")
+        lines += [f"  left: {left}" for left in one["left"]]
+    lines.append("All of it works here." if document["ok"] else "Not all of it works: see above.")
+    return "\n".join(lines)

@@ -8,14 +8,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
+from cloudgpu.control.check import Check, Verdict, failed
+from cloudgpu.control.permitted import permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -26,37 +26,29 @@ SDKS = {
 }
 
 
-class Verdict(StrEnum):
-    """How a check ended. Only `fail` stands in the way."""
+def examine(
+    environ: Mapping[str, str],
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    provider: str | None = None,
+    account: str | None = None,
+    region: str | None = None,
+) -> list[Check]:
+    """Return every check, in the order in which a fault would bite. Launches, changes and repairs nothing.
 
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; `next` is the way out when it is not ok, `exit_code` that of its fault."""
-
-    name: str
-    verdict: Verdict
-    said: str
-    next: str | None = None
-    exit_code: int = 0
-
-
-def examine(environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now) -> list[Check]:
-    """Return every check, in the order in which a fault would bite. Launches, changes and repairs nothing."""
+    `provider` and `account` say which accounts are asked; None: all. Permissions are asked in `region` (None: the
+    account's home). Raises InvalidRequest where no such account is configured.
+    """
     home = find_home(environ)
     checks = [_python(), _system(), _files(home)]
     try:
         session = open_session(environ, clock=clock)
     except CloudgpuError as fault:
-        return [*checks, _failed("settings and ledger", fault)]
+        return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_ledger(session), _key(session), _ssh_client()]
     checks += list(_extras())
-    checks += list(_accounts(session))
+    checks += list(_accounts(session, _named(session, provider, account), region))
     return checks
 
 
@@ -98,7 +90,7 @@ def _ledger(session: Session) -> Check:
     try:
         doubt, found = session.doubt(), session.ledger.verify()
     except CloudgpuError as fault:
-        return _failed("ledger", fault)
+        return failed("ledger", fault)
     if doubt or found.faults:
         return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
     return Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
@@ -112,7 +104,7 @@ def _key(session: Session) -> Check:
     try:
         return Check("ssh key", Verdict.OK, str(client_key(session.home.keys).path))
     except CloudgpuError as fault:
-        return _failed("ssh key", fault)
+        return failed("ssh key", fault)
 
 
 def _ssh_client() -> Check:
@@ -155,19 +147,33 @@ def _there(module: str) -> bool:
         return False
 
 
-def _accounts(session: Session) -> Iterator[Check]:
-    for name in sorted(session.settings.accounts):
+def _named(session: Session, provider: str | None, account: str | None) -> list[str]:
+    """Return the accounts that are meant; raise InvalidRequest where there is none such."""
+    accounts = session.settings.accounts
+    if account is not None and account not in accounts:
+        raise session.unknown_account(account)
+    named = [name for name in sorted(accounts) if account in (None, name)]
+    found = [name for name in named if provider in (None, accounts[name].provider)]
+    if found:
+        return found
+    raise InvalidRequest(
+        f"No account of {provider} is configured" + (f" under the name {account}." if account else "."),
+        field="--provider",
+        value=provider,
+        next=f'Add an [accounts.NAME] table with provider = "{provider}" to {session.home.config_file}.',
+    )
+
+
+def _accounts(session: Session, names: list[str], region: str | None) -> Iterator[Check]:
+    for name in names:
         try:
             listing = session.provider(name).list()
         except CloudgpuError as fault:
-            yield _failed(f"account {name}", fault)
+            yield failed(f"account {name}", fault)
             continue
         if listing.unanswered:
             gap = listing.unanswered[0]
             yield Check(f"account {name}", Verdict.FAIL, f"{gap.scope} did not answer: {gap.why}", None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
-
-
-def _failed(name: str, fault: CloudgpuError) -> Check:
-    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
+        yield from permission_checks(session, name, region)

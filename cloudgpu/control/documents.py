@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.lifecycle import end
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
-from cloudgpu.report.values import machine_value, plan_value
+from cloudgpu.report.values import machine_value, plan_value, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from cloudgpu.access.copy import Copied
-    from cloudgpu.control.doctor import Check
+    from cloudgpu.control.check import Check
     from cloudgpu.control.launch import Launched
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
+    from cloudgpu.control.trial import Trial
+    from cloudgpu.core.money import Money
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -167,6 +169,30 @@ def interrupted(row: Row, at: datetime) -> Document:
 def examined(checks: Sequence[Check]) -> Document:
     """Return the answer of `doctor`."""
     return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}
+
+
+def tried(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> Document:
+    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
+    return {
+        "at_most_usd": usd(at_most),
+        "at_most_is_whole": whole,
+        "machines": [_trial(trial) for trial in trials],
+        "ok": all(trial.ok for trial in trials),
+    }
+
+
+def _trial(trial: Trial) -> Document:
+    item = trial.prepared.plan.offer.available
+    return {
+        "name": trial.name,
+        "instance_type": item.instance_type,
+        "region": item.region,
+        "zone": item.zone,
+        "stages": [asdict(stage) for stage in trial.stages],
+        "cost_usd": None if trial.cost is None else usd(trial.cost),
+        "left": list(trial.left),
+        "ok": trial.ok,
+    }
 
 
 def verified(session: Session, *, agree: Callable[[str], None]) -> Document:

@@ -334,12 +334,16 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An action of the provider's, whether this credential may do it (None: not known), and what needs it."""
+    """An action of the provider's, whether this credential may do it (None: not known), and what needs it.
+
+    `used_for` goes on after "needed to". `said` is why nothing is known. `needed`: nothing is launched without it.
+    """
 
     action: str
     allowed: bool | None
     used_for: str
     said: str = ""
+    needed: bool = True
 
 
 TAG_ID = "cloudgpu-id"

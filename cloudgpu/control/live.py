@@ -1,0 +1,79 @@
+"""Plans of the live check: a small machine, and one with a GPU where it is asked for; what they cost at most.
+
+Nothing of any one provider's is used but the names of small machines: the same check serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from cloudgpu.control.prepare import Prepared, prepare
+from cloudgpu.control.session import Session
+from cloudgpu.control.trial import LEASE
+from cloudgpu.control.wishes import gpu_wish
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Want
+from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.plan import HOUR, MONTH_H, run_cost
+from cloudgpu.core.times import epoch
+from cloudgpu.errors import InvalidRequest, NoCapacity
+
+# The cheapest current machine with two CPUs and 2 GB, in the order of trying; elsewhere the cheapest of all.
+SMALL: Mapping[str, Sequence[str]] = {"aws": ("t3.small", "t3a.small", "t2.small")}
+
+
+def planned(
+    session: Session,
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+) -> list[Prepared]:
+    """Return the plans: a small machine without a GPU where there is one, and one with `gpu` where it is asked for.
+
+    Asks providers what they have; launches and writes nothing. Raises what `prepare` raises.
+    """
+    wish = Wish(
+        Want(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
+        renew_until=LEASE, project="doctor",
+    )  # fmt: skip
+    named = session.settings.accounts.get(account or "")
+    kind = named.provider if named else provider or session.settings.provider
+    small = _small(session, wish, SMALL.get(kind, ()))
+    if gpu is None:
+        return [small]
+    model, count = gpu_wish(gpu)
+    with_gpu = replace(wish, want=replace(wish.want, gpu=model, gpu_count=count or 1))
+    return [small, _prepared(session, with_gpu, "gpu")]
+
+
+def _small(session: Session, wish: Wish, types: Sequence[str]) -> Prepared:
+    for number, one in enumerate(types, 1):
+        try:
+            return _prepared(session, replace(wish, want=replace(wish.want, instance_type=one)), "cpu")
+        except (NoCapacity, InvalidRequest):  # a region may not have the type
+            if number == len(types):
+                raise
+    return _prepared(session, wish, "cpu")
+
+
+def _prepared(session: Session, wish: Wish, which: str) -> Prepared:
+    """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one."""
+    return prepare(session, replace(wish, key=f"doctor-{which}-{epoch(session.clock())}"))
+
+
+def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
+    """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
+
+    Each machine for both its leases (of the launch, and of the start) at the dearest offer, what lies beside it too.
+    """
+    total, whole = ZERO, True
+    for prepared in plans:
+        total += run_cost(prepared.plan.dearest, 2 * LEASE)
+        for extra in prepared.plan.extras:
+            whole = whole and extra.per_month is not None
+            total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
+    return total, not whole
