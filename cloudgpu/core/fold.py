@@ -29,8 +29,9 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
     `closed_nanos` is what ended intervals cost, `closed_micros` how long they were; `open_since` and `price` say
     what is running now.
-    `parked` says that its end was asked so that `start` can bring it back; `kept` are the disks and images of it that
-    stay without it. `asked` is the last `stop`, `start` or `end` that was asked and not yet seen to be done.
+    `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
+    `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
+    that was asked and not yet seen to be done.
     """
     lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
     row: Row = {}
@@ -64,21 +65,22 @@ def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
-    row |= {"kept": [], "parked": False}
+    row |= {"kept": [], "parked": False, "discard": False}
     return row
 
 
 def _intended(row: Row, line: Event) -> None:
     if line.body["attempt"] < row["number"]:
         return
-    row |= {name: line.body[name] for name in _LAUNCH}
+    row |= {name: line.body.get(name) for name in _LAUNCH}  # a line of an earlier version lacks what came later
     row |= {"number": line.body["attempt"], "token": line.body["token"], "attempt": "open"}
     row["renew_s"] = line.body.get("renew_s")
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
+    row["discard"] = False
 
 
 def _adopted(row: Row, line: Event) -> None:
-    row |= {name: line.body[name] for name in _LAUNCH if row[name] is None}
+    row |= {name: line.body.get(name) for name in _LAUNCH if row[name] is None}
     row |= {"attempt": "made", "ended": None}
 
 
@@ -109,12 +111,17 @@ def _vanished(row: Row, line: Event) -> None:
 
 
 def _asked(row: Row, line: Event) -> None:
-    row |= {"asked": line.kind.removesuffix("_asked"), "why": line.body["why"]}
-    row["parked"] = line.kind == "park_asked" or (row["parked"] and line.kind != "end_asked")
+    what = line.kind.removesuffix("_asked")
+    row["why"] = line.body["why"]
+    if row["ended"] is None:
+        row["asked"] = what
+    if what in ("park", "end"):
+        row |= {"parked": what == "park", "discard": what == "end"}
 
 
 def _kept(row: Row, line: Event) -> None:
     row["kept"] = line.body["kept"]
+    row["parked"] = row["parked"] and (bool(row["kept"]) or row["ended"] is None)
 
 
 def _priced(row: Row, line: Event) -> None:

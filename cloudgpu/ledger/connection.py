@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger import faults, migrations
+from cloudgpu.ledger import faults, migrations, projection
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
@@ -58,6 +58,7 @@ class SqliteFile:
         if self._known_version() < len(migrations.MIGRATIONS):
             connection.execute("BEGIN IMMEDIATE")
             migrations.migrate(connection)
+            projection.rebuild(connection)
             connection.execute("COMMIT")
         return connection
 
