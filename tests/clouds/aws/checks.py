@@ -7,9 +7,9 @@ import binascii
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from tests.clouds.aws import quotas
+from tests.clouds.aws import quotas, types
 from tests.clouds.aws.model import Model
 
 USER_DATA_BYTES = 16_384
@@ -64,8 +64,7 @@ def _offered(backend: Any, params: Any) -> None:
     name, region = params.get("InstanceType") or "m1.small", backend.region_name
     if name not in INSTANCE_TYPES:
         raise EC2ClientError("InvalidParameterValue", f"Invalid value '{name}' for InstanceType.")
-    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, [])
-    zones = sorted(one["Location"] for one in offers if one["InstanceType"] == name)
+    zones = sorted(one["Location"] for one in types.by_type("availability-zone", region).get(name, []))
     if not zones:
         said = "The requested configuration is currently not supported. Please check the documentation for supported "
         raise EC2ClientError("Unsupported", f"{said}configurations.")

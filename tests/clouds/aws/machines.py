@@ -17,8 +17,14 @@ REASONS = {
     "user": ("Client.UserInitiatedShutdown", "User initiated shutdown"),
     "inside": ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown"),
     "spot": ("Server.SpotInstanceTermination", "Spot instance termination"),
+    "spot stop": ("Server.SpotInstanceShutdown", "Spot instance shutdown"),
 }
-BEGUN = {"user": "User initiated", "spot": "Service initiated", "inside": ""}  # "inside" is belief
+BEGUN = {
+    "user": "User initiated",
+    "spot": "Service initiated",
+    "spot stop": "Service initiated",
+    "inside": "",
+}  # belief
 
 
 class Machines(EC2Response):
@@ -27,12 +33,16 @@ class Machines(EC2Response):
     model: Model
 
     def run_instances(self) -> ActionResult:
-        """Launch; the same token with the same parameters is answered with the same reservation, as it is now."""
+        """Launch; the same token with the same parameters is answered with the same reservation, as it is now.
+
+        Where a zone or subnet is named, a token counts in that zone only (AWS, Ensuring idempotency in EC2).
+        """
         asked = dict(self.params)
-        key = (self.region, "RunInstances", str(asked.pop("ClientToken", "") or ""))
+        place = checks.zone_of(self.ec2_backend, self.params) or self.region
+        key = (place, "RunInstances", str(asked.pop("ClientToken", "") or ""))
         asked.pop("DryRun", None)
         if key[2] and (made := self.model.once(key, asked)):
-            return ActionResult(self.ec2_backend.reservations[made])
+            return ActionResult(self._known(made))
         checks.launch(self.model, self.ec2_backend, self.params)
         request = spot.request_of(self.model, self.ec2_backend, self.params)
         made = self._launch(request)
@@ -41,6 +51,15 @@ class Machines(EC2Response):
         if key[2]:
             self.model.made(key, asked, made.id)
         return ActionResult(made)
+
+    def _known(self, reservation_id: str) -> Any:
+        """Return what a token launched before; AWS has a code of its own for one whose machine has ended."""
+        reservation = self.ec2_backend.reservations.get(reservation_id)
+        gone = reservation is None or all(one.state == "terminated" for one in reservation.instances)
+        if gone and (reservation is None or not self.model.shows_terminated):
+            said = "The request to launch an instance uses the same client token as a previous request for which "
+            raise EC2ClientError("IdempotentInstanceTerminated", f"{said}the instance has been terminated.")
+        return reservation
 
     def _launch(self, request: Any) -> Any:
         reservation = super().run_instances()._result
@@ -113,7 +132,7 @@ class Machines(EC2Response):
     def _stop(self, instance: Any, why: str) -> None:
         instance.stop()
         spot.stopped(self.ec2_backend, instance, why)
-        self._explain(instance, why)
+        self._explain(instance, "spot stop" if why == "spot" else why)
         self._turn(instance, "stopping", "stopped")
 
     def _end(self, instance: Any, why: str) -> None:
@@ -125,10 +144,17 @@ class Machines(EC2Response):
             instance.terminate()
             instance._reason, instance.state_reason = said
             self.model.set_state(instance, "terminated")
+            self.model.later(instance.id, "terminated", lambda: self._forget(instance))
             spot.again(self.ec2_backend, instance)
 
         self.model.set_state(instance, "shutting-down")
         self.model.later(instance.id, "shutting-down", gone)
+
+    def _forget(self, instance: Any) -> None:
+        for name, reservation in list(self.ec2_backend.reservations.items()):
+            reservation.instances = [one for one in reservation.instances if one is not instance]
+            if not reservation.instances:
+                del self.ec2_backend.reservations[name]
 
     def _explain(self, instance: Any, why: str) -> None:
         code, sentence = REASONS[why]

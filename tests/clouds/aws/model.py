@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+SHOWN_S = 3600.0  # AWS shows a terminated machine "for a short while", some report an hour
 ACCOUNT = "123456789012"
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
@@ -20,7 +21,9 @@ class Model:
     """Everything that `reset` forgets."""
 
     ahead: timedelta = timedelta()  # how far its clock is ahead of this machine's
-    dwell_s: dict[str, float] = field(default_factory=dict)  # by state: pending, stopping, shutting-down, snapshot
+    # by state: pending, stopping, shutting-down, terminated (until it is shown no more), creating, snapshot
+    dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S})
+    shows_terminated: bool = False  # a token whose machine has ended: is it shown (else an error)? Both are documented
     due: dict[str, tuple[datetime, Callable[[], None]]] = field(default_factory=dict)
     tokens: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     spot_prices: dict[tuple[str, str], Decimal] = field(default_factory=dict)  # by type, and zone or region

@@ -26,6 +26,7 @@ from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
 from tests.clouds.aws.model import ACCOUNT, Model
 
+NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
 Answer = tuple[int, str, bytes]
 Hook = Callable[[int, str, str], str | None]
 ENVIRON = {
@@ -107,7 +108,10 @@ class AwsServer:
             self.model.settle()
 
     def dwell(self, **seconds: float) -> None:
-        """Let states last on its clock: pending, stopping, shutting_down, snapshot (`math.inf`: until told)."""
+        """Let states last on its clock: pending, stopping, shutting_down, terminated, creating, snapshot.
+
+        `math.inf` is until `finish`.
+        """
         self.model.dwell_s.update({name.replace("_", "-"): one for name, one in seconds.items()})
 
     def finish(self, what: str) -> None:
@@ -200,12 +204,15 @@ class AwsServer:
         if call.service == "pricing" and call.action == "GetProducts":
             return _json(pricing.get_products(call.parameters))
         self._furnish(call)
-        return _through(self._moto, environ)
+        answer = _through(self._moto, environ)
+        if answer[0] >= 400 and answer[2].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise NotImplementedError(answer[2][:200].decode(errors="replace"))
+        return answer
 
     def _furnish(self, call: Call) -> None:
         """Put into a region what AWS has there; once, when it is first asked."""
         where = (call.service, call.region)
-        if where in self.model.furnished or call.service not in {"ec2", "ssm"}:
+        if where in self.model.furnished or call.service not in {"ec2", "ssm"} or call.action in NEED_NOTHING:
             return
         self.model.furnished.add(where)
         if call.service == "ec2":

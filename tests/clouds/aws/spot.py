@@ -11,11 +11,10 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec, generic_filter, random_spot_request_id
 
-from tests.clouds.aws import pricing
+from tests.clouds.aws import pricing, types
 from tests.clouds.aws.model import Model
 
 PRODUCTS = {"Linux/UNIX": Decimal(1), "Red Hat Enterprise Linux": Decimal("1.4"), "Windows": Decimal("1.9")}
@@ -127,9 +126,9 @@ class Spot(EC2Response):
     def _prices(self) -> Iterator[dict[str, Any]]:
         wanted = self._wanted()
         start = _aware(self._get_param("StartTime"))
-        for offer in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(self.region, []):
+        for offer in types.offers("availability-zone", self.region, wanted["instance-type"] or ["*"]):
             named = {"availability-zone": offer["Location"], "instance-type": offer["InstanceType"]}
-            if all(_meant(named[name], wanted[name]) for name in named):
+            if _meant(named["availability-zone"], wanted["availability-zone"]):
                 price = price_at(self.model, named["instance-type"], named["availability-zone"])
                 yield from _history(named, price, self.model.now(), start, wanted["product-description"])
 

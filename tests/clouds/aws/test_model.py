@@ -84,9 +84,22 @@ def test_a_token_in_two_hands_at_once_launches_one_machine(aws, ec2):
 
 
 def test_a_replay_shows_the_machine_as_it_is_now(aws, ec2):
-    made = launch(ec2, ClientToken="one")
-    ec2.terminate_instances(InstanceIds=[made["InstanceId"]])
+    aws.dwell(shutting_down=10)
+    made = launch(ec2, ClientToken="one")["InstanceId"]
+    assert launch(ec2, ClientToken="one")["State"]["Name"] == "running"
+    ec2.terminate_instances(InstanceIds=[made])
+    assert launch(ec2, ClientToken="one")["State"]["Name"] == "shutting-down"
+    aws.advance(11)
+    assert refused_launch(ec2, ClientToken="one") == "IdempotentInstanceTerminated"
+    aws.model.shows_terminated = True
     assert launch(ec2, ClientToken="one")["State"]["Name"] == "terminated"
+    assert len(aws.instances()) == 1
+
+
+def test_a_token_in_another_zone_is_another_launch(aws, ec2):
+    for zone in ("us-east-1a", "us-east-1b", "us-east-1b"):
+        launch(ec2, ClientToken="one", Placement={"AvailabilityZone": zone})
+    assert sorted(one.availability_zone for one in aws.instances()) == ["us-east-1a", "us-east-1b"]
 
 
 def test_a_volume_has_a_token_too(aws, ec2):
@@ -260,6 +273,17 @@ def test_why_a_machine_stopped_is_said_as_aws_says_it(aws, ec2):
     ]
     assert said[0]["StateTransitionReason"].startswith("User initiated (2")
     assert said[0]["StateTransitionReason"].endswith(" GMT)")
+
+
+def test_a_terminated_machine_is_shown_for_an_hour(aws, ec2):
+    made = launch(ec2, ClientToken="one")["InstanceId"]
+    ec2.terminate_instances(InstanceIds=[made])
+    ec2.describe_instances()
+    aws.advance(3590)
+    assert look(ec2, made)["State"]["Name"] == "terminated"
+    aws.advance(20)
+    assert refused(ec2.describe_instances, InstanceIds=[made]) == "InvalidInstanceID.NotFound"
+    assert refused_launch(ec2, ClientToken="one") == "IdempotentInstanceTerminated"
 
 
 def test_shut_down_from_inside_ends_what_says_so(aws, ec2):

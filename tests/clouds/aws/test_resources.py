@@ -95,6 +95,17 @@ def test_a_machine_taken_back_leaves_the_root_that_was_to_stay(aws, ec2):
     assert (volume["State"], volume["Size"], volume["Attachments"]) == ("available", 64, [])
 
 
+def test_a_persistent_machine_taken_back_may_only_be_stopped(aws, ec2):
+    how = spot(SpotInstanceType="persistent", InstanceInterruptionBehavior="stop")
+    made = launch(ec2, InstanceMarketOptions=how)["InstanceId"]
+    ec2.describe_instances()
+    aws.interrupt(made)
+    shown = look(ec2, made)
+    assert (shown["State"]["Name"], shown["StateReason"]["Code"]) == ("stopped", "Server.SpotInstanceShutdown")
+    assert request_of(ec2)["Status"]["Code"] == "instance-stopped-no-capacity"
+    assert len(aws.instances()) == 1
+
+
 def test_a_bid_below_the_price_is_refused(aws, ec2):
     aws.model.spot_prices["g4dn.xlarge", "us-east-1"] = 1
     how = spot(MaxPrice="0.5")
@@ -196,10 +207,13 @@ def test_an_image_is_registered_only_of_a_complete_snapshot(aws, ec2):
 
 
 def test_a_disk_is_attached_in_its_own_zone_to_one_machine(aws, ec2):
-    aws.dwell(pending=10)
+    aws.dwell(pending=10, creating=10)
     made = launch(ec2, Placement={"AvailabilityZone": "us-east-1b"})["InstanceId"]
     far, near = (ec2.create_volume(AvailabilityZone=zone, Size=20)["VolumeId"] for zone in ("us-east-1a", "us-east-1b"))
     asked = {"InstanceId": made, "Device": "/dev/sdf"}
+    assert refused(ec2.attach_volume, VolumeId=near, **asked) == "IncorrectState"
+    aws.finish(made)
+    assert ec2.describe_volumes(VolumeIds=[near])["Volumes"][0]["State"] == "creating"
     assert refused(ec2.attach_volume, VolumeId=near, **asked) == "IncorrectState"
     aws.advance(11)
     assert refused(ec2.attach_volume, VolumeId=far, **asked) == "InvalidVolume.ZoneMismatch"

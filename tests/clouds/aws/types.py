@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -24,13 +25,12 @@ class Types(EC2Response):
 
     def describe_instance_types(self) -> ActionResult:
         """Return the types of this region; one that is not offered in it does not exist, as on AWS."""
-        offered = {one["InstanceType"] for one in INSTANCE_TYPE_OFFERINGS["region"].get(self.region, [])}
+        offered = by_type("region", self.region)
         names = self._get_param("InstanceTypes", [])
         if unknown := [name for name in names if name not in offered]:
             said = f"The following supplied instance types do not exist: [{', '.join(unknown)}]"
             raise EC2ClientError("InvalidInstanceType", said)
-        known = {one["InstanceType"]: one for one in self.ec2_backend.instance_types}
-        found = [known[name] for name in names or sorted(offered) if name in known]
+        found = [InstanceType(name) for name in names or sorted(offered) if name in INSTANCE_TYPES]
         return ActionResult({"InstanceTypes": generic_filter(self._filters_from_querystring(), found)})
 
     def describe_instance_type_offerings(self) -> ActionResult:
@@ -38,12 +38,23 @@ class Types(EC2Response):
         filters = self._filters_from_querystring()
         kind = self._get_param("LocationType") or "region"
         names, places = filters.get("instance-type", ["*"]), filters.get("location", ["*"])
-        found = [
-            one
-            for one in INSTANCE_TYPE_OFFERINGS[kind].get(self.region, [])
-            if _any(one["InstanceType"], names) and _any(one["Location"], places)
-        ]
+        found = [one for one in offers(kind, self.region, names) if _any(one["Location"], places)]
         return ActionResult({"InstanceTypeOfferings": found})
+
+
+@cache
+def by_type(kind: str, region: str) -> dict[str, list[dict[str, str]]]:
+    """Return what a region offers, by type; `kind` is region or availability-zone."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for one in INSTANCE_TYPE_OFFERINGS[kind].get(region, []):
+        found.setdefault(one["InstanceType"], []).append(one)
+    return found
+
+
+def offers(kind: str, region: str, patterns: list[str]) -> list[dict[str, str]]:
+    """Return the offers of types that any of the patterns means."""
+    known = by_type(kind, region)
+    return [one for name in known if _any(name, patterns) for one in known[name]]
 
 
 def _any(value: str, wanted: list[str]) -> bool:
@@ -57,8 +68,8 @@ def extend() -> None:
     INSTANCE_TYPES["p3.2xlarge"] = _v100(copy.deepcopy(INSTANCE_TYPES["p3dn.24xlarge"]))
     InstanceTypeBackend.instance_types.append(InstanceType("p3.2xlarge"))
     for kind in INSTANCE_TYPE_OFFERINGS.values():
-        for offers in kind.values():
-            offers[:] = [one for one in offers if not one["InstanceType"].startswith("p2.")]
+        for listed in kind.values():
+            listed[:] = [one for one in listed if not one["InstanceType"].startswith("p2.")]
     for zone in V100_ZONES:
         offer("p3.2xlarge", zone)
 
@@ -66,6 +77,7 @@ def extend() -> None:
 def offer(name: str, zone: str) -> None:
     """Offer a type in a zone, and so in its region."""
     region = zone[:-1]
+    by_type.cache_clear()
     for kind, place in (("availability-zone", zone), ("region", region)):
         made = {"InstanceType": name, "Location": place, "LocationType": kind}
         if made not in INSTANCE_TYPE_OFFERINGS[kind][region]:

@@ -6,9 +6,20 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.elastic_block_store import Volume
 from moto.ec2.responses import EC2Response
 
 from tests.clouds.aws.model import Model
+
+
+class Disk(Volume):
+    """A disk that takes its time to be made."""
+
+    making = False
+
+    @property
+    def status(self) -> str:
+        return "creating" if self.making else super().status
 
 
 class Volumes(EC2Response):
@@ -28,9 +39,11 @@ class Volumes(EC2Response):
             said = f"The zone '{self._get_param('AvailabilityZone')}' does not exist."
             raise EC2ClientError("InvalidZone.NotFound", said)
         result = super().create_volume()
-        result._result.create_time = self.model.naive()
+        volume = result._result
+        volume.create_time, volume.__class__, volume.making = self.model.naive(), Disk, True
+        self.model.later(volume.id, "creating", lambda: setattr(volume, "making", False))
         if key[2]:
-            self.model.made(key, asked, result._result.id)
+            self.model.made(key, asked, volume.id)
         return result
 
     def _check_source(self) -> None:
@@ -46,6 +59,8 @@ class Volumes(EC2Response):
         self.error_on_dryrun()
         volume = self.ec2_backend.get_volume(self._get_param("VolumeId"))
         instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+        if volume.status == "creating":
+            raise EC2ClientError("IncorrectState", f"{volume.id} is not 'available'.")
         if volume.attachment:
             said = f"{volume.id} is already attached to an instance"
             raise EC2ClientError("VolumeInUse", said)
