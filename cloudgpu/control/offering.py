@@ -46,7 +46,12 @@ def tied(session: Session, provider: Provider, request: LaunchRequest) -> Launch
 
 
 def _is_open_already(setup: Setup) -> bool:
-    return bool(setup.network.ssh_from or setup.network.security_group)
+    """Say whether nobody's address has to be found: somebody is named, or this client does not come straight from it.
+
+    Behind a jump host or without a public address a machine is reached from inside its network: the provider's to say.
+    """
+    network = setup.network
+    return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
 def first_exact(session: Session, provider: Provider, request: LaunchRequest, offers: Sequence[Offer]) -> Exact:
