@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from cloudgpu.cli import launching as options
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 
 
 def command(
     *,
-    provider: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Where to launch. This version has: local.")
-    ] = None,
-    account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
-    ] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="For example v100 or a100:8.")] = None,
-    instance_type: Annotated[str | None, typer.Option(metavar="TYPE", help="An exact instance type.")] = None,
-    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only this region.")] = None,
-    zone: Annotated[str | None, typer.Option(metavar="NAME", help="Only this zone.")] = None,
-    spot: Annotated[bool | None, typer.Option("--spot/--on-demand", help="On which market to buy.")] = None,
-    max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour.")] = None,
-    template: Annotated[str | None, typer.Option(metavar="NAME", help="The launch template (jupyter).")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its name; without one, two words.")] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="One machine per key, whoever asks again.")] = None,
-    new: Annotated[bool, typer.Option("--new", help="A second machine of the same request.")] = False,
-    lease: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long it lives unless renewed, like 8h.")
-    ] = None,
-    renew_until: Annotated[str | None, typer.Option(metavar="TIME", help="How far use may renew it, like 3d.")] = None,
-    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who it is for.")] = None,
-    project: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is charged to.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the provider has accepted.")] = False,
+    provider: options.Provider = None,
+    account: options.Account = None,
+    gpu: options.Gpu = None,
+    instance_type: options.InstanceType = None,
+    region: options.Region = None,
+    zone: options.Zone = None,
+    spot: options.Spot = None,
+    or_on_demand: options.OrOnDemand = False,
+    persistent: options.Persistent = False,
+    max_price: options.MaxPrice = None,
+    template: options.Template = None,
+    image: options.Image = None,
+    disk: options.Disk = None,
+    volume: options.Volume = None,
+    ssh_from: options.SshFrom = None,
+    ssh_from_anywhere: options.SshFromAnywhere = False,
+    subnet: options.Subnet = None,
+    security_group: options.SecurityGroup = None,
+    no_public_ip: options.NoPublicIp = False,
+    jump: options.Jump = None,
+    name: options.MachineName = None,
+    key: options.Key = None,
+    new: options.New = False,
+    lease: options.Lease = None,
+    renew_until: options.RenewUntil = None,
+    owner: options.Owner = None,
+    project: options.Project = None,
+    dry_run: options.DryRun = False,
+    no_wait: options.NoWait = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -44,29 +48,13 @@ def command(
     will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
     The same request again returns the same machine.
     """
-    from cloudgpu.control.asked import wish_of
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.asked import Asked, wish_of
     from cloudgpu.control.documents import launched, planned
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
 
-    wish = wish_of(
-        provider=provider,
-        account=account,
-        gpu=gpu,
-        instance_type=instance_type,
-        region=region,
-        zone=zone,
-        spot=spot,
-        max_price=max_price,
-        template=template,
-        name=name,
-        key=key,
-        new=new,
-        lease=lease,
-        renew_until=renew_until,
-        owner=owner,
-        project=project,
-    )
+    wish = wish_of(**{word: asked[word] for word in Asked.__annotations__})
     session = open_here()
     prepared = prepare(session, wish)
     document = planned(session, prepared)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
+from cloudgpu.control.setups import setup_of
 from cloudgpu.control.wishes import gpu_wish, price_wish
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
@@ -28,8 +29,19 @@ class Asked(TypedDict, total=False):
     region: str | None
     zone: str | None
     spot: bool | None  # None: the market of the settings
+    or_on_demand: bool  # on demand too, where spot has no capacity
+    persistent: bool  # a spot request that can be stopped
     max_price: Decimal | str | float | None  # USD per hour
     template: str | None
+    image: str | None  # the provider's id, or the name of an image of yours; None: the newest with CUDA
+    disk: int | str | None  # GB of the system disk
+    volume: str | None  # "data", or "data:200" for one that is made
+    ssh_from: str | None  # who may open SSH, "203.0.113.0/24"; None: the address that you come from
+    ssh_from_anywhere: bool
+    subnet: str | None
+    security_group: str | None
+    no_public_ip: bool
+    jump: str | None  # "user@host:port" of a host in between
     name: str | None  # None: two words
     key: str | None  # one machine per key, whoever asks again
     new: bool  # a second machine of the same request
@@ -46,6 +58,7 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
         raise TypeError(f"up() got an unexpected keyword argument {min(unknown)!r}")
     return Wish(
         want=_want(asked),
+        setup=setup_of(asked),
         spot=asked.get("spot"),
         account=asked.get("account"),
         provider=asked.get("provider"),
@@ -70,6 +83,7 @@ def _want(asked: Asked) -> Want:
         region=asked.get("region"),
         zone=asked.get("zone"),
         max_price=None if max_price is None else price_wish(str(max_price)),
+        or_on_demand=asked.get("or_on_demand", False),
     )
 
 

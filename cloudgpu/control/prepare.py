@@ -10,6 +10,7 @@ from cloudgpu.config.templates import Template
 from cloudgpu.control.extras import extra
 from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.setups import check_setup
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
@@ -201,13 +202,14 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
             value=duration_text(renew),
             next="Make --renew-until at least as long as --lease.",
         )
-    market = session.settings.market if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
+    market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
+    check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
     return LaunchRequest(
         key=wish.key or "",
         name=wish.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(wish.want, market=Market(market)),
+        want=replace(wish.want, market=market),
         template=template.name,
         owner=wish.owner.strip() if wish.owner else session.settings.owner,
         project=wish.project.strip() if wish.project else session.settings.project,

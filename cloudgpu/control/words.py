@@ -46,6 +46,9 @@ def check_words(wish: Wish) -> None:
         "--instance-type": wish.want.instance_type,
         "--region": wish.want.region,
         "--zone": wish.want.zone,
+        "--image": wish.setup.image,
+        "--subnet": wish.setup.network.subnet,
+        "--security-group": wish.setup.network.security_group,
     }.items():
         if text is not None and not text.strip():  # an unset variable in a script, say: never "anything will do"
             way_out = f"Name one, or leave {option} out."

@@ -1,0 +1,49 @@
+"""The options of `up`, in the order in which --help shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def _text(metavar: str, says: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(metavar=metavar, help=says)
+    return found
+
+
+Provider = Annotated[str | None, _text("KIND", "Where to launch: aws, local or ssh.")]
+Account = Annotated[str | None, _text("NAME", "Which configured account of the provider.")]
+Gpu = Annotated[str | None, _text("NAME[:COUNT]", "For example v100 or a100:8.")]
+InstanceType = Annotated[str | None, _text("TYPE", "An exact instance type.")]
+Region = Annotated[str | None, _text("NAME", "Only this region.")]
+Zone = Annotated[str | None, _text("NAME", "Only this zone.")]
+Spot = Annotated[bool | None, typer.Option("--spot/--on-demand", help="On which market to buy.")]
+OrOnDemand = Annotated[bool, typer.Option("--or-on-demand", help="With --spot: on demand where spot has no capacity.")]
+Persistent = Annotated[
+    bool, typer.Option("--persistent", help="With --spot: a request that can be stopped; down cancels it.")
+]
+MaxPrice = Annotated[str | None, _text("USD", "The most to pay per hour.")]
+Template = Annotated[str | None, _text("NAME", "The launch template (jupyter).")]
+Image = Annotated[str | None, _text("NAME|ID", "An image of yours, or the provider's id of one.")]
+Disk = Annotated[str | None, _text("GB", "The size of the system disk.")]
+Volume = Annotated[str | None, _text("NAME[:GB]", "A data disk that outlives machines; made where :GB says how large.")]
+SshFrom = Annotated[str | None, _text("CIDR", "Who may open SSH; without it, the address that you come from.")]
+SshFromAnywhere = Annotated[
+    bool, typer.Option("--ssh-from-anywhere", help="Let every address try to log in (the key is still needed).")
+]
+Subnet = Annotated[str | None, _text("ID", "A subnet of yours, in place of the account's usual network.")]
+SecurityGroup = Annotated[
+    str | None, _text("ID", "A security group of yours, in place of one of cloudgpu's; it says who may open SSH.")
+]
+NoPublicIp = Annotated[bool, typer.Option("--no-public-ip", help="No public address: by --jump, or by a VPN.")]
+Jump = Annotated[str | None, _text("[USER@]HOST[:PORT]", "Reach the machine through this host.")]
+MachineName = Annotated[str | None, _text("NAME", "Its name; without one, two words.")]
+Key = Annotated[str | None, _text("KEY", "One machine per key, whoever asks again.")]
+New = Annotated[bool, typer.Option("--new", help="A second machine of the same request.")]
+Lease = Annotated[str | None, _text("TIME", "How long it lives unless renewed, like 8h.")]
+RenewUntil = Annotated[str | None, _text("TIME", "How far use may renew it, like 3d.")]
+Owner = Annotated[str | None, _text("TEXT", "Who it is for.")]
+Project = Annotated[str | None, _text("TEXT", "What it is charged to.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once the provider has accepted.")]
