@@ -44,6 +44,7 @@ class Faults:
     """The faults of a server, in the order in which they were added; the first that is meant happens."""
 
     latency_s: float = 0.0
+    _over: threading.Event = field(default_factory=threading.Event)
     _faults: list[Fault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,6 +93,13 @@ class Faults:
         with self._lock:
             self._faults.clear()
             self.latency_s = 0.0
+            self._over.set()
+            self._over = threading.Event()
+
+    def delay(self) -> None:
+        """Let a call take its time on the way; whoever is under way when the faults are cleared arrives at once."""
+        if self.latency_s:
+            self._over.wait(self.latency_s)
 
     def met(self, call: Call, place: Mapping[str, str]) -> Fault | None:
         """Return the fault that happens to this call, counted down; None when it goes well."""

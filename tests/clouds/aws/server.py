@@ -10,7 +10,6 @@ import itertools
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -176,7 +175,7 @@ class AwsServer:
             call = read(next(self._numbers), environ)
             self.calls.append(call)
         fault = self.faults.met(call, self._place(call))
-        time.sleep(self.faults.latency_s)
+        self.faults.delay()
         if self._drops(call, "before") or (fault and fault.effect == "refused"):
             return self._close(call, environ)
         answer = self._done(call, environ, fault)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import math
 import threading
+import time
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
@@ -361,3 +362,15 @@ def test_what_moto_drops_can_be_read_in_the_calls(aws, ec2):
     assert aws.user_data(made["InstanceId"])[0].text.startswith("#cloud-config\nusers")
     (volume,) = ec2.describe_volumes()["Volumes"]
     assert (volume["Size"], volume["Iops"], volume["Encrypted"]) == (64, 4000, True)
+
+
+def test_calls_take_their_time_side_by_side(aws, ec2):
+    image_id = image()
+    aws.faults.latency_s = 0.2
+    begun = time.monotonic()
+    threads = [threading.Thread(target=launch, args=(ec2,), kwargs={"ImageId": image_id}) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert 0.2 <= time.monotonic() - begun < 0.7
