@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import Settings, load_settings
+from cloudgpu.core.keeping import stays
 from cloudgpu.core.names import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.open import open_ledger
@@ -60,7 +61,8 @@ class Session:
         if configured is None:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
-        return open_provider(configured.provider, ProviderSettings(account, dict(configured.options), home, self.clock))
+        made = ProviderSettings(account, dict(configured.options), home, self.clock, self.pause)
+        return open_provider(configured.provider, made)
 
     def unknown_account(self, account: str) -> InvalidRequest:
         """Return the error that names the accounts there are."""
@@ -85,7 +87,8 @@ class Session:
     def find(self, name: str | None, *, ended: bool = False) -> Row:
         """Return the row of the machine called `name` (or of the only one there is, for None).
 
-        A living machine wins over ended ones of the same name; with `ended`, the latest ended one is good too.
+        A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
+        with `ended`, the latest ended one is good too.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
         return find_machine(self.ledger.machines(), name, ended=ended)
@@ -95,6 +98,13 @@ class Session:
         from cloudgpu.access.target import Target
         from cloudgpu.core.facts import Address
 
+        if row["address"] is None and stays(row):
+            raise Unreachable(
+                f"{row['name']} does not run: its disk is kept.",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu start {row['name']}",
+            )
         if row["address"] is None:
             raise Unreachable(
                 f"{row['name']} has no address: it was last seen {row['state']}.",
@@ -140,12 +150,19 @@ def living(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["ended"] is None]
 
 
+def present(rows: list[Row]) -> list[Row]:
+    """Return the rows of machines that are not proved gone, or of which something is kept."""
+    return [row for row in rows if row["ended"] is None or stays(row)]
+
+
 def find_machine(rows: list[Row], name: str | None, *, ended: bool = False) -> Row:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
     alive = living(rows)
     if name is None:
-        return _only(alive)
+        return _only(alive or present(rows))
     found = [row for row in alive if name in (row["name"], row["id"])]
+    if not found:
+        found = [row for row in present(rows) if name in (row["name"], row["id"])]
     if not found and ended:
         found = [row for row in rows if name in (row["name"], row["id"])]
     if found:
@@ -176,7 +193,7 @@ def _unknown(name: str, rows: list[Row]) -> InstanceNotFound:
             value=name,
             next=f"Run: cloudgpu show {name} (what it was and cost) or cloudgpu up --name {name} (a new one)",
         )
-    alive = [row["name"] for row in living(rows)]
+    alive = [row["name"] for row in present(rows)]
     meant = near(name, alive)
     return InstanceNotFound(
         f"No machine is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),

@@ -73,6 +73,7 @@ class Want:
     market: Market = Market.ON_DEMAND
     max_price: Money | None = None
     or_on_demand: bool = False  # on demand too, where spot has no capacity
+    persistent: bool = False  # a spot machine that can be stopped, where the provider has such
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Volume:
 class Network:
     """Through which network a machine is reached, and by whom.
 
-    `ssh_from` are CIDRs that may open SSH. `subnet` and `security_group` are the provider's ids of somebody else's
+    `ssh_from` are CIDRs that may open SSH (none: the provider's network itself, from which a machine without a public
+    address or behind a jump host is reached). `subnet` and `security_group` are the provider's ids of somebody else's
     network (None: the account's usual one, a group of our own). `jump` is `user@host:port` of a host in between.
     """
 

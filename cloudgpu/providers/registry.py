@@ -11,7 +11,7 @@ from cloudgpu.providers.base import GROUP, Factory, Provider, ProviderSettings
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_LATER = frozenset({"aws", "gcp", "azure"})  # promised, and not yet in this version
+_LATER = frozenset({"gcp", "azure"})  # promised, and not yet in this version
 _OURS = "cloudgpu"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.core.facts import Unanswered
-from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.aws.errors import translated
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
+from cloudgpu.providers.aws.errors import Asked, translated
 from cloudgpu.providers.aws.options import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
-ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated
-CONNECT_S, READ_S = 10, 60
+ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
+CONNECT_S, READ_S = 5, 60
 Answer = TypeVar("Answer")
 
 
@@ -35,31 +36,40 @@ class Aws:
         self.home = settings.home
         self._lock = threading.Lock()
         self._session: Any = None
-        self._clients: dict[tuple[str, str, int], Any] = {}
+        self._clients: dict[tuple[str, str, int | None], Any] = {}
         self._regions: tuple[str, ...] | None = None
+        self._attempts = ATTEMPTS
 
-    def client(self, service: str, region: str, *, sends: int = ATTEMPTS) -> Any:
-        """Return the client of a service in a region, made once; it sends a call up to `sends` times."""
+    def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
+        """Return the client of a service in a region, made once.
+
+        It sends a call up to `sends` times; None is what AWS_MAX_ATTEMPTS or the profile's `max_attempts` says, else
+        ATTEMPTS. Raises AuthFailed for a profile that is not there, InvalidRequest for an endpoint that is none.
+        """
         key = (service, region, sends)
         with self._lock:
             if key not in self._clients:
-                self._clients[key] = self._made(service, region, sends)
+                with self.said("credentials", region):
+                    self._clients[key] = self._made(service, region, sends)
             return self._clients[key]
 
-    def _made(self, service: str, region: str, sends: int) -> Any:
-        import boto3
+    def _made(self, service: str, region: str, sends: int | None) -> Any:
+        if self._session is None:
+            self._session, self._attempts = _session(self.options.profile)
         from botocore.config import Config
 
-        if self._session is None:
-            with self.said("credentials", region):
-                self._session = boto3.Session(profile_name=self.options.profile)
         config = Config(
-            retries={"mode": "standard", "total_max_attempts": sends},
+            retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
             connect_timeout=CONNECT_S,
             read_timeout=READ_S,
             max_pool_connections=AT_ONCE,
         )
-        return self._session.client(service, region_name=region, config=config)
+        try:
+            return self._session.client(service, region_name=region, config=config)
+        except ValueError as error:  # botocore's word for a URL that is none
+            url = os.environ.get("AWS_ENDPOINT_URL")
+            message = f"The AWS client of {service} cannot be made: {error}."
+            raise InvalidRequest(message, field="AWS_ENDPOINT_URL", value=url, next="Correct or unset it.") from error
 
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
@@ -95,7 +105,7 @@ class Aws:
         if faults and not answers:
             raise next(iter(faults.values()))
         silent = tuple(Unanswered(region, fault.message) for region, fault in faults.items())
-        return answers, silent  # type: ignore[return-value]  # the faults were just taken out
+        return answers, silent
 
     @contextmanager
     def said(self, action: str, region: str, *, value: str | None = None) -> Iterator[None]:
@@ -105,10 +115,23 @@ class Aws:
         except CloudgpuError:
             raise
         except Exception as error:
-            found = translated(error, action=action, region=region, account=self.account, value=value)
+            asked = Asked(action, region, self.account, self.clock(), self.options.profile, value)
+            found = translated(error, asked)
             if found is None:
                 raise
             raise found from error
+
+
+def _session(profile: str | None) -> tuple[Any, int]:
+    """Return a session, and how often the user wants a call sent."""
+    try:
+        import boto3
+        from botocore.session import Session
+    except ModuleNotFoundError as error:
+        message = f"The provider {KIND} needs {error.name}, which is not installed."
+        raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
+    core = Session(profile=profile)
+    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
 
 
 def _tried(ask: Callable[[str], Answer], region: str) -> Answer | CloudgpuError:

@@ -1,33 +1,75 @@
-"""Maps what boto3 raises to the error tree, code by code."""
+"""Maps what boto3 raises to the error tree: the code decides the class, never the wording."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InstanceNotFound,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-    RateLimited,
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, RateLimited
+from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
+
+LONGEST = 300  # characters of AWS's own sentence that a person has to read
+SKEW = timedelta(minutes=4)  # AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired)
+_UNKNOWN = Meaning(ProviderUnavailable)
+_CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
+_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
+
+# What botocore raises before or instead of an answer, by the name of its class.
+NO_CREDENTIALS = frozenset(
+    "ConfigNotFound ConfigParseError CredentialRetrievalError InfiniteLoopConfigError InvalidConfigError LoginError "
+    "MetadataRetrievalError NoAuthTokenError NoCredentialsError PartialCredentialsError ProfileNotFound "
+    "RefreshWithMFAUnsupportedError SSOError TokenRetrievalError UnknownCredentialError "
+    "UnknownTokenProviderError".split()
+)
+EXPIRED_LOGIN = frozenset("LoginError SSOError TokenRetrievalError".split())
+OUR_DEFECTS = frozenset(
+    "OperationNotPageableError PaginationError ParamValidationError StubResponseError UnknownClientMethodError "
+    "ValidationError WaiterConfigError".split()
+)
+BAD_SETTINGS = frozenset(
+    "BaseEndpointResolverError EndpointProviderError InvalidChecksumConfigError InvalidDefaultsMode "
+    "InvalidEndpointConfigurationError InvalidIMDSEndpointError InvalidIMDSEndpointModeError InvalidProxiesConfigError "
+    "InvalidRegionError InvalidRetryConfigurationError InvalidSTSRegionalEndpointsConfigError NoRegionError "
+    "UnknownRegionError".split()
 )
 
-CODES: dict[str, type[CloudgpuError]] = {
-    "InsufficientInstanceCapacity": NoCapacity,
-    "VcpuLimitExceeded": QuotaExceeded,
-    "RequestLimitExceeded": RateLimited,
-    "UnauthorizedOperation": AuthFailed,
-    "InvalidInstanceID.NotFound": InstanceNotFound,
-    "InvalidParameterValue": InvalidRequest,
-}
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked, of whom, and as whom. `action` is `RunInstances`, or `ssm:GetParameter` for another service.
+
+    `now` is this machine's clock, aware UTC. `value` is what the user named, where the call is about that.
+    """
+
+    action: str
+    region: str
+    account: str
+    now: datetime
+    profile: str | None = None
+    value: str | None = None
+
+    @property
+    def permission(self) -> str:
+        """The action as IAM spells it."""
+        return self.action if ":" in self.action else f"ec2:{self.action}"
+
+    @property
+    def who(self) -> str:
+        """Whose credentials are used, in words: never the credential itself."""
+        profile = self.profile or os.environ.get("AWS_PROFILE")
+        if profile:
+            return f"the profile {profile}"
+        if "AWS_ACCESS_KEY_ID" in os.environ:
+            return "AWS_ACCESS_KEY_ID of the environment"
+        return "the default credentials of this machine"
 
 
-def translated(
-    error: Exception, *, action: str, region: str, account: str, value: str | None = None
-) -> CloudgpuError | None:
+def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
     """Return our error for what boto3 raised; None for what is a defect of ours.
 
     A code that nobody mapped is ProviderUnavailable: nothing is known.
@@ -35,11 +77,122 @@ def translated(
     from botocore.exceptions import BotoCoreError, ClientError
 
     if isinstance(error, ClientError):
-        answer: dict[str, Any] = error.response.get("Error", {})
-        code = str(answer.get("Code", "Unknown"))
-        kind = CODES.get(code, ProviderUnavailable)
-        message = f"AWS {region} refused {action}: {answer.get('Message', '')} ({code})."
-        return kind(message, field="provider", value=value)
-    if isinstance(error, BotoCoreError):
-        return ProviderUnavailable(f"AWS {region} did not answer {action}: {error}.", field="provider", value=value)
-    return None
+        return _refused(error.response, asked)
+    if not isinstance(error, BotoCoreError):
+        return None
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & NO_CREDENTIALS:
+        return _no_credentials(error, names, asked)
+    if names & BAD_SETTINGS:
+        message = f"The AWS settings of account {asked.account} cannot be used: {_short(str(error))}."
+        return InvalidRequest(message, field="provider", value=asked.value, next="Correct them in ~/.aws/config.")
+    if names & OUR_DEFECTS:
+        return None
+    return _silent(asked, f"did not answer {asked.action}: {_short(str(error))}")
+
+
+def _refused(response: Mapping[str, Any], asked: Asked) -> CloudgpuError:
+    """Return the error for an answer with an error in it."""
+    answer = response.get("Error", {})
+    code, said = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or _is_skewed(headers, asked.now))):
+        return _wrong_clock(headers, asked)
+    if code in CREDENTIAL:
+        return _bad_credentials(code, asked)
+    if code in DENIED:
+        return _denied(said, asked)
+    meaning = MEANINGS.get(code, _UNKNOWN)
+    if meaning is _UNKNOWN and not code.replace(".", "").isalnum():
+        return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
+    sentence = f"AWS {asked.region} refused {asked.action}: {_short(said)} ({code})."
+    more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
+    if meaning.kind is RateLimited:
+        return RateLimited(sentence, retry_after=_seconds(headers.get("retry-after")), **more)
+    return meaning.kind(sentence, **more)
+
+
+def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
+    says = {
+        "ExpiredToken": "have expired",
+        "ExpiredTokenException": "have expired",
+        "TokenRefreshRequired": "have expired",
+        "SignatureDoesNotMatch": "do not fit together: the secret key is not the one of this access key",
+        "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
+    }.get(code, "are not accepted")
+    where = f"in {asked.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
+    sentence = f"The AWS credentials of account {asked.account} ({asked.who}) {says}"
+    sentence += f" {where} ({code})." if says == "are not accepted" else f" ({code})."
+    return AuthFailed(sentence, field="credentials", value=asked.who, next=_renewal(asked))
+
+
+def _renewal(asked: Asked) -> str:
+    profile = asked.profile or os.environ.get("AWS_PROFILE")
+    if profile:
+        return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
+    return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY anew (AWS_SESSION_TOKEN too), or run: aws configure"
+
+
+def _denied(said: str, asked: Asked) -> AuthFailed:
+    named = _ACTION.search(said)
+    action = named[1] if named else asked.permission
+    sentence = f"The AWS credentials of account {asked.account} ({asked.who}) may not do {action} in {asked.region}."
+    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
+    return AuthFailed(sentence, field="permission", value=action, next=way)
+
+
+def _no_credentials(error: Exception, names: set[str], asked: Asked) -> AuthFailed:
+    profile = asked.profile or os.environ.get("AWS_PROFILE")
+    if "ProfileNotFound" in names:
+        sentence = f"The AWS profile {profile} of account {asked.account} is not in ~/.aws/config."
+        way = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
+        return AuthFailed(sentence, field="profile", value=profile, next=way)
+    if names & EXPIRED_LOGIN:
+        sentence = f"The AWS login of account {asked.account} ({asked.who}) has expired or is not there."
+        verb = "aws login" if "LoginError" in names else "aws sso login"
+        return AuthFailed(
+            sentence,
+            field="credentials",
+            value=profile,
+            next=f"Run: {verb}" + (f" --profile {profile}" if profile else ""),
+        )
+    if "NoCredentialsError" in names:
+        sentence = f"There are no AWS credentials for account {asked.account} ({asked.who})."
+        way = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
+        return AuthFailed(sentence, field="credentials", value=profile, next=way)
+    sentence = f"The AWS credentials of account {asked.account} cannot be read: {_short(str(error))}."
+    return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
+
+
+def _wrong_clock(headers: Mapping[str, str], asked: Asked) -> AuthFailed:
+    there = _date(headers)
+    says = f"{asked.now:%Y-%m-%d %H:%M} UTC here, {there:%Y-%m-%d %H:%M} UTC at AWS" if there else "AWS says so"
+    sentence = f"The clock of this machine is wrong ({says}), so AWS {asked.region} refuses what it signs."
+    return AuthFailed(sentence, field="clock", next="Set the clock (for example: sudo timedatectl set-ntp true).")
+
+
+def _is_skewed(headers: Mapping[str, str], now: datetime) -> bool:
+    there = _date(headers)
+    return there is not None and abs(there - now) > SKEW
+
+
+def _date(headers: Mapping[str, str]) -> datetime | None:
+    """Return AWS's own time of an answer, aware UTC."""
+    try:
+        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
+    except (KeyError, ValueError):
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.isdigit() else None
+
+
+def _silent(asked: Asked, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"AWS {asked.region} {what}.", field="provider", value=asked.value)
+
+
+def _short(text: str) -> str:
+    """Return a sentence of AWS's on one line, cut, without the encoded message and without its full stop."""
+    plain = " ".join(text.partition("Encoded authorization failure message")[0].split())
+    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ def _port(account: str, key: str, value: object) -> int:
     raise _fault(account, key, value, f"is {value!r}, which is no port.", f"Write a number from 1 to {_HIGHEST_PORT}.")
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, str, object], Any]] = {
     "profile": _text,
     "home_region": _region,
     "regions": _regions,

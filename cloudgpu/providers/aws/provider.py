@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
+from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Price, Quota, Region, Stock, Want
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -14,13 +16,103 @@ def make(settings: ProviderSettings) -> AwsProvider:
 
 
 class AwsProvider:
-    """Implements Provider and the abilities named in docs/provider-author.md."""
+    """Implements Provider, and every ability of providers/base.py but HasTimer and CanRehearseInterruption.
+
+    Nothing on AWS's side ends a machine at a time without a role of ours in the account; a spot interruption can be
+    rehearsed by AWS's Fault Injection Service alone, which has to be set up, and is not used here.
+    """
 
     kind = KIND
+    runs_parts = frozenset({"cloud_init", "on_start", "packages"})
+    token_rule = TokenRule(
+        lifetime=timedelta(hours=23),
+        listing_proves_after=timedelta(minutes=10),
+        source="EC2 API Reference, Ensuring idempotency: a client token is valid for at least 24 hours after the "
+        "termination of the instance; Eventual consistency: a new instance may be missing from an answer, to be asked "
+        "again for up to about five minutes",
+    )
 
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._aws = Aws(settings)
+
+    def available(self, want: Want) -> Stock:
+        """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""
+        from cloudgpu.providers.aws import stock
+
+        return stock.available(self._aws, want)
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return one price per offer: spot asked per zone, on demand by the dated list."""
+        from cloudgpu.providers.aws import prices
+
+        return prices.prices(self._aws, offers)
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
+        """Launch the machine of an attempt, or return the one that its token has made already."""
+        from cloudgpu.providers.aws import launch
+
+        return launch.launch(self._aws, attempt, deadline=deadline)
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the machine now; raise InstanceNotFound when AWS has none."""
+        from cloudgpu.providers.aws import listing
+
+        return listing.get(self._aws, id)
+
+    def list(self) -> Listing:
+        """Return every machine with a cloudgpu-id tag, and the regions that did not answer."""
+        from cloudgpu.providers.aws import listing
+
+        return listing.listed(self._aws)
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine, its spot request and its system disk; an unknown id is no error."""
+        from cloudgpu.providers.aws import power
+
+        power.terminate(self._aws, id)
+
+    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine and its spot request while its system disk stays."""
+        from cloudgpu.providers.aws import power
+
+        power.end_keeping_disk(self._aws, id)
+
+    def stop(self, id: str) -> None:  # noqa: A002
+        """Ask to stop the machine; InvalidRequest for a one-time spot machine, which AWS cannot stop."""
+        from cloudgpu.providers.aws import power
+
+        power.stop(self._aws, id)
+
+    def start(self, id: str) -> None:  # noqa: A002
+        """Ask to start a stopped machine; one that runs is left alone."""
+        from cloudgpu.providers.aws import power
+
+        power.start(self._aws, id)
+
+    def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+        """Set these tags on the machine and leave every other alone."""
+        from cloudgpu.providers.aws import power
+
+        power.tag(self._aws, id, tags)
+
+    def quotas(self, region: str) -> Sequence[Quota]:
+        """Return the limits on running GPU machines in a region, and how much of each is used."""
+        from cloudgpu.providers.aws import quotas
+
+        return quotas.quotas(self._aws, region)
+
+    def request_quota(self, region: str, code: str, limit: float) -> str:
+        """Ask AWS for a higher limit; return the request's id."""
+        from cloudgpu.providers.aws import quotas
+
+        return quotas.request(self._aws, region, code, limit)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions that this account uses, each with the host of its EC2 endpoint."""
+        from cloudgpu.providers.aws import places
+
+        return places.endpoints(self._aws)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's security group decides."""

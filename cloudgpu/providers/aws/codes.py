@@ -1,0 +1,135 @@
+"""What each error code of AWS means for whoever asked: the class of our error, the field it is about, the way out.
+
+Codes and their meaning are from "Error codes for the Amazon EC2 API"
+(docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html) and the services' own API references.
+A code that is not here is ProviderUnavailable: nothing is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code means. `field` is what it is about, `way` the way out; empty where AWS's sentence has to do."""
+
+    kind: type[CloudgpuError]
+    field: str = "provider"
+    way: str = ""
+
+
+# A credential that AWS does not take, and a request that it takes from nobody who may not do it.
+CREDENTIAL = frozenset(
+    "AuthFailure ExpiredToken ExpiredTokenException IncompleteSignature InvalidAccessKeyId InvalidClientTokenId "
+    "InvalidSignatureException MissingAuthenticationToken MissingAuthenticationTokenException SignatureDoesNotMatch "
+    "TokenRefreshRequired UnrecognizedClientException".split()
+)
+DENIED = frozenset("AccessDenied AccessDeniedException UnauthorizedOperation DependencyAccessDeniedException".split())
+SKEWED = frozenset(
+    "InvalidSecurity.RequestHasExpired RequestExpired RequestInTheFuture RequestTimeTooSkewed "
+    "RequestTimeTooSkewedException".split()
+)
+
+_ACCOUNT = "Open the AWS console with this account and finish what it asks for, or ask AWS Support."
+_NO_CAPACITY = """
+    IncompatibleHostRequirements InsufficientCapacity InsufficientCapacityOnHost InsufficientFreeAddressesInSubnet
+    InsufficientHostCapacity InsufficientInstanceCapacity InsufficientReservedInstanceCapacity
+    InsufficientVolumeCapacity ReservationCapacityExceeded SpotMaxPriceTooLow UnavailableHostRequirements
+    UnfulfillableCapacity Unsupported VolumeTypeNotAvailableInZone"""
+_QUOTA_OF_MACHINES = "InstanceLimitExceeded MaxSpotInstanceCountExceeded VcpuLimitExceeded"
+_QUOTA_OF_OTHERS = """
+    AddressLimitExceeded AttachmentLimitExceeded ConcurrentSnapshotLimitExceeded KeyPairLimitExceeded LimitExceeded
+    LimitExceededException MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded PendingSnapshotLimitExceeded
+    PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
+    RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
+    SecurityGroupsPerInterfaceLimitExceeded SnapshotLimitExceeded TagLimitExceeded TagPolicyViolation
+    VolumeLimitExceeded"""
+_THROTTLED = """
+    BandwidthLimitExceeded ConcurrentTagAccess EC2ThrottledException PriorRequestNotComplete
+    RequestLimitExceeded RequestThrottled RequestThrottledException SlowDown SnapshotCreationPerVolumeRateExceeded
+    Throttling ThrottledException ThrottlingException TooManyRequestsException"""
+_DOWN = "InternalError InternalFailure InternalServerException ServiceException ServiceUnavailable Unavailable"
+_NO_INSTANCE = "InvalidInstanceID.NotFound InvalidInstanceIDNotFound"
+_UNCERTAIN = "IdempotentInstanceTerminated IdempotentParameterMismatch InvalidClientToken"
+
+_REQUESTS = {  # by the field that the request got wrong
+    "--image": """
+        InvalidAMIID.Malformed InvalidAMIID.NotFound InvalidAMIID.Unavailable InvalidAMIName.Duplicate
+        InvalidAMIName.Malformed ConcurrentCreateImageNoRebootLimitExceeded ParameterNotFound ParameterVersionNotFound
+        InvalidSnapshot.InUse InvalidSnapshot.NotFound InvalidSnapshotID.Malformed""",
+    "--instance-type": "InvalidInstanceType UnsupportedInstanceTypeOnHost BootForVolumeTypeUnsupported",
+    "--region": "InvalidRegion",
+    "--zone": "InvalidAvailabilityZone InvalidZone.NotFound ZonesMismatched",
+    "--subnet": "InvalidSubnet InvalidSubnetID.Malformed InvalidSubnetID.NotFound InvalidVpcID.NotFound",
+    "--security-group": """
+        InvalidGroup.Duplicate InvalidGroup.InUse InvalidGroup.NotFound InvalidGroup.Reserved
+        InvalidGroupId.Malformed InvalidSecurityGroupID.NotFound InvalidSecurityGroupId.Malformed""",
+    "--ssh-from": "InvalidPermission.Duplicate InvalidPermission.Malformed InvalidPermission.NotFound",
+    "--disk": "InvalidBlockDeviceMapping UnknownVolumeType InvalidVolumeSize",
+    "--volume": """
+        EncryptedVolumesNotSupported IncorrectModificationState InvalidAttachment.NotFound InvalidDevice.InUse
+        InvalidVolume.NotFound InvalidVolume.ZoneMismatch InvalidVolumeID.Duplicate InvalidVolumeID.Malformed
+        InvalidVolumeID.ZoneMismatch VolumeInUse""",
+    "key pair": "InvalidKey.Format InvalidKeyPair.Duplicate InvalidKeyPair.Format InvalidKeyPair.NotFound",
+    "instance": """
+        IncorrectInstanceState IncorrectSpotRequestState IncorrectState InvalidInstanceID InvalidInstanceID.Malformed
+        InvalidInstanceState InvalidSpotInstanceRequestID.Malformed InvalidSpotInstanceRequestID.NotFound InvalidState
+        NonEBSInstance OperationNotPermitted UnsupportedOperation""",
+    "instance_profile": """
+        DeleteConflict EntityAlreadyExists EntityTemporarilyUnmodifiable InvalidIamInstanceProfileArn.Malformed
+        MalformedPolicyDocument NoSuchEntity UnmodifiableEntity""",
+    "quota": """
+        IllegalArgumentException InvalidResourceStateException NoSuchResourceException
+        ResourceAlreadyExistsException""",
+    "provider": """
+        CannotDelete CustomerKeyHasBeenRevoked DependencyViolation FilterLimitExceeded InvalidAction
+        InvalidAffinity InvalidCharacter InvalidFilter InvalidID InvalidIPAddress.InUse InvalidInput
+        InvalidInstanceAttributeValue InvalidMaxResults
+        InvalidNetworkInterface.InUse InvalidNetworkInterfaceID.NotFound InvalidNextToken InvalidPaginationToken
+        InvalidParameter InvalidParameterCombination InvalidParameterDependency InvalidParameterException
+        InvalidParameterValue InvalidQueryParameter InvalidRequest InvalidTagKey.Malformed InvalidTime
+        InvalidUserID.Malformed MalformedQueryString MissingAction MissingInput MissingParameter NoSuchVersion
+        NotFoundException ResourceNotFoundException UnknownParameter UnsupportedInstanceAttribute
+        UnsupportedProtocol ValidationError ValidationException""",
+}
+_NO_NETWORK = Meaning(
+    InvalidRequest,
+    "--subnet",
+    "Name a subnet with --subnet, or make a default VPC: aws ec2 create-default-vpc --region REGION",
+)
+
+
+def _table() -> dict[str, Meaning]:
+    quota = Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider aws --region REGION")
+    other = Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask AWS for a higher limit.")
+    blocked = Meaning(AuthFailed, "account", _ACCOUNT)
+    known = {code: Meaning(NoCapacity, "offer") for code in _NO_CAPACITY.split()}
+    known |= dict.fromkeys(_QUOTA_OF_MACHINES.split(), quota)
+    known |= dict.fromkeys(_QUOTA_OF_OTHERS.split(), other)
+    known |= dict.fromkeys(_THROTTLED.split(), Meaning(RateLimited, way="Wait a minute and run it again."))
+    known |= dict.fromkeys(_DOWN.split(), Meaning(ProviderUnavailable, way="Run it again in a while."))
+    known |= dict.fromkeys(_NO_INSTANCE.split(), Meaning(InstanceNotFound, "instance"))
+    known |= dict.fromkeys(_UNCERTAIN.split(), Meaning(LaunchUncertain, "launch"))
+    known |= dict.fromkeys(("DefaultVpcDoesNotExist", "VPCIdNotSpecified", "VPCResourceNotSpecified"), _NO_NETWORK)
+    known |= dict.fromkeys(("Blocked", "OptInRequired", "PendingVerification", "AccountDisabled"), blocked)
+    known |= dict.fromkeys(CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials"))
+    for field, codes in _REQUESTS.items():
+        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field))
+    return known
+
+
+MEANINGS = _table()
+"""Every code that has a meaning for us."""

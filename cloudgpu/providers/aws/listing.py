@@ -1,0 +1,48 @@
+"""Looks at machines: one by its id, or all of ours in every region that the account uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgpu.core.facts import TAG_ID, Instance, Listing
+from cloudgpu.errors import InstanceNotFound
+from cloudgpu.providers.aws import ids, translate
+from cloudgpu.providers.aws.client import Aws, pages
+
+PAGE = 1000  # machines in an answer: the most that AWS gives
+
+
+def get(aws: Aws, id: str) -> Instance:  # noqa: A002
+    """Return the machine now (one call); raise InstanceNotFound when AWS has none."""
+    region, own = ids.machine(id)
+    return _instance(aws, region, raw(aws, region, own))
+
+
+def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
+    """Return what AWS says of a machine; raise InstanceNotFound when it has none."""
+    with aws.said("DescribeInstances", region, value=ids.joined(region, own)):
+        answer = aws.ec2(region).describe_instances(InstanceIds=[own])
+    found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
+    if not found:
+        message = f"AWS {region} has no machine {own}."
+        raise InstanceNotFound(message, field="instance", value=ids.joined(region, own))
+    return found[0]
+
+
+def listed(aws: Aws) -> Listing:
+    """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page."""
+    answers, silent = aws.each(aws.regions(), lambda region: _there(aws, region))
+    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent)
+
+
+def _there(aws: Aws, region: str) -> list[Instance]:
+    ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
+    with aws.said("DescribeInstances", region):
+        found = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
+        return [
+            _instance(aws, region, one) for page in found for part in page["Reservations"] for one in part["Instances"]
+        ]
+
+
+def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:
+    return translate.instance(aws.account, region, found, ssh_port=aws.options.ssh_port)

@@ -1,0 +1,158 @@
+"""What could be launched now: types that fit, and the zones in which AWS offers them. A price is no such proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.catalog import types
+from cloudgpu.core.catalog import InstanceType
+from cloudgpu.core.facts import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.names import near
+from cloudgpu.core.offers import markets, same_gpu
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.places import check_zone, named_region, wanted_regions
+
+STOPS = "stop keeps its disk, and a stopped machine costs that disk alone"
+PARKS = (
+    "stop parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
+    "meanwhile, and start launches a new machine from that"
+)
+STOPS_PERSISTENT = "stop keeps its disk and its spot request, and costs that disk alone; down cancels the request"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a type has. `accelerators` is empty for one without GPUs."""
+
+    name: str
+    accelerators: tuple[Accelerator, ...]
+    vcpus: int | None
+    memory_gib: float | None
+
+
+def available(aws: Aws, want: Want) -> Stock:
+    """Return what AWS offers of what fits, by zone and market, and the regions that did not answer.
+
+    One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
+    or zone that does not exist.
+    """
+    shapes = _shapes(aws, want)
+    if not shapes:
+        return Stock(())
+    regions = wanted_regions(aws, want, list(shapes))
+    if not regions:
+        return Stock(())
+    answers, silent = aws.each(regions, lambda region: _offered(aws, region, sorted(shapes), want.zone))
+    items = tuple(
+        _item(aws, shapes[name], region, zone, market, persistent=want.persistent)
+        for region in sorted(answers)
+        for name, zone in answers[region]
+        for market in markets(want)
+    )
+    if want.zone is not None and not items and not silent:
+        check_zone(aws, want.zone)
+    return Stock(items, silent)
+
+
+def _shapes(aws: Aws, want: Want) -> dict[str, Shape]:
+    """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
+    known = {one.name: _shape(one) for one in types(KIND) if _is_meant(one, want)}
+    if want.instance_type is not None and not known and want.instance_type not in {one.name for one in types(KIND)}:
+        return {want.instance_type: described(aws, want.instance_type, want)}
+    return known
+
+
+def _is_meant(one: InstanceType, want: Want) -> bool:
+    """Say whether a type of the catalogue is what was wanted.
+
+    A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
+    GPU, was asked for: what AWS offers decides, not the list.
+    """
+    if want.instance_type is not None and want.instance_type != one.name:
+        return False
+    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
+        return False
+    if want.instance_type is None and one.gpu.share < 1:
+        return False
+    return not one.legacy or want.gpu is not None or want.instance_type is not None
+
+
+def _shape(one: InstanceType) -> Shape:
+    return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib)
+
+
+def described(aws: Aws, name: str, want: Want) -> Shape:
+    """Return what AWS says of a type that the catalogue lacks, asked where it is wanted, else in the home region.
+
+    Raises InvalidRequest, with the near one, for a type that AWS does not have there.
+    """
+    region = named_region(aws, want) or aws.options.home_region
+    try:
+        with aws.said("DescribeInstanceTypes", region, value=name):
+            (found,) = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
+    except InvalidRequest as fault:
+        raise _unknown_type(name, region) from fault
+    return _of_answer(found)
+
+
+def _of_answer(found: Mapping[str, Any]) -> Shape:
+    gpus = found.get("GpuInfo", {}).get("Gpus", ())
+    return Shape(
+        found["InstanceType"],
+        tuple(Accelerator(gpu["Name"], gpu["Count"], gpu["MemoryInfo"]["SizeInMiB"] / 1024) for gpu in gpus),
+        found["VCpuInfo"]["DefaultVCpus"],
+        found["MemoryInfo"]["SizeInMiB"] / 1024,
+    )
+
+
+def _unknown_type(name: str, region: str) -> InvalidRequest:
+    meant = near(name, [one.name for one in types(KIND)])
+    return InvalidRequest(
+        f"AWS has no instance type {name!r} in {region}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+    )
+
+
+def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> list[tuple[str, str]]:
+    """Return each (type, zone) that AWS offers in a region."""
+    filters = [{"Name": "instance-type", "Values": list(names)}]
+    if zone is not None:
+        filters.append({"Name": "location", "Values": [zone]})
+    with aws.said("DescribeInstanceTypeOfferings", region):
+        found = pages(
+            aws.ec2(region), "describe_instance_type_offerings", LocationType="availability-zone", Filters=filters
+        )
+        return sorted({pair for page in found for pair in _pairs(page)})
+
+
+def _pairs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((one["InstanceType"], one["Location"]) for one in page["InstanceTypeOfferings"])
+
+
+def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
+    stoppable, stop_means = stops(market, persistent=persistent)
+    return Available(
+        provider=KIND,
+        account=aws.account,
+        region=region,
+        zone=zone,
+        instance_type=shape.name,
+        market=market,
+        accelerators=shape.accelerators,
+        vcpus=shape.vcpus,
+        memory_gib=shape.memory_gib,
+        stoppable=stoppable,
+        stop_means=stop_means,
+    )
+
+
+def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
+    """Return whether such a machine can be stopped, and the sentence that says what `stop` does to it."""
+    if market is Market.ON_DEMAND:
+        return True, STOPS
+    return (True, STOPS_PERSISTENT) if persistent else (False, PARKS)

@@ -1,0 +1,126 @@
+"""From what DescribeInstances says of a machine to `Instance`: pure, no call, no clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cloudgpu.catalog import instance_type
+from cloudgpu.core.facts import TAG_LAST_ACTIVE, Accelerator, Address, Instance, Market, State
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.ids import joined
+
+Raw = Mapping[str, Any]
+USER = "cloudgpu"  # whom cloud-init makes on every machine, whatever its image
+TAG_PREFIX = "cloudgpu-"
+_STATES = {
+    "pending": State.PENDING,
+    "running": State.RUNNING,
+    "stopping": State.STOPPING,
+    "stopped": State.STOPPED,
+    "shutting-down": State.STOPPING,  # the next state is terminated, and nothing is billed any more
+    "terminated": State.TERMINATED,
+}
+# AWS bills from `running` on (Instance lifecycle, EC2 user guide); what is pending is about to be, and counts.
+_BILLED = (State.PENDING, State.RUNNING)
+_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
+_BY_USER = "Client.UserInitiated"
+_REASONS = {
+    "Client.InstanceInitiatedShutdown": "shut down from inside",
+    "Server.ScheduledStop": "stopped by AWS for maintenance",
+    "Server.SpotInstanceShutdown": "interrupted",
+    "Server.SpotInstanceTermination": "interrupted",
+}
+
+
+def instance(account: str, region: str, found: Raw, *, ssh_port: int) -> Instance:
+    """Return a machine as AWS reports it; its tags are ours alone."""
+    tags = tags_of(found)
+    state = _STATES.get(found.get("State", {}).get("Name", ""), State.UNKNOWN)
+    began = launched_at(found)
+    return Instance(
+        provider="aws",
+        account=account,
+        id=joined(region, found["InstanceId"]),
+        state=state,
+        billed=state in _BILLED or state is State.UNKNOWN,
+        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
+        region=region,
+        zone=found.get("Placement", {}).get("AvailabilityZone", ""),
+        instance_type=found["InstanceType"],
+        market=Market.SPOT if found.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND,
+        launched_at=began,
+        since=_since(found, state, began),
+        address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=accelerators(found["InstanceType"]),
+        last_active=_last_active(tags),
+        reason=_reason(found, state),
+    )
+
+
+def tags_of(found: Raw) -> dict[str, str]:
+    """Return all tags of anything on AWS."""
+    return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+
+
+def root_disk(found: Raw) -> Raw | None:
+    """Return the mapping of a machine's system disk (DeviceName, Ebs); None once it is gone, or not there yet."""
+    disks = found.get("BlockDeviceMappings", ())
+    return next((disk for disk in disks if disk.get("DeviceName") == found.get("RootDeviceName")), None)
+
+
+def launched_at(found: Raw) -> datetime | None:
+    """Return when the machine was first launched, aware UTC; None where AWS does not say any more.
+
+    LaunchTime moves with every start; the system disk was attached at the first.
+    """
+    disk = root_disk(found)
+    attached = disk.get("Ebs", {}).get("AttachTime") if disk else None
+    if attached is not None:
+        return _utc(attached)
+    return _utc(found.get("LaunchTime")) if found.get("State", {}).get("Name") == "pending" else None
+
+
+def accelerators(name: str) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a type by the catalogue; none for a type that it does not have."""
+    try:
+        return (instance_type("aws", name).gpu,)
+    except InvalidRequest:
+        return ()
+
+
+def _since(found: Raw, state: State, began: datetime | None) -> datetime | None:
+    """Return when the state began: a start for what runs, the time in AWS's reason for what has ended."""
+    started = _utc(found.get("LaunchTime"))
+    if state in (State.PENDING, State.RUNNING):
+        return max(filter(None, (started, began)), default=None)
+    said = _AT.search(found.get("StateTransitionReason", ""))
+    if said is None:
+        return None
+    ended = datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    return max(filter(None, (ended, started, began)))  # it is cut to the second, and may seem to lie before the start
+
+
+def _address(found: Raw, port: int) -> Address | None:
+    """Return where SSH answers: the public address, else the one in its own network."""
+    host = found.get("PublicIpAddress") or found.get("PrivateIpAddress")
+    return Address(host, port, USER) if host else None
+
+
+def _last_active(tags: Mapping[str, str]) -> datetime | None:
+    text = tags.get(TAG_LAST_ACTIVE, "")
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
+
+
+def _reason(found: Raw, state: State) -> str | None:
+    """Return why a machine ended; None for one that runs, or that somebody ended through AWS."""
+    code = found.get("StateReason", {}).get("Code", "")
+    if state in (State.PENDING, State.RUNNING) or not code or code.startswith(_BY_USER):
+        return None
+    return _REASONS.get(code, str(found["StateReason"].get("Message") or code))
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    return at and at.astimezone(UTC)
