@@ -11,8 +11,10 @@ from cloudgpu.catalog.read import (
     instance_type,
     left_out,
     listed_price,
+    listed_quotas,
     named_gpu,
     offers,
+    quota_of,
     regions,
     types,
 )
@@ -26,8 +28,10 @@ __all__ = [
     "instance_type",
     "left_out",
     "listed_price",
+    "listed_quotas",
     "named_gpu",
     "offers",
+    "quota_of",
     "regions",
     "types",
 ]

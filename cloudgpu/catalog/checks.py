@@ -15,6 +15,7 @@ KEYS = {
     "gpu_instances": ("cloud", "instance_type", "accel_count"),
     "prices": ("cloud", "region", "instance_type"),
     "storage_prices": ("cloud", "region", "type"),
+    "quotas": ("cloud", "code_or_metric"),
 }
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
 BASES = {"listed", "derived", "recalled"}
@@ -60,11 +61,24 @@ def faults_of_made(made: Made) -> Iterator[str]:
             if name not in types:
                 yield f"{provider} {name} has a price and no type"
             yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, made))
+    yield from _quota_faults(made)
     for disk in made["disks"]:
         if not _is_price(disk["usd"]):
             yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is no price"
         if rules.day(disk["as_of"]) is None and disk["basis"] != "recalled":
             yield f"{disk['provider']} {disk['kind']} has no date and is not marked as recalled"
+
+
+def _quota_faults(made: Made) -> Iterator[str]:
+    for name in made["types"]["aws"]:
+        for market in sorted(MARKETS):
+            counted = [one["code"] for one in made["quotas"] if one["market"] == market and _counts(one, name)]
+            if len(counted) != 1:
+                yield f"aws {name} {market} counts against {len(counted)} quotas"
+
+
+def _counts(quota: Made, name: str) -> bool:
+    return any(family in quota["families"] for family in rules.families(name))
 
 
 def _type_faults(shape: Made, made: Made) -> Iterator[str]:

@@ -26,6 +26,7 @@ def compiled(facts: Facts) -> Made:
         "types": {provider: _described(types[provider], sources) for provider in rules.PROVIDERS},
         "prices": prices,
         "disks": list(_disks(facts)),
+        "quotas": list(_quotas(facts)),
         "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
         "sources": sources.texts,
         "checks": checks.texts,
@@ -233,3 +234,19 @@ def _disks(facts: Facts) -> Iterator[Made]:
         elsewhere = re.search(r"([0-9.]+) in (?:one )?other (?:test )?region", row["note"])
         if elsewhere:  # a region without a name: it counts for the upper bound only
             yield made | {"region": "?", "usd": elsewhere[1]}
+
+
+def _quotas(facts: Facts) -> Iterator[Made]:
+    """Yield the quotas that count the types here, with the families that each counts."""
+    for row in facts["quotas"]:
+        if row["code_or_metric"] in rules.QUOTA_FAMILIES:
+            yield {
+                "provider": row["cloud"],
+                "code": row["code_or_metric"],
+                "name": row["name_or_note"],
+                "market": row["market"].replace("-", "_"),
+                "unit": row["unit"],
+                "families": rules.QUOTA_FAMILIES[row["code_or_metric"]].split(),
+                "source": rules.plain(row["source"]),
+                "as_of": row["as_of"],
+            }

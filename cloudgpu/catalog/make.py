@@ -16,7 +16,7 @@ from cloudgpu.catalog.checks import faults_of_facts, faults_of_made
 from cloudgpu.catalog.compiled import Facts, Made, compiled
 
 HERE = Path(__file__).parent
-FACTS = ("gpus", "gpu_instances", "prices", "storage_prices")
+FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cloudgpu.catalog.rules import PROVIDERS, day
-from cloudgpu.core.catalog import CatalogOffer, DiskPrice, GpuSpec, InstanceType, ListedPrice, meant_by
+from cloudgpu.catalog.rules import PROVIDERS, day, families
+from cloudgpu.core.catalog import CatalogOffer, DiskPrice, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
 from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
@@ -153,6 +153,22 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
         as_of=_at(row["as_of"]) if day(row["as_of"]) else None,
         basis=Basis(row["basis"]),
     )
+
+
+@cache
+def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
+    """Return the quotas of a provider that the catalogue knows; none where nobody has listed them."""
+    rows = (row for row in _catalog()["quotas"] if row["provider"] == provider)
+    return tuple(
+        ListedQuota(**{**row, "market": Market(row["market"]), "families": tuple(row["families"])}) for row in rows
+    )
+
+
+def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
+    """Return the quota that a type counts against on a market; None where the catalogue does not know."""
+    meant = families(name)
+    known = (one for one in listed_quotas(provider) if one.market is market)
+    return next((one for one in known if any(family in one.families for family in meant)), None)
 
 
 def _is_of(listed: str, region: str) -> bool:

@@ -43,6 +43,19 @@ ATTACHED = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "
 LEAST_CPUS_PER_GPU, MOST_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
 
 
+# The families of types that a quota of AWS counts: the letters of a type's name, or those and its generation.
+_STANDARD = "a c d h i im is m r t z"
+QUOTA_FAMILIES = {
+    "L-417A185B": "p",
+    "L-7212CCBC": "p2 p3 p4",
+    "L-C4BD4855": "p5 p6",  # P6 by one source alone
+    "L-DB2E81BA": "g gr vt",
+    "L-3819A6DF": "g gr vt",
+    "L-1216C47A": _STANDARD,
+    "L-34B43A08": _STANDARD,
+}
+
+
 def wanted(row: Row) -> bool:
     """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
     return row.get("cloud", "aws") in PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
@@ -122,3 +135,9 @@ def why_unknown(provider: str, name: str) -> str:
     if name.startswith("accelerator:"):
         return "a part of a machine: the price of its host was not found"
     return f"its GPU count and size were not found in any source for {provider}"
+
+
+def families(name: str) -> tuple[str, ...]:
+    """Return the families of a type of AWS, as quotas name them: `p3dn.24xlarge` is of `p` and of `p3`."""
+    found = re.match(r"([a-z]+)(\d+)", name)
+    return () if found is None else (found[1], found[1] + found[2])

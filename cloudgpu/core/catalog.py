@@ -114,6 +114,20 @@ class DiskPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedQuota:
+    """A limit that a provider puts on what runs at once on a market; `code` names it there. `as_of` is as given."""
+
+    provider: str
+    code: str
+    name: str
+    market: Market
+    unit: str
+    families: tuple[str, ...]
+    source: str
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
 class Speed:
     """Training speed as a fraction of one H100 SXM, and what the figure rests on."""
 
