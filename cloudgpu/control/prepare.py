@@ -209,7 +209,7 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         name=wish.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(wish.want, market=market),
+        want=replace(wish.want, market=market, persistent=wish.setup.persistent),
         template=template.name,
         owner=wish.owner.strip() if wish.owner else session.settings.owner,
         project=wish.project.strip() if wish.project else session.settings.project,
