@@ -61,8 +61,18 @@ def _small(session: Session, wish: Wish, types: Sequence[str]) -> Prepared:
 
 
 def _prepared(session: Session, wish: Wish, which: str) -> Prepared:
-    """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one."""
-    return prepare(session, replace(wish, key=f"doctor-{which}-{epoch(session.clock())}"))
+    """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one.
+
+    Of one type alone, the cheapest that fits: whatever zone has it, the check costs no more than was agreed to.
+    """
+    wish = replace(wish, key=f"doctor-{which}-{epoch(session.clock())}")
+    found = prepare(session, wish)
+    types = {offer.available.instance_type for offer in found.offers}
+    if len(types) == 1:
+        return found
+    return prepare(
+        session, replace(wish, want=replace(wish.want, instance_type=found.offers[0].available.instance_type))
+    )
 
 
 def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:

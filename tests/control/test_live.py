@@ -1,0 +1,176 @@
+"""The live check on the fake cloud: whatever goes wrong, it ends what it has launched, and says what is left."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.access.keys import client_key
+from cloudgpu.control.check import gravest
+from cloudgpu.control.live import ceiling, planned
+from cloudgpu.control.trial import tried
+from cloudgpu.core.facts import Address, Market
+from cloudgpu.core.money import Money
+from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
+from tests.access.sshserver import USER, Server
+
+
+@pytest.fixture
+def reachable(make_lab, tmp_path):
+    """A fake cloud whose machines answer SSH with the key of the launch: a real server stands behind all of them."""
+    server = Server(tmp_path / "ssh")
+    lab = make_lab(f'host_key = "{server.host_key.public_line}"')
+    server.start(client_key(lab.session.home.keys).public_line)
+    lab.cloud.address = Address("127.0.0.1", server.port, USER)
+    yield lab
+    server.kill()
+
+
+def names(trial):
+    return [(stage.name, stage.ok) for stage in trial.stages]
+
+
+def small(lab):
+    (prepared,) = planned(lab.session)
+    return prepared
+
+
+def code(trial):
+    return gravest(stage.exit_code for stage in trial.stages)
+
+
+def silence():
+    return ProviderUnavailable("no answer")
+
+
+def takes(lab, seconds):
+    """Let a call take its time on the manual clock."""
+    return lambda: lab.clock.advance(seconds)
+
+
+def test_a_whole_life_goes_well_and_leaves_nothing(reachable):
+    for call in ("stop", "start"):
+        reachable.cloud.fail_next(call, takes(reachable, 20))
+    trial = tried(reachable.session, small(reachable))
+    order = ["launch", "listed", "ssh", "stop", "start", "ssh again", "down", "leftovers"]
+    assert names(trial) == [(name, True) for name in order]
+    assert [stage.seconds for stage in trial.stages if stage.name in ("stop", "start")] == [20, 20]
+    assert trial.ok
+    assert reachable.machines() == []
+    assert reachable.rows() == []
+
+
+def test_what_it_cost_is_the_ledgers_word(reachable):
+    reachable.cloud.fail_next("stop", takes(reachable, 360))
+    trial = tried(reachable.session, small(reachable))
+    (row,) = reachable.session.ledger.machines()
+    assert trial.cost.nanos == row["closed_nanos"] >= Money.usd(Decimal("0.01")).nanos  # 0.10 an hour, six minutes
+
+
+def test_the_small_machine_is_on_demand_and_without_a_gpu(lab):
+    item = small(lab).plan.offer.available
+    assert (item.instance_type, item.market, item.accelerators) == ("fake.cpu", Market.ON_DEMAND, ())
+
+
+def test_a_gpu_is_tried_beside_the_small_machine_where_it_is_asked_for(lab):
+    first, second = planned(lab.session, gpu="v100", region="south")
+    assert (first.plan.offer.available.instance_type, second.plan.offer.available.instance_type) == (
+        "fake.cpu",
+        "fake.v100.1",
+    )
+    assert {each.plan.offer.available.region for each in (first, second)} == {"south"}
+
+
+def test_the_ceiling_covers_the_lease_of_the_launch_and_that_of_the_start(lab):
+    at_most, gaps = ceiling(planned(lab.session, gpu="v100"))
+    assert (at_most, gaps) == (Money.usd(Decimal("3.10")), False)
+
+
+def test_planning_launches_and_writes_nothing(lab):
+    planned(lab.session, gpu="v100")
+    assert lab.cloud.calls["launch"] == 0
+    assert lab.session.ledger.machines() == []
+
+
+def test_an_unreachable_machine_is_ended_all_the_same(lab):
+    """The fake's machines have no address."""
+    trial = tried(lab.session, small(lab))
+    assert names(trial) == [("launch", True), ("listed", True), ("ssh", False), ("down", True), ("leftovers", True)]
+    assert (code(trial), trial.left) == (10, ())
+    assert lab.machines() == []
+
+
+def test_a_refused_launch_leaves_nothing_to_end(lab):
+    prepared = small(lab)
+    lab.cloud.fail_next("launch", QuotaExceeded("the quota is 0", next="raise it"))
+    trial = tried(lab.session, prepared)
+    assert names(trial) == [("launch", False)]
+    assert (trial.name, trial.cost, trial.left, code(trial)) == (None, None, (), 5)
+    assert trial.stages[0].next == "raise it"
+
+
+def test_a_launch_whose_reply_was_lost_is_found_and_ended(lab):
+    prepared = small(lab)
+    lab.cloud.lose_reply("launch", times=1)
+    trial = tried(lab.session, prepared)
+    assert names(trial) == [("launch", False), ("down", True), ("leftovers", True)]
+    assert code(trial) == 8
+    assert lab.machines() == []
+    assert lab.rows() == []
+
+
+def test_no_capacity_is_said_before_anything_is_launched(lab):
+    for zone in ("north-a", "north-b", "south-a", "south-b"):
+        lab.cloud.exhaust(zone)
+    with pytest.raises(NoCapacity):
+        planned(lab.session)
+
+
+def test_a_stop_that_is_not_proved_is_the_gravest_and_the_machine_is_ended(reachable):
+    reachable.cloud.fail_next("stop", silence, times=1_000)
+    trial = tried(reachable.session, small(reachable))
+    assert names(trial)[3:] == [("stop", False), ("down", True), ("leftovers", True)]
+    assert code(trial) == 9
+    assert reachable.machines() == []
+
+
+def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
+    lab.cloud.fail_next("terminate", silence, times=1_000)
+    trial = tried(lab.session, small(lab))
+    assert code(trial) == 9
+    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert not trial.ok
+    assert len(lab.machines()) == 1  # it says so because it is true
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("call", ["launch", "get", "list", "stop", "start"])
+def test_an_interruption_at_any_stage_ends_the_machine_first(reachable, call):
+    prepared = small(reachable)
+    reachable.cloud.fail_next(call, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tried(reachable.session, prepared)
+    assert reachable.machines() == []
+    assert reachable.rows() == []
+
+
+def test_a_second_interruption_says_what_may_still_be_billed(lab):
+    lab.cloud.fail_next("terminate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tried(lab.session, small(lab))
+    (machine,) = lab.rows()
+    assert lab.said[-1] == f"{machine['name']} may still be billed. Run: cloudgpu down {machine['name']}"
+
+
+def test_a_gpu_that_cannot_be_read_is_refused(lab):
+    with pytest.raises(InvalidRequest, match="names no GPU"):
+        planned(lab.session, gpu="v100:0")
+
+
+@pytest.mark.parametrize(("codes", "counts"), [((), 0), ((0, 4), 4), ((10, 8), 8), ((8, 9, 10), 9), ((2, 6), 6)])
+def test_nine_counts_before_eight_before_the_rest(codes, counts):
+    assert gravest(codes) == counts
