@@ -45,4 +45,4 @@ def _there(aws: Aws, region: str) -> list[Instance]:
 
 
 def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:
-    return translate.instance(aws.account, region, found, ssh_port=aws.options.ssh_port)
+    return translate.instance(found, account=aws.account, region=region, ssh_port=aws.options.ssh_port)

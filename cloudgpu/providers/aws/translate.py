@@ -35,7 +35,7 @@ _REASONS = {
 }
 
 
-def instance(account: str, region: str, found: Raw, *, ssh_port: int) -> Instance:
+def instance(found: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
     """Return a machine as AWS reports it; its tags are ours alone."""
     tags = tags_of(found)
     state = _STATES.get(found.get("State", {}).get("Name", ""), State.UNKNOWN)
