@@ -111,7 +111,7 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 
 
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
-    from cloudgpu.cli.render import plan
+    from cloudgpu.cli.planned import plan
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.words import Wish

@@ -89,40 +89,6 @@ def price(value: dict[str, Any] | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 
-def plan(value: dict[str, Any], now: datetime) -> str:
-    """Return the plan that `up` shows before it acts."""
-    size = [
-        f"{value['vcpus']} CPUs" if value["vcpus"] else "",
-        f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
-    ]
-    what = ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
-    left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
-    dearest = f"at up to {dollars(value['dearest_usd_per_hour'], 4)} an hour"
-    further = f"; {value['further_offers']} further offers {dearest}, tried in turn" if value["further_offers"] else ""
-    cost = (
-        f"{dollars(value['cost_to_lease_end_usd'])} to the end of the lease, "
-        f"{dollars(value['cost_to_renew_until_usd'])} if it renews itself to the end"
-    )
-    return facts(
-        [
-            ("name", value["name"] or "two words, made up"),
-            ("what", what),
-            ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}{further}"),
-            ("market", value["market"].replace("_", "-")),
-            ("price", price(value["price"])),
-            (
-                "lease",
-                f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
-            ),
-            ("cost", cost),
-            ("stop", value["stop_means"]),
-            ("guards", "; ".join(value["guards"])),
-            ("template", f"{value['template']}{left_out}"),
-            ("owner", f"{value['owner']}, project {value['project']}"),
-        ]
-    )
-
-
 def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
     """Return the table of `ls`."""
     rows = []

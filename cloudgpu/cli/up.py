@@ -87,7 +87,7 @@ def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
 
 
 def _plan_text(document: dict[str, Any], now: Any) -> str:
-    from cloudgpu.cli.render import plan
+    from cloudgpu.cli.planned import plan
 
     text = "Plan\n" + plan(document["plan"], now)
     if document["existing"]:

@@ -84,6 +84,7 @@ def _want(asked: Asked) -> Want:
         zone=asked.get("zone"),
         max_price=None if max_price is None else price_wish(str(max_price)),
         or_on_demand=asked.get("or_on_demand", False),
+        persistent=asked.get("persistent", False),
     )
 
 

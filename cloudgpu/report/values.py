@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from cloudgpu.core.money import NANO, Money
 from cloudgpu.core.times import iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Accelerator, Instance, Price
-    from cloudgpu.core.plan import LaunchPlan
+    from cloudgpu.core.facts import Accelerator, Instance, Price, Setup
+    from cloudgpu.core.plan import Extra, LaunchPlan
 
 Row = dict[str, Any]
 _PLAIN = (
@@ -79,6 +80,26 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "guards": list(plan.guards),
         "further_offers": plan.further_offers,
         "dearest_usd_per_hour": usd(plan.dearest),
+        "or_on_demand": request.want.or_on_demand,
+        "setup": setup_value(request.setup),
+        "extras": [extra_value(extra) for extra in plan.extras],
+        "remarks": list(plan.remarks),
+    }
+
+
+def setup_value(setup: Setup) -> dict[str, Any]:
+    """Return what a machine is set up with beside its type; null is the provider's usual."""
+    return asdict(setup) | {"network": asdict(setup.network) | {"ssh_from": list(setup.network.ssh_from)}}
+
+
+def extra_value(extra: Extra) -> dict[str, Any]:
+    """Return what is paid beside the machine, per month; null where no price is known, never zero."""
+    return {
+        "what": extra.what,
+        "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
+        "at_most": extra.upper_bound,
+        "kept": extra.kept,
+        "source": extra.source,
     }
 
 

@@ -1,0 +1,115 @@
+"""The plan that `up` shows before it acts, as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.cli.render import dollars, facts, gpus, price, when
+from cloudgpu.core.money import Money
+
+Value = dict[str, Any]
+
+
+def plan(value: Value, now: datetime) -> str:
+    """Return the plan as lines of a label and what it stands for."""
+    return facts(
+        [
+            ("name", value["name"] or "two words, made up"),
+            ("what", _what(value)),
+            ("where", _where(value)),
+            ("market", _market(value)),
+            ("price", price(value["price"])),
+            (
+                "lease",
+                f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
+            ),
+            ("cost", _cost(value)),
+            *(("beside", _extra(extra)) for extra in value["extras"]),
+            ("stop", _stop(value)),
+            ("guards", "; ".join(value["guards"])),
+            ("ssh", _ssh(value["setup"]["network"])),
+            ("template", _template(value)),
+            ("owner", f"{value['owner']}, project {value['project']}"),
+            *(("note", remark) for remark in value["remarks"]),
+        ]
+    )
+
+
+def _what(value: Value) -> str:
+    size = [
+        f"{value['vcpus']} CPUs" if value["vcpus"] else "",
+        f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
+    ]
+    return ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
+
+
+def _where(value: Value) -> str:
+    place = f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"
+    if not value["further_offers"]:
+        return place
+    offers = f"{value['further_offers']} further offer" + ("s" if value["further_offers"] > 1 else "")
+    return f"{place}; {offers} at up to {dollars(value['dearest_usd_per_hour'], 4)} an hour, tried in turn"
+
+
+def _market(value: Value) -> str:
+    market = str(value["market"]).replace("_", "-")
+    persistent = " by a persistent request" if value["setup"]["persistent"] and market == "spot" else ""
+    fallback = "; on-demand where spot has no capacity" if value["or_on_demand"] and market == "spot" else ""
+    return market + persistent + fallback
+
+
+def _cost(value: Value) -> str:
+    beside = "; what stands beside it comes on top" if value["extras"] else ""
+    return (
+        f"{dollars(value['cost_to_lease_end_usd'])} to the end of the lease, "
+        f"{dollars(value['cost_to_renew_until_usd'])} if it renews itself to the end{beside}"
+    )
+
+
+def _extra(extra: Value) -> str:
+    if extra["usd_per_month"] is None:
+        return f"{extra['what']}: price not known"
+    return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month"
+
+
+def _at_most(extra: Value) -> str:
+    return "at most " if extra["at_most"] else ""
+
+
+def _stop(value: Value) -> str:
+    """Return what `stop` does, and what keeping costs a month, where something is kept that has a price."""
+    kept = [extra for extra in value["extras"] if extra["kept"]]
+    return f"{value['stop_means']}: {_monthly(kept)}" if kept else str(value["stop_means"])
+
+
+def _monthly(extras: Sequence[Value]) -> str:
+    priced = [extra for extra in extras if extra["usd_per_month"] is not None]
+    if not priced:
+        return "its price is not known"
+    total = Money.usd(sum((Decimal(extra["usd_per_month"]) for extra in priced), Decimal()))
+    more = " and what has no known price" if len(priced) < len(extras) else ""
+    at_most = "at most " if any(extra["at_most"] for extra in priced) else ""
+    return f"{at_most}{total.text()} a month{more}"
+
+
+def _ssh(network: Value) -> str | None:
+    """Return who may log in and by which way; None where the provider has no say in it."""
+    if network["security_group"]:
+        who = f"as security group {network['security_group']} says"
+    elif network["ssh_from"]:
+        from cloudgpu.control.setups import ANYWHERE
+
+        allowed = ", ".join(network["ssh_from"])
+        who = "from EVERY address (with a key)" if ANYWHERE in network["ssh_from"] else f"from {allowed}"
+    else:
+        who = ""
+    way = f"through {network['jump']}" if network["jump"] else ""
+    return "; ".join(filter(None, (who, way))) or None
+
+
+def _template(value: Value) -> str:
+    left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
+    return f"{value['template']}{left_out}"

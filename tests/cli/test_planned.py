@@ -1,0 +1,116 @@
+"""The plan as text: what is paid beside the machine, what is kept, who may connect; never wider than a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.cli.planned import plan
+from cloudgpu.core.facts import Market, Network, Setup, Volume, Want
+from cloudgpu.core.money import Money
+from cloudgpu.core.plan import Extra, launch_plan
+from cloudgpu.report.values import plan_value
+from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
+from cloudgpu.testing.shelf import offered
+
+NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+HOST_KEY = new_host_key()
+DISK = Extra("64 GB system disk (gp3)", Money.usd("5.12"), kept=True, source="a list of 2026-09-01")
+ADDRESS = Extra("public IPv4 address", Money.usd("3.65"), kept=False, source="a list of 2024-02-01")
+VOLUME = Extra("volume data (200 GB)", None, kept=True, source="no price in the catalogue")
+
+
+def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None):
+    offer = make_offer(pick(offered("lab", Want(market=market)), market), usd="1.01", now=NOW)
+    request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
+    request = replace(request, setup=setup or Setup(), want=want or Want(market=market))
+    found = launch_plan(
+        request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, extras=extras, remarks=remarks
+    )
+    text = plan(plan_value(found), NOW)
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
+
+
+def test_what_is_paid_beside_the_machine_stands_beside_it():
+    said = shown(DISK, ADDRESS)
+    assert "64 GB system disk (gp3): $5.12 a month" in said
+    assert "public IPv4 address: $3.65 a month" in said
+    assert "what stands beside it comes on top" in said
+
+
+def test_what_stop_keeps_is_said_with_its_price_a_month():
+    assert f"{pick_stop_means()}: $5.12 a month" in shown(DISK, ADDRESS)
+    assert f"{pick_stop_means()}: at most $7.12 a month" in shown(
+        DISK, replace(DISK, per_month=Money.usd(2), upper_bound=True)
+    )
+
+
+def pick_stop_means():
+    return pick(offered("lab", Want(market=Market.SPOT)), Market.SPOT).stop_means
+
+
+def test_a_price_that_is_not_known_is_said_and_never_left_out():
+    assert "volume data (200 GB): price not known" in shown(VOLUME)
+    assert f"{pick_stop_means()}: its price is not known" in shown(VOLUME)
+    assert "$5.12 a month and what has no known price" in shown(DISK, VOLUME)
+
+
+def test_an_upper_bound_is_marked():
+    assert "64 GB system disk (gp3): at most $5.12 a month" in shown(replace(DISK, upper_bound=True))
+
+
+def test_without_anything_beside_it_the_plan_says_nothing_of_it():
+    said = shown()
+    assert "beside" not in said
+    assert "a month" not in said
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (Network(("203.0.113.7/32",)), "ssh from 203.0.113.7/32"),
+        (Network(("0.0.0.0/0",)), "ssh from EVERY address (with a key)"),
+        (Network(security_group="sg-0a"), "ssh as security group sg-0a says"),
+        (Network(jump="ada@bastion", public_ip=False), "ssh through ada@bastion"),
+        (Network(("10.0.0.0/8",), jump="ada@bastion"), "ssh from 10.0.0.0/8; through ada@bastion"),
+    ],
+)
+def test_who_may_connect_and_by_which_way_is_said(network, words):
+    assert words in shown(setup=Setup(network=network))
+
+
+def test_the_market_says_what_kind_of_request_it_is_and_what_follows_it():
+    assert "market spot price" in shown()
+    assert "market spot by a persistent request price" in shown(setup=Setup(persistent=True))
+    fallback = Want(market=Market.SPOT, or_on_demand=True)
+    assert "market spot; on-demand where spot has no capacity" in shown(want=fallback)
+
+
+def test_every_remark_is_a_note_of_its_own():
+    said = shown(remarks=("The volume data binds this launch to us-east-1b.", "The quota could not be checked."))
+    assert said.count(" note ") == 2
+
+
+def test_the_document_has_it_all():
+    offer = make_offer(pick(offered("lab", Want()), Market.ON_DEMAND), usd="1.01", now=NOW)
+    request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
+    setup = Setup("trained", 100, Volume("data", 200), persistent=False, network=Network(("10.0.0.0/8",)))
+    found = launch_plan(
+        replace(request, setup=setup), [offer], left_out=(), guards=(), now=NOW, extras=(VOLUME,), remarks=("R.",)
+    )
+    value = plan_value(found)
+    assert value["extras"] == [
+        {
+            "what": VOLUME.what,
+            "usd_per_month": None,
+            "at_most": False,
+            "kept": True,
+            "source": "no price in the catalogue",
+        }
+    ]
+    assert value["remarks"] == ["R."]
+    assert value["setup"]["volume"] == {"name": "data", "size_gb": 200}
+    assert value["setup"]["network"]["ssh_from"] == ["10.0.0.0/8"]
