@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudgpu.catalog.images import driver_for, public_images
 from cloudgpu.catalog.read import (
     check_region,
     compiled_on,
@@ -23,6 +24,7 @@ __all__ = [
     "check_region",
     "compiled_on",
     "disk_price",
+    "driver_for",
     "gpu",
     "gpus",
     "instance_type",
@@ -31,6 +33,7 @@ __all__ = [
     "listed_quotas",
     "named_gpu",
     "offers",
+    "public_images",
     "quota_of",
     "regions",
     "types",

@@ -16,6 +16,8 @@ KEYS = {
     "prices": ("cloud", "region", "instance_type"),
     "storage_prices": ("cloud", "region", "type"),
     "quotas": ("cloud", "code_or_metric"),
+    "drivers": ("family",),
+    "machine_images": ("cloud", "use", "machine", "system"),
 }
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
 BASES = {"listed", "derived", "recalled"}
@@ -38,7 +40,7 @@ def _row_faults(table: str, row: rules.Row) -> Iterator[str]:
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):
         yield "has no source"
-    if table == "gpu_instances" and rules.day(row["as_of"]) is None:
+    if table in ("gpu_instances", "drivers", "machine_images") and rules.day(row["as_of"]) is None:
         yield "has no date"
     if table == "prices":
         if row["region"] not in rules.REGIONS.get(row["cloud"], ()):

@@ -27,6 +27,11 @@ def compiled(facts: Facts) -> Made:
         "prices": prices,
         "disks": list(_disks(facts)),
         "quotas": list(_quotas(facts)),
+        "drivers": facts["drivers"],
+        "images": [
+            {"provider" if key == "cloud" else key: text for key, text in row.items()}
+            for row in facts["machine_images"]
+        ],
         "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
         "sources": sources.texts,
         "checks": checks.texts,

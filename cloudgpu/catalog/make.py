@@ -17,6 +17,7 @@ from cloudgpu.catalog.compiled import Facts, Made, compiled
 
 HERE = Path(__file__).parent
 FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
+OWN = ("drivers", "machine_images")  # compiled here, so there is nowhere to take them from
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +50,7 @@ def _written(made: Made, file: Path, *, check: bool) -> list[str]:
 
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
-    return {name: read_table(directory / f"{name}.csv") for name in FACTS}
+    return {name: read_table(directory / f"{name}.csv") for name in (*FACTS, *OWN)}
 
 
 def read_table(file: Path) -> list[rules.Row]:

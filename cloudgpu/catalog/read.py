@@ -20,20 +20,21 @@ GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops watts tra
 
 
 @cache
-def _catalog() -> dict[str, Any]:
+def catalogue() -> dict[str, Any]:
+    """Return the whole catalogue as plain values, for this package alone."""
     found: dict[str, Any] = json.loads((files("cloudgpu.catalog") / "catalog.json").read_text(encoding="utf-8"))
     return found
 
 
 def compiled_on() -> datetime:
     """Return the day on which the figures were compiled, as aware UTC."""
-    return _at(_catalog()["compiled"])
+    return _at(catalogue()["compiled"])
 
 
 @cache
 def gpus() -> tuple[GpuSpec, ...]:
     """Return every GPU model that the catalogue knows."""
-    return tuple(_spec(name, row) for name, row in _catalog()["gpus"].items())
+    return tuple(_spec(name, row) for name, row in catalogue()["gpus"].items())
 
 
 def gpu(name: str) -> GpuSpec:
@@ -52,14 +53,14 @@ def named_gpu(listed: str) -> GpuSpec | None:
 
 def types(provider: str | None = None) -> tuple[InstanceType, ...]:
     """Return every type with GPUs, of one provider or of all."""
-    return tuple(instance_type(one, name) for one in _providers(provider) for name in _catalog()["types"][one])
+    return tuple(instance_type(one, name) for one in _providers(provider) for name in catalogue()["types"][one])
 
 
 @cache
 def instance_type(provider: str, name: str) -> InstanceType:
     """Return one type; raise InvalidRequest, with the near one, for a name that the catalogue does not have."""
     (provider,) = _providers(provider)
-    known = _catalog()["types"][provider]
+    known = catalogue()["types"][provider]
     if name not in known:
         raise _unknown("instance type", name, known, "instance_type", see="cloudgpu gpus --all")
     return _type(provider, name, known[name])
@@ -92,7 +93,7 @@ def _is_sold(offer: CatalogOffer) -> bool:
 
 def listed_price(provider: str, name: str, region: str, market: Market) -> Price | None:
     """Return the listed price of a type in a region on a market; None where there is none: never free."""
-    if name not in _catalog()["types"].get(provider, {}):
+    if name not in catalogue()["types"].get(provider, {}):
         return None
     found = _listed(instance_type(provider, name), region, market)
     return next((one.price for one in found), None)
@@ -100,7 +101,7 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
 
 def left_out(provider: str | None = None) -> dict[str, str]:
     """Return the names that have a price but are not offered, each with the reason."""
-    return {name: why for one in _providers(provider) for name, why in _catalog()["left_out"][one].items()}
+    return {name: why for one in _providers(provider) for name, why in catalogue()["left_out"][one].items()}
 
 
 def regions(provider: str | None = None) -> dict[str, str]:
@@ -108,7 +109,7 @@ def regions(provider: str | None = None) -> dict[str, str]:
     return {
         price[0]: one
         for one in _providers(provider)
-        for prices in _catalog()["prices"][one].values()
+        for prices in catalogue()["prices"][one].values()
         for price in prices
     }
 
@@ -136,7 +137,7 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     InvalidRequest for a kind or a provider without any.
     """
     (provider,) = _providers(provider)
-    rows = [row for row in _catalog()["disks"] if row["provider"] == provider]
+    rows = [row for row in catalogue()["disks"] if row["provider"] == provider]
     of_kind = [row for row in rows if row["kind"] == kind]
     if not of_kind:
         raise _unknown("kind of storage", kind, {row["kind"] for row in rows}, "kind")
@@ -158,7 +159,7 @@ def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
 @cache
 def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
     """Return the quotas of a provider that the catalogue knows; none where nobody has listed them."""
-    rows = (row for row in _catalog()["quotas"] if row["provider"] == provider)
+    rows = (row for row in catalogue()["quotas"] if row["provider"] == provider)
     return tuple(
         ListedQuota(**{**row, "market": Market(row["market"]), "families": tuple(row["families"])}) for row in rows
     )
@@ -179,7 +180,7 @@ def _is_of(listed: str, region: str) -> bool:
 
 
 def _listed(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
-    found = _catalog()
+    found = catalogue()
     for place, on, usd, dated, basis, source, check in found["prices"][shape.provider].get(shape.name, ()):
         if region in (None, place) and market in (None, on):
             price = Price(Money.usd(usd), found["sources"][source], _at(dated), Basis(basis))
@@ -211,7 +212,7 @@ def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
         legacy=row.get("legacy", ""),
         recalled=tuple(row.get("recalled", ())),
         notes=row.get("notes", ""),
-        source=_catalog()["sources"][row["source"]],
+        source=catalogue()["sources"][row["source"]],
         as_of=row["as_of"],
     )
 
