@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 
+from cloudgpu.access import jump
 from cloudgpu.access.keys import check_private
 from cloudgpu.access.known_hosts import pinned
 from cloudgpu.access.target import LoginRefused, Target, reason
@@ -32,14 +33,17 @@ def wire(target: Target, deadline: float) -> Wire:
 def wire_with(target: Target, known: str, key: PKey, deadline: float) -> Wire:
     """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
     connected = _dial(target, deadline)
+    deadline += jump.WITHIN_S if target.jump else 0
     made = Wire(connected, known.split(" ", 1)[0])
     try:
         _shake_hands(target, made, deadline)
         _check_host_key(target, known, made)
         _log_in(target, made, key, deadline)
-    except BaseException:
+    except BaseException as fault:
         made.close()
         connected.close()
+        if isinstance(connected, jump.Carried):
+            raise connected.explained(target, fault) from fault
         raise
     return made
 
@@ -70,6 +74,8 @@ def _own_key(target: Target) -> Ed25519Key:
 
 
 def _dial(target: Target, deadline: float) -> socket.socket:
+    if target.jump:
+        return jump.open_through(target)
     address = target.address
     try:
         connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
@@ -126,9 +132,8 @@ def _log_in(target: Target, wire: Wire, key: PKey, deadline: float) -> None:
 
 
 def _no_answer(target: Target, why: str) -> Unreachable:
-    address = target.address
     return Unreachable(
-        f"{target.name} does not answer at {address.host}:{address.port}: {why}.",
+        f"{target.name} does not answer at {target.place}: {why}.",
         field="name",
         value=target.name,
         next=f"Run: cloudgpu show {target.name} --refresh",
@@ -137,7 +142,7 @@ def _no_answer(target: Target, why: str) -> Unreachable:
 
 def _wrong_key(target: Target, what: str) -> WrongHostKey:
     return WrongHostKey(
-        f"The machine at {target.address.host}:{target.address.port} showed {what} than the one pinned for "
+        f"The machine at {target.place} showed {what} than the one pinned for "
         f"{target.name}: it is another machine, or somebody is in between.",
         field="known_hosts",
         value=target.id,

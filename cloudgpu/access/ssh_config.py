@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cloudgpu.access.files import explained, locked, remove, write_whole
 from cloudgpu.core.facts import Address
+from cloudgpu.core.network import Jump
 from cloudgpu.errors import InvalidRequest
 
 HEAD = "# Written by cloudgpu; changes are lost. To use it, put this line first in ~/.ssh/config:\n#   Include {file}\n"
@@ -16,11 +17,12 @@ ALIVE_EVERY_S = 15  # OpenSSH gives up after three of these without an answer
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A machine as `ssh NAME` should find it; `id` is the alias of its host key."""
+    """A machine as `ssh NAME` should find it; `id` is the alias of its host key, `jump` the host in between."""
 
     name: str
     id: str
     address: Address
+    jump: Jump | None = None
 
 
 def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:
@@ -84,6 +86,9 @@ def _block(host: SshHost, key_file: Path, known_hosts: Path) -> str:
         "CheckHostIP": "no",
         "ServerAliveInterval": str(ALIVE_EVERY_S),
     }
+    if host.jump:
+        # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
+        options["ProxyCommand"] = f"ssh -W '[%h]:%p' {' '.join(host.jump.options())}"
     return f"\nHost {host.name}\n" + "".join(f"  {name} {value}\n" for name, value in options.items())
 
 

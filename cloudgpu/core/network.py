@@ -66,6 +66,16 @@ class Jump:
     user: str | None = None
     port: int | None = None
 
+    def __str__(self) -> str:
+        """Return it as it is typed."""
+        user, port = f"{self.user}@" * bool(self.user), f":{self.port}" * bool(self.port)
+        return f"{user}{f'[{self.host}]' if ':' in self.host else self.host}{port}"
+
+    def options(self) -> tuple[str, ...]:
+        """Return the words that lead the system's ssh there, the destination last."""
+        port = ("-p", str(self.port)) if self.port else ()
+        return (*port, f"{self.user}@{self.host}" if self.user else self.host)
+
 
 def jump_wish(text: str, field: str = "--jump") -> Jump:
     """Return the jump host that `[USER@]HOST[:PORT]` names; raise InvalidRequest that names `field` otherwise."""

@@ -90,6 +90,7 @@ def test_one_network_covers_another_or_not(network, other, said):
 )
 def test_a_jump_host_is_user_host_and_port(typed, meant):
     assert jump_wish(typed) == meant
+    assert str(meant) == typed
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,8 @@ def test_what_could_be_read_as_an_option_or_a_command_is_no_jump_host(typed):
         jump_wish(typed)
     assert caught.value.field == "--jump"
     assert caught.value.next
+
+
+def test_a_jump_host_is_handed_to_ssh_as_options_and_destination():
+    assert Jump("bastion").options() == ("bastion",)
+    assert Jump("2001:db8::7", "ada", 2222).options() == ("-p", "2222", "ada@2001:db8::7")

@@ -1,0 +1,95 @@
+"""The way through a jump host: the system's ssh carries the bytes (`ssh -W`) to a machine that is verified as ever.
+
+How the jump host itself is reached, with which key and whether it is the right one, the user's own SSH config, agent
+and known_hosts decide; a question of ssh's is asked on the user's terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import tempfile
+from typing import IO, TYPE_CHECKING
+
+from cloudgpu.access.ssh_config import client
+from cloudgpu.access.target import Barred, LoginRefused, reason
+from cloudgpu.errors import Unreachable, WrongHostKey
+
+if TYPE_CHECKING:
+    from cloudgpu.access.target import Target
+
+WITHIN_S = 20.0  # what a login at the jump host may take, beside the one at the machine
+GRACE_S = 0.2  # for its last words, and to take leave of the jump host
+SAID = 4096  # bytes of ssh's messages that are looked at, from the end
+# OpenSSH stays deaf to Ctrl-C where that was ignored before it: the key is meant for what runs on the machine.
+_DEAF = 'trap "" INT; exec "$0" "$@"'
+_LASTING = re.compile(r"Permission denied|Host key verification failed|Too many authentication failures")
+_EMPTY_WORDS = re.compile(r"stdio forwarding failed|Warning: Permanently added|Killed by signal|^\s*$")
+
+
+class Carried(socket.socket):
+    """Our end of a connection that an ssh process carries; closing it ends the process."""
+
+    process: subprocess.Popen[bytes]
+    messages: IO[bytes]
+    said = ""
+
+    def close(self) -> None:
+        """Close our end, end the process, and keep what it said."""
+        super().close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE_S)
+        self.process.kill()
+        self.process.wait()
+        if not self.messages.closed:
+            self.said = _last_words(self.messages)
+            self.messages.close()
+
+    def explained(self, target: Target, fault: BaseException) -> BaseException:
+        """Return the fault of a failed start in ssh's words where it said something; to be asked after `close`."""
+        if not isinstance(fault, Unreachable) or isinstance(fault, (WrongHostKey, LoginRefused)) or not self.said:
+            return fault
+        kind = Barred if _LASTING.search(self.said) else Unreachable
+        way = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
+        return kind(
+            f"{target.name} cannot be reached at {target.place}: ssh says: {self.said}.",
+            field="--jump",
+            value=str(target.jump),
+            next=f"See whether you get that far: {way}",
+        )
+
+
+def open_through(target: Target) -> Carried:
+    """Return a connection to the machine's SSH server through its jump host; that it stands is not yet known.
+
+    Raises InvalidRequest without the system's ssh, Unreachable when it cannot be started.
+    """
+    if target.jump is None:
+        message = "there is no jump host"
+        raise AssertionError(message)
+    host, port = target.address.host, target.address.port
+    argv = [client(), "-W", f"[{host}]:{port}", *target.jump.options()]
+    ours, theirs = socket.socketpair()
+    messages = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the connection)
+    end = theirs.fileno()
+    try:
+        process = subprocess.Popen(["/bin/sh", "-c", _DEAF, *argv], stdin=end, stdout=end, stderr=messages)  # noqa: S603
+    except OSError as fault:
+        ours.close()
+        messages.close()
+        raise Unreachable(f"ssh cannot be started: {reason(fault)}.", field="--jump", value=str(target.jump)) from fault
+    finally:
+        theirs.close()
+    carried = Carried(fileno=ours.detach())
+    carried.process, carried.messages = process, messages
+    return carried
+
+
+def _last_words(messages: IO[bytes]) -> str:
+    """Return what ssh said last, as the end of a sentence: two lines at most, none that says nothing."""
+    messages.seek(max(0, messages.seek(0, 2) - SAID))
+    lines = messages.read().decode("utf-8", "replace").splitlines()
+    telling = [line.strip().rstrip(".") for line in lines if not _EMPTY_WORDS.search(line)]
+    return "; ".join("".join(filter(str.isprintable, line)) for line in telling[-2:])
