@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control import saved
-from cloudgpu.control.look import refresh, too_fresh
-from cloudgpu.control.observe import asked, is_news, not_before, observed, vanished
+from cloudgpu.control import kept, saved
+from cloudgpu.control.look import refresh
+from cloudgpu.control.observe import asked, not_before
+from cloudgpu.control.park import park, put_back
+from cloudgpu.control.prove import PROVED_WITHIN, prove
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle, settle_to_end
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
+from cloudgpu.core import keeping
 from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.events import Draft
 from cloudgpu.core.names import lock_name
@@ -24,41 +28,58 @@ from cloudgpu.errors import (
     InvalidRequest,
     LedgerUnavailable,
     ProviderUnavailable,
-    StopUnproved,
 )
 from cloudgpu.ledger.locks import hold
 from cloudgpu.providers.base import HasPrices, Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.facts import Instance
+    from cloudgpu.core.facts import Leftover
 
 Row = dict[str, Any]
-PROVED_WITHIN = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an end went: the machine's row, and what the user keeps by name and it had to do with."""
+
+    row: Row
+    on_purpose: tuple[Leftover, ...] = ()
 
 
 def stop(session: Session, row: Row, *, why: str) -> Row:
-    """Stop the machine and return its row once a state that is not billed has been read back.
+    """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
-    Raises InvalidRequest for a machine that cannot be stopped, StopUnproved when the proof did not come in time.
+    Raises InvalidRequest for a machine that can be neither, StopUnproved when the proof did not come in time.
     """
     with _alone(session, row):
-        row = _settled(session, row)
-        provider = _pausable(session, row)
-        latest = refresh(session, row)
-        if latest["ended"]:
-            raise _gone(latest)
-        if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
-            return latest
-        session.tell(f"{row['name']}: stopping")
-        session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
-        latest = _prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]))
-        tidy(session)
-        if latest["ended"]:
-            raise _gone(latest)
+        row = session.ledger.machine(row["id"]) or row
+        if keeping.stays(row) or _is_parked_by_stop(session, row):
+            row = park(session, row if keeping.stays(row) else _settled(session, row), why=why)
+        else:
+            row = _stop(session, _settled(session, row), why)
+    tidy(session)
+    return row
+
+
+def _is_parked_by_stop(session: Session, row: Row) -> bool:
+    return row["stoppable"] is False and kept.keeps(session, row)
+
+
+def _stop(session: Session, row: Row, why: str) -> Row:
+    provider = _pausable(session, row)
+    latest = refresh(session, row)
+    if latest["ended"]:
+        raise _gone(latest)
+    if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
         return latest
+    session.tell(f"{row['name']}: stopping")
+    session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
+    latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]))
+    if latest["ended"]:
+        raise _gone(latest)
+    return latest
 
 
 def _is_stopped(seen: Row) -> bool:
@@ -114,22 +135,30 @@ def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
 
 
 def end(session: Session, row: Row, *, why: str) -> Row:
-    """End the machine and all that was made with it; return its row once it is proved gone.
+    """End a machine as `end_all_of` does; return its row."""
+    return end_all_of(session, row, why=why).row
 
-    Works on every machine of this ledger, also one whose launch was interrupted or whose end was. Raises
-    StopUnproved when the proof did not come in time, Unrecorded when the machine is gone and the ledger is full.
+
+def end_all_of(session: Session, row: Row, *, why: str) -> Ended:
+    """End the machine and all that was made with it, images of it included; return once all is proved gone.
+
+    Works on every machine of this ledger, also one whose launch was interrupted or whose end was, and on one that is
+    parked. Raises StopUnproved when the proof did not come in time, Unrecorded when the machine is gone and the ledger
+    is full.
     """
     with _alone(session, row):
         row = session.ledger.machine(row["id"]) or row
         try:
             row = _settled_and_ended(session, row, why)
+            kept.discard_line(session, row, why)
+            row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
         except Unrecorded:
             raise
         except (LedgerUnavailable, InvalidRequest) as fault:  # a full disk, mostly: no reason to leave it on
             raise ended_unrecorded(session, row, fault) from fault
         saved.forget(session.home.attempts, row["token"] or "none")
     tidy(session)  # not under the lock: what is locked may still be made
-    return row
+    return Ended(row, tuple(on_purpose))
 
 
 def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
@@ -143,10 +172,20 @@ def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
 
 
 def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
-    """End a machine that did not come up. The caller raises `fault`, which is made to say how this went."""
+    """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
+
+    One that was started from an image keeps that: nothing of what it held is lost.
+    """
+    row, why = session.ledger.machine(row["id"]) or row, f"it did not come up: {fault.message}"
     try:
-        end(session, row, why=f"it did not come up: {fault.message}")
-        fault.message += " It was removed; nothing is left running."
+        if row["kept"]:
+            with _alone(session, row):
+                put_back(session, row, why=why)
+            fault.message += " It was ended again; its image is kept."
+            fault.next = f"Run: cloudgpu start {row['name']}"
+        else:
+            end(session, row, why=why)
+            fault.message += " It was removed; nothing is left running."
     except Unrecorded as second:
         fault.message += f" {second.message}"
     except CloudgpuError as second:
@@ -158,55 +197,7 @@ def _end(session: Session, row: Row, why: str) -> Row:
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: ending")
     session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()))])
-    return _prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
-
-
-def _prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None]) -> Row:
-    """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
-
-    Raises StopUnproved when the proof did not come in time.
-    """
-    deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    while True:
-        try:
-            if not arrived:
-                ask()
-            row, arrived = _look_hard(session, row)
-            last = row["state"]
-        except LedgerUnavailable:
-            raise  # it will not be read back however often we look
-        except ProviderUnavailable as fault:
-            last = fault.message
-        if done(row):
-            return row
-        if session.clock() >= deadline:
-            raise StopUnproved(
-                f"{row['name']} may still be billed: its end could not be proved (last word: {last}).",
-                field="name",
-                value=row["name"],
-                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
-            )
-        session.pause(pause)
-        pause = min(2.0, pause * 1.5)
-
-
-def _look_hard(session: Session, row: Row) -> tuple[Row, bool]:
-    """Read one machine's state, and say whether a request to it must have arrived.
-
-    Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
-    may not be visible yet.
-    """
-    provider, now = session.provider(row["account"]), not_before(row, session.clock())
-    try:
-        instance: Instance = provider.get(row["provider_id"])
-    except InstanceNotFound:
-        if too_fresh(row, provider.token_rule.listing_proves_after, now):
-            return row, False
-        session.ledger.append([vanished(row["id"], row["provider_id"], "unknown to get after the end was asked", now)])
-    else:
-        if is_news(row, instance, now):
-            session.ledger.append([observed(instance, now)])
-    return session.ledger.machine(row["id"]) or row, True
+    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
 
 
 def _set_lease(session: Session, row: Row, provider: Provider, lease: Lease, why: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.control import saved
+from cloudgpu.control.kept_look import leftovers_of, write_leftovers
 from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, vanished
-from cloudgpu.control.session import Session, living
+from cloudgpu.control.session import Session, living, present
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
@@ -37,17 +39,25 @@ class Look:
 
 def look_at_all(session: Session) -> Look:
     """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
-    rows = session.ledger.machines()
-    return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in living(rows)}))
+    rows = present(session.ledger.machines())
+    return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in rows}), kept=True)
 
 
-def look_at(session: Session, accounts: Sequence[str]) -> Look:
-    """Ask these accounts, as `look_at_all` asks all of them."""
-    look = Look()
-    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
-        listings = list(pool.map(lambda account: _listing(session, account), accounts))
+def look_at(session: Session, accounts: Sequence[str], *, kept: bool = False) -> Look:
+    """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there."""
+    look, asked_at = Look(), session.clock()
+    for account in accounts:
+        with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
+            session.provider(account)
+    with ThreadPoolExecutor(max_workers=max(1, 2 * len(accounts))) as pool:
+        listings = pool.map(lambda account: _listing(session, account), accounts)
+        things = pool.map(lambda account: leftovers_of(session, account), accounts if kept else ())
     for account, answer in zip(accounts, listings, strict=True):
         _write_listing(session, account, answer, look)
+    for account, found in zip(accounts if kept else (), things, strict=True):
+        named = {gap.scope for gap in look.unanswered}
+        look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
+        look.sentences += write_leftovers(session, account, found, asked_at)
     tidy(session)
     return look
 

@@ -21,6 +21,7 @@ from cloudgpu.core.facts import (
     TAG_RENEW_UNTIL,
     Attempt,
     Instance,
+    Leftover,
     Price,
 )
 from cloudgpu.core.names import digest
@@ -123,10 +124,7 @@ def vanished(machine: str, provider_id: str, proof: str, now: datetime) -> Draft
 def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
     """Return the line that takes up a machine of this ledger that has no launch record here."""
     tags = instance.tags
-    body = {
-        "key": tags.get(TAG_KEY, ""),
-        "request": tags.get(TAG_KEY, ""),
-        "name": tags.get(TAG_NAME) or tags[TAG_ID],
+    body = _of_tags(tags) | {
         "provider": instance.provider,
         "account": instance.account,
         "region": instance.region,
@@ -135,6 +133,35 @@ def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
         "market": str(instance.market),
         "accelerators": [asdict(gpu) for gpu in instance.accelerators],
         "price": price and price_to_json(price),
+        "why": "it bears this ledger's tag and the ledger had no launch of it",
+    }
+    at = instance.launched_at or now
+    return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
+
+
+def found_without_record(thing: Leftover, account: str, now: datetime) -> Draft:
+    """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
+    body = _of_tags(thing.tags) | {
+        "provider": thing.provider,
+        "account": account,
+        "region": thing.region,
+        "zone": thing.zone or None,
+        "instance_type": None,
+        "market": "on_demand",
+        "accelerators": [],
+        "price": None,
+        "why": "its disk or image bears this ledger's tag and the ledger had no launch of it",
+    }
+    machine = thing.tags[TAG_ID]
+    return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{thing.id}")
+
+
+def _of_tags(tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a machine's tags tell of its launch; the rest is not known."""
+    return {
+        "key": tags.get(TAG_KEY, ""),
+        "request": tags.get(TAG_KEY, ""),
+        "name": tags.get(TAG_NAME) or tags[TAG_ID],
         "owner": tags.get(TAG_OWNER, ""),
         "project": tags.get(TAG_PROJECT, ""),
         "policy": tags.get(TAG_POLICY, ""),
@@ -144,15 +171,36 @@ def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
         "stoppable": None,
         "setup": None,
         "stop_means": None,
-        "why": "it bears this ledger's tag and the ledger had no launch of it",
     }
-    at = instance.launched_at or now
-    return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
 
 
 def asked(kind: str, machine: str, why: str, now: datetime) -> Draft:
     """Return the line written before a stop, start or end is asked: `kind` is one of these words."""
     return Draft(f"{kind}_asked", machine, {"why": why}, now, f"{kind}:{machine}:{iso(now)}")
+
+
+def kept_entry(thing: Leftover) -> dict[str, Any]:
+    """Return a leftover as a line carries it: `nanos_per_month` is at most what it costs, null where nobody knows."""
+    from cloudgpu.control.extras import monthly
+
+    price = monthly(thing).per_month
+    return {
+        "id": thing.id,
+        "kind": str(thing.kind),
+        "region": thing.region,
+        "zone": thing.zone,
+        "size_gb": thing.size_gb,
+        "stored_as": thing.stored_as,
+        "made_at": thing.made_at and iso(thing.made_at),
+        "ready": thing.ready,
+        "nanos_per_month": None if price is None else price.nanos,
+    }
+
+
+def kept_line(row: Row, entries: list[dict[str, Any]], now: datetime) -> Draft:
+    """Return the line that says what stays of a machine without it; no entries: nothing does."""
+    dedupe = f"kept:{row['id']}:{digest(iso(now), repr(entries))}"
+    return Draft("kept_observed", row["id"], {"kept": entries}, now, dedupe)
 
 
 def looked(scope: str, machines: int, unanswered: list[dict[str, str]], now: datetime) -> Draft:

@@ -1,0 +1,107 @@
+"""What a look at an account does about disks and images: writes what stays, goes on with what was left half done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control import kept
+from cloudgpu.control.observe import found_without_record, vanished
+from cloudgpu.core import keeping
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Leftover, Leftovers, Unanswered
+from cloudgpu.core.keeping import Do
+from cloudgpu.core.names import lock_name
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.ledger.locks import held, hold
+from cloudgpu.providers.base import HasLeftovers
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def leftovers_of(session: Session, account: str) -> Leftovers:
+    """Return what the account has; what did not answer is named, and never an error."""
+    try:
+        provider = session.provider(account)
+        return provider.leftovers() if isinstance(provider, HasLeftovers) else Leftovers(())
+    except CloudgpuError as fault:
+        return Leftovers((), (Unanswered(account, fault.message),))
+
+
+def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: datetime) -> list[str]:
+    """Write what stays of this account's machines, and do what can be done now; return a sentence for each thing done.
+
+    A machine that another process is at work on, or has changed since the question was sent, is left to that process
+    or to the next look. Things of other ledgers are not touched.
+    """
+    said = _adopt(session, account, found.items, asked_at)
+    for row in session.ledger.machines():
+        things = kept.things_of(session, row, found)
+        if row["account"] != account or not _matters(row, things) or _is_silent(found, row):
+            continue
+        lock = lock_name(row["key"] or row["id"])
+        if held(session.home.locks, lock):
+            continue
+        try:
+            with hold(session.home.locks, lock, wait=1):
+                said += _settle(session, row, things, asked_at)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            said.append(f"{row['name']}: what stays of it could not be put in order yet ({fault.message})")
+    return said
+
+
+def _matters(row: Row, things: list[Leftover]) -> bool:
+    return bool(things or row["kept"] or (row["parked"] and row["ended"]))
+
+
+def _is_silent(found: Leftovers, row: Row) -> bool:
+    return any(gap.scope in (row["region"], row["account"]) for gap in found.unanswered)
+
+
+def _settle(session: Session, row: Row, things: list[Leftover], asked_at: datetime) -> list[str]:
+    row = session.ledger.machine(row["id"]) or row
+    last = session.ledger.last(row["id"])
+    if row["attempt"] == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
+        return []
+    row, said = kept.record(session, row, things), []
+    if keeping.is_forgotten(row, session.clock()):
+        said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
+        row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
+    for step in keeping.steps(row, things, session.clock()):
+        now = kept.carry_out(session, step)
+        things = [thing for thing in things if thing is not step.thing or step.do is Do.SAVE] + ([now] if now else [])
+        said.append(_said(row, step))
+    kept.record(session, row, _latest(things))
+    return said
+
+
+def _latest(things: list[Leftover]) -> list[Leftover]:
+    """Return one thing per id, the latest word on it."""
+    return list({thing.id: thing for thing in things}.values())
+
+
+def _said(row: Row, step: keeping.Step) -> str:
+    what = f"{step.thing.kind} {step.thing.id}"
+    doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
+    return f"{row['name']}: {doing} {what}"
+
+
+def _adopt(session: Session, account: str, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
+    """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
+    known = {row["id"] for row in session.ledger.machines()}
+    said = []
+    for thing in items:
+        machine = thing.tags.get(TAG_ID)
+        ours = thing.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(thing)
+        if machine is None or machine in known or not ours or thing.attached_to is not None:
+            continue
+        known.add(machine)
+        gone = vanished(machine, "", "only its disk or image is there", asked_at)
+        session.ledger.append([found_without_record(thing, account, asked_at), gone])
+        said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
+    return said

@@ -1,0 +1,59 @@
+"""Parks a machine that cannot be stopped: it ends, its disk is kept as an image, `start` brings it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control import kept
+from cloudgpu.control.look import refresh
+from cloudgpu.control.prove import prove
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import Imageable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def park(session: Session, row: Row, *, why: str) -> Row:
+    """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
+
+    Goes on where an earlier process stopped, with a machine that has ended too. The caller holds the lock. Returns the
+    row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
+    took too long, InstanceNotFound when there is no disk to keep.
+    """
+    if not kept.keeps(session, row):
+        raise _cannot(row)
+    if row["ended"] is None:
+        row = refresh(session, row)
+    if not row["parked"] or row["ended"] is None:
+        row = kept.park_line(session, row, why, session.clock())
+    if row["ended"] is None:
+        row = _end_keeping_disk(session, row)
+        session.tell(f"{row['name']}: it has ended and is not billed for compute any more")
+    return kept.parked(session, row)
+
+
+def put_back(session: Session, row: Row, *, why: str) -> Row:
+    """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
+    row = kept.park_line(session, row, why, session.clock())
+    provider = session.provider(row["account"])
+    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
+
+
+def _end_keeping_disk(session: Session, row: Row) -> Row:
+    provider = session.provider(row["account"])
+    if not isinstance(provider, Imageable):
+        raise _cannot(row)
+    session.tell(f"{row['name']}: ending it, its disk is kept")
+    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.end_keeping_disk(row["provider_id"]))
+
+
+def _cannot(row: Row) -> InvalidRequest:
+    return InvalidRequest(
+        f"{row['name']} cannot be parked: {row['provider']} keeps no images.",
+        field="name",
+        value=row["name"],
+        next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+    )

@@ -1,0 +1,67 @@
+"""Proves what was asked of a machine: asks, and reads its state back until it is so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.look import too_fresh
+from cloudgpu.control.observe import is_news, not_before, observed, vanished
+from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import Instance
+
+Row = dict[str, Any]
+PROVED_WITHIN = timedelta(minutes=5)
+
+
+def prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None]) -> Row:
+    """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
+
+    Raises StopUnproved when the proof did not come in time.
+    """
+    deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
+    while True:
+        try:
+            if not arrived:
+                ask()
+            row, arrived = _look_hard(session, row)
+            last = row["state"]
+        except LedgerUnavailable:
+            raise  # it will not be read back however often we look
+        except ProviderUnavailable as fault:
+            last = fault.message
+        if done(row):
+            return row
+        if session.clock() >= deadline:
+            raise StopUnproved(
+                f"{row['name']} may still be billed: its end could not be proved (last word: {last}).",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
+            )
+        session.pause(pause)
+        pause = min(2.0, pause * 1.5)
+
+
+def _look_hard(session: Session, row: Row) -> tuple[Row, bool]:
+    """Read one machine's state, and say whether a request to it must have arrived.
+
+    Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
+    may not be visible yet.
+    """
+    provider, now = session.provider(row["account"]), not_before(row, session.clock())
+    try:
+        instance: Instance = provider.get(row["provider_id"])
+    except InstanceNotFound:
+        if too_fresh(row, provider.token_rule.listing_proves_after, now):
+            return row, False
+        session.ledger.append([vanished(row["id"], row["provider_id"], "unknown to get after the end was asked", now)])
+    else:
+        if is_news(row, instance, now):
+            session.ledger.append([observed(instance, now)])
+    return session.ledger.machine(row["id"]) or row, True
