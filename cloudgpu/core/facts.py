@@ -348,6 +348,28 @@ class Permission:
     needed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class RolePart:
+    """A part of a machine role; `there`: it exists as it should be; `ours` False: somebody else's bears this name."""
+
+    what: str
+    name: str
+    there: bool
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRole:
+    """A role under which machines say when they were last in use, in the account that `where` names.
+
+    `options` is what an account's table of config.toml says about it, so that launches give it to machines.
+    """
+
+    where: str
+    parts: tuple[RolePart, ...]
+    options: Mapping[str, Any]
+
+
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"

@@ -22,6 +22,7 @@ from cloudgpu.core.facts import (
     Leftover,
     Leftovers,
     Listing,
+    MachineRole,
     Permission,
     Price,
     Quota,
@@ -315,6 +316,26 @@ class ChecksPermissions(Protocol):
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses and whether it is allowed. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class HasMachineRole(Protocol):
+    """Machines can be given a role: under it they write when they were last in use, and may do nothing else.
+
+    `document` is the text of the permission document that says so.
+    """
+
+    def machine_role(self, document: str) -> MachineRole:
+        """Return what there is of the role. Changes nothing."""
+        ...
+
+    def make_machine_role(self, document: str) -> None:
+        """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
+        ...
+
+    def remove_machine_role(self) -> None:
+        """Take away what is ours of it. Idempotent. Raises InvalidRequest for what the provider keeps."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Price, Quota, Region, Stock, Want
+from cloudgpu.core.facts import Attempt, Available, Instance, Listing, MachineRole, Price, Quota, Region, Stock, Want
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 
@@ -125,3 +125,21 @@ class AwsProvider:
         from cloudgpu.providers.aws import access
 
         access.allow(self._aws, id, label, cidr)
+
+    def machine_role(self, document: str) -> MachineRole:
+        """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
+        from cloudgpu.providers.aws import role
+
+        return role.look(self._aws, document)
+
+    def make_machine_role(self, document: str) -> None:
+        """Make the role, its policy and the profile, tagged; what is there already stays."""
+        from cloudgpu.providers.aws import role
+
+        role.make(self._aws, document)
+
+    def remove_machine_role(self) -> None:
+        """Take the role, its policy and the profile away, where they bear our tag."""
+        from cloudgpu.providers.aws import role
+
+        role.remove(self._aws)
