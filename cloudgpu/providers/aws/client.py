@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.core.facts import Unanswered
@@ -131,7 +132,16 @@ def _session(profile: str | None) -> tuple[Any, int]:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
     core = Session(profile=profile)
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Return what has read AWS's service models: 0.15 s for EC2's, once in a process instead of once per account."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 def _tried(ask: Callable[[str], Answer], region: str) -> Answer | CloudgpuError:

@@ -75,9 +75,12 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
     A code that nobody mapped is ProviderUnavailable: nothing is known.
     """
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
         return _refused(error.response, asked)
+    if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
+        return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
     if not isinstance(error, BotoCoreError):
         return None
     names = {kind.__name__ for kind in type(error).__mro__}

@@ -1,0 +1,53 @@
+"""Accounts of the aws provider for tests, machines made for them by plain boto3, and waits that take no time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+from cloudgpu.core.facts import Market
+from cloudgpu.providers.aws.provider import AwsProvider
+from cloudgpu.providers.base import ProviderSettings
+from tests.clouds.aws.plain import client, launch, spot
+
+TAGS = {"cloudgpu-id": "cg-1", "cloudgpu-ledger": "led-1", "Name": "brave-otter"}
+
+
+def account(home, *, clock=lambda: datetime.now(UTC), pause=lambda _: None, **options):
+    """Return the provider of an account with these options: one region, unless they say more."""
+    options.setdefault("regions", ["us-east-1"])
+    return AwsProvider(ProviderSettings("lab", options, home, clock, pause))
+
+
+def machine(region="us-east-1", *, tags=TAGS, market=Market.ON_DEMAND, persistent=False, keep=False, **asked):
+    """Launch a machine with plain boto3 and return its id as ours; `keep`: its disk stays when it ends."""
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+    asked["TagSpecifications"] = [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
+    if market is Market.SPOT:
+        lasting = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
+        asked["InstanceMarketOptions"] = spot(**(lasting if persistent else {}))
+    if keep:
+        disk = {"DeleteOnTermination": False, "VolumeSize": 64, "VolumeType": "gp3"}
+        asked["BlockDeviceMappings"] = [{"DeviceName": "/dev/sda1", "Ebs": disk}]
+    return f"{region}/{launch(client(region=region), **asked)['InstanceId']}"
+
+
+def own(id):  # noqa: A002
+    """Return AWS's part of an id of ours."""
+    return id.partition("/")[2]
+
+
+def impatient(monkeypatch):
+    """Let the SDK wait for nothing before it sends a call again; return the list of waits that it wanted."""
+    waits = []
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=waits.append))
+    return waits
+
+
+@contextmanager
+def calls(aws):
+    """Yield a list which, after the block, holds the calls that were made in it, as (action, region)."""
+    begun, made = len(aws.calls), []
+    yield made
+    made += [(call.action, call.region) for call in aws.calls[begun:]]
