@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import threading
 from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.ssh_config import client
@@ -32,20 +33,25 @@ _EMPTY_WORDS = re.compile(r"stdio forwarding failed|Warning: Permanently added|K
 class Carried(socket.socket):
     """Our end of a connection that an ssh process carries; closing it ends the process."""
 
-    process: subprocess.Popen[bytes]
-    messages: IO[bytes]
-    said = ""
+    def __init__(self, end: socket.socket, process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
+        super().__init__(fileno=end.detach())
+        self.process = process
+        self.said = ""
+        self._messages = messages
+        self._closing = threading.Lock()
 
     def close(self) -> None:
-        """Close our end, end the process, and keep what it said."""
-        super().close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE_S)
-        self.process.kill()
-        self.process.wait()
-        if not self.messages.closed:
-            self.said = _last_words(self.messages)
-            self.messages.close()
+        """Close our end, end the process, and keep what it said; paramiko's thread and its user's both come here."""
+        with self._closing:
+            if self._messages.closed:
+                return
+            super().close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE_S)
+            self.process.kill()
+            self.process.wait()
+            self.said = _last_words(self._messages)
+            self._messages.close()
 
     def explained(self, target: Target, fault: BaseException) -> BaseException:
         """Return the fault of a failed start in ssh's words where it said something; to be asked after `close`."""
@@ -82,9 +88,7 @@ def open_through(target: Target) -> Carried:
         raise Unreachable(f"ssh cannot be started: {reason(fault)}.", field="--jump", value=str(target.jump)) from fault
     finally:
         theirs.close()
-    carried = Carried(fileno=ours.detach())
-    carried.process, carried.messages = process, messages
-    return carried
+    return Carried(ours, process, messages)
 
 
 def _last_words(messages: IO[bytes]) -> str:

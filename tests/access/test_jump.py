@@ -20,7 +20,7 @@ from cloudgpu.access.execute import run
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh_config import SshHost, ssh_command, write
 from cloudgpu.access.target import Barred
-from cloudgpu.access.tunnel import Tunnel
+from cloudgpu.access.tunnel import Happening, Tunnel
 from cloudgpu.core.network import Jump
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import get, web
@@ -91,9 +91,11 @@ def test_a_command_and_files_go_through_the_jump_host(way, tmp_path):
 
 
 def test_a_tunnel_goes_through_it_and_comes_back_when_the_way_was_lost(way):
-    with web() as port, Tunnel(lambda: way.target, port, first_port=0) as tunnel:
+    seen = []
+    with web() as port, Tunnel(lambda: way.target, port, first_port=0, tell=seen.append) as tunnel:
         assert get(tunnel.port, "before") == "answer to /before"
         carriers()[0].kill()
+        wait_for(lambda: any(event.kind is Happening.LOST for event in seen))
         assert get(tunnel.port, "after") == "answer to /after"
     wait_for(lambda: not carriers())
 
