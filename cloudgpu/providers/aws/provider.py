@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Listing, MachineRole, Price, Quota, Region, Stock, Want
+from cloudgpu.core.facts import (
+    Attempt,
+    Available,
+    Instance,
+    LaunchRequest,
+    Listing,
+    MachineRole,
+    Price,
+    Quota,
+    Region,
+    Setup,
+    Stock,
+    Want,
+)
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.base import Bound, ProviderSettings, Resolved, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -23,7 +36,7 @@ class AwsProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "on_start", "packages"})
+    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),
@@ -47,6 +60,18 @@ class AwsProvider:
         from cloudgpu.providers.aws import prices
 
         return prices.prices(self._aws, offers)
+
+    def bound(self, setup: Setup, want: Want) -> Bound:
+        """Return where an own image or a volume ties a launch to."""
+        from cloudgpu.providers.aws import bound
+
+        return bound.bound(self._aws, setup, want)
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Look up what the exact call needs: image, network, quota, volume. Reads only."""
+        from cloudgpu.providers.aws import resolve
+
+        return resolve.resolve(self._aws, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""

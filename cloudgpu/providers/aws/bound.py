@@ -1,0 +1,176 @@
+"""Where an own image or a data volume ties a launch to: an image to its region, a volume to its zone. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.facts import TAG_IMAGE, TAG_VOLUME, Available, Setup, Volume, Want
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.images import AMI, described
+from cloudgpu.providers.aws.places import named_region
+from cloudgpu.providers.aws.translate import tags_of
+from cloudgpu.providers.base import Bound
+
+if TYPE_CHECKING:
+    from cloudgpu.core.facts import Unanswered
+
+_THERE = [
+    {"Name": "status", "Values": ["creating", "available", "in-use"]},
+    {"Name": "tag-key", "Values": [TAG_VOLUME]},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A data volume that exists: AWS's own id, where it lies, and how large it is."""
+
+    name: str
+    id: str
+    zone: str
+    size_gb: int
+
+
+def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
+    """Return the region of an own image and the zone of a volume of `setup`; neither: not bound, and nothing is asked.
+
+    One call per region for a volume, and for an image that is not named by an id in a known region. Raises
+    InvalidRequest for one that does not exist, or that lies elsewhere than `want` says.
+    """
+    region = _image_region(aws, setup.image, want) if setup.image is not None else None
+    volume = _volume(aws, setup.volume, want) if setup.volume is not None else None
+    if volume is None:
+        why = f"the image {setup.image} lies in {region}" if region else ""
+        return Bound(region=region, why=why)
+    home = ids.region_of(volume.zone)
+    if region not in (None, home):
+        raise InvalidRequest(
+            f"The image {setup.image} lies in {region}, and the volume {volume.name} in {volume.zone}.",
+            field="--volume",
+            value=volume.name,
+            next="Leave one of them out, or make the image in the volume's region.",
+        )
+    return Bound(region=home, zone=volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
+
+
+def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
+    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted."""
+    if wanted is None:
+        return None
+    found = _volumes(aws, item.region)
+    return next((one for one in found if one.name == wanted.name and one.zone == item.zone), None)
+
+
+# Images
+
+
+def _image_region(aws: Aws, named: str, want: Want) -> str | None:
+    """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
+    wished, by_id = named_region(aws, want), AMI.fullmatch(named)
+    if by_id and by_id["region"]:
+        return _agreed("image", named, by_id["region"], wished, "--region")
+    if by_id and wished:
+        return wished
+    answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
+    wanted = by_id["id"] if by_id else named
+    places = [region for region, names in answers.items() if wanted in names]
+    if not places:
+        known = {name for names in answers.values() for name in names}
+        raise _nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+    if wished is None and len(places) > 1:
+        raise InvalidRequest(
+            f"Images called {named!r} lie in {' and '.join(sorted(places))}.",
+            field="--region",
+            value=None,
+            next=f"Say which: --region {' | '.join(sorted(places))}",
+        )
+    return wished if wished in places else _agreed("image", named, places[0], wished, "--region")
+
+
+def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
+    """Return the names of our images in a region, or this id where the region has it."""
+    if id_ is not None:
+        return [one.id for one in described(aws, region, ImageIds=[id_])]
+    mine = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
+    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=mine)]
+
+
+# Volumes
+
+
+def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
+    """Return the volume of this name, wherever it lies; None where it is to be made.
+
+    All regions are asked, also where one is named: a second volume of the same name would be found by nobody.
+    """
+    wished = named_region(aws, want)
+    answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
+    found = [one for region in sorted(answers) for one in answers[region] if one.name == wanted.name]
+    here = [one for one in found if want.zone in (None, one.zone) and wished in (None, ids.region_of(one.zone))]
+    if not found and (silent or wanted.size_gb is None):
+        known = {one.name for volumes in answers.values() for one in volumes}
+        raise _nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+    if not found:
+        return None
+    if len(here) > 1:
+        zones = sorted(one.zone for one in here)
+        raise InvalidRequest(
+            f"Volumes called {wanted.name!r} lie in {' and '.join(zones)}.",
+            field="--zone",
+            value=None,
+            next=f"Say which: --zone {' | '.join(zones)}",
+        )
+    one = here[0] if here else found[0]
+    _agreed("volume", one.name, one.zone, want.zone or (one.zone if here else wished), "--zone")
+    if wanted.size_gb not in (None, one.size_gb):
+        raise InvalidRequest(
+            f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",
+            field="--volume",
+            value=f"{one.name}:{wanted.size_gb}",
+            next=f"Leave the size out: --volume {one.name}",
+        )
+    return one
+
+
+def _volumes(aws: Aws, region: str) -> list[Data]:
+    with aws.said("DescribeVolumes", region):
+        found = [one for page in pages(aws.ec2(region), "describe_volumes", Filters=_THERE) for one in page["Volumes"]]
+    return [Data(tags_of(one)[TAG_VOLUME], one["VolumeId"], one["AvailabilityZone"], one["Size"]) for one in found]
+
+
+# What is said
+
+
+def _agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> str:
+    """Return where it lies; raise InvalidRequest where something else is wished for."""
+    if wished in (None, lies):
+        return lies
+    raise InvalidRequest(
+        f"The {what} {name} lies in {lies}, not in {wished}.",
+        field=option,
+        value=wished,
+        next=f"Launch there: {option} {lies}",
+    )
+
+
+def _nowhere(
+    what: str, field: str, name: str, known: set[str], silent: Sequence[Unanswered], way: str
+) -> InvalidRequest | ProviderUnavailable:
+    if silent:
+        return ProviderUnavailable(
+            f"No {what} {name!r} was found, and {silent[0].scope} did not answer: {silent[0].why}",
+            field="--region",
+            value=silent[0].scope,
+            next="Run it again.",
+        )
+    meant = near(name, known)
+    return InvalidRequest(
+        f"There is no {what} {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=field,
+        value=name,
+        next=f"Use {meant}." if meant else way,
+    )

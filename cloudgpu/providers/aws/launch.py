@@ -1,0 +1,120 @@
+"""Launches: key pair and group made sure of, then RunInstances, sent again with its token until it is answered."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.facts import TAG_OWNER, Attempt, Instance
+from cloudgpu.errors import (
+    CloudgpuError,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+)
+from cloudgpu.providers.aws import network
+from cloudgpu.providers.aws.bootdata import user_data
+from cloudgpu.providers.aws.request import Call, call_of, run_instances
+from cloudgpu.providers.aws.translate import instance
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+
+
+def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Launch the machine of an attempt, or return the one that its token has made already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
+    another ProviderUnavailable when that is not known.
+    """
+    call = call_of(attempt)
+    asked = _asked(aws, attempt, call)
+    found = _Sender(aws, attempt, call.region, deadline).send(asked)
+    return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
+
+
+def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
+    """Return the call's parameters; what it needs in the region is made sure of side by side."""
+    data = user_data(attempt)  # a fault in it is said before anything is made
+    line = attempt.boot.client_public_keys[0]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER])
+        group = pool.submit(network.group, aws, attempt, call)
+        return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)
+
+
+class _Sender:
+    """Sends one RunInstances until it is answered, and knows whether a machine may have been made."""
+
+    def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime) -> None:
+        self._aws, self._region, self._deadline = aws, region, deadline
+        self._token, self._zone = attempt.token, attempt.offer.available.zone
+        self._unsure = False  # a send was not answered: it may have made the machine
+
+    def send(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the machine as AWS says it."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return self._sent(asked)
+            except LaunchUncertain as fault:  # the token is known, with other parameters
+                return self._made_before(fault)
+            except ProviderUnavailable as fault:
+                self._unsure |= not isinstance(fault, RateLimited)
+                wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
+                self._wait(wait, fault)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            except CloudgpuError as fault:
+                if not self._unsure:
+                    raise
+                return self._made_before(fault)
+
+    def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
+        with self._aws.said("RunInstances", self._region, value=self._zone):
+            answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**asked)
+        found: dict[str, Any] = answer["Instances"][0]
+        return found
+
+    def _wait(self, seconds: float, fault: ProviderUnavailable) -> None:
+        """Wait as told, unless that would end after the deadline."""
+        left = (self._deadline - self._aws.clock()).total_seconds()
+        if seconds < left:
+            self._aws.pause(seconds)
+            return
+        if not self._unsure:
+            raise fault
+        raise self._uncertain(fault) from fault
+
+    def _made_before(self, fault: CloudgpuError) -> dict[str, Any]:
+        """Return the machine that this token has made; raise the refusal where it is certain that there is none.
+
+        A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
+        machine, AWS would have returned it. Any other may have come before AWS looked at the token.
+        """
+        asked = [{"Name": "client-token", "Values": [self._token]}]
+        try:
+            with self._aws.said("DescribeInstances", self._region):
+                answer = self._aws.ec2(self._region).describe_instances(Filters=asked)
+        except CloudgpuError:
+            raise self._uncertain(fault) from fault
+        found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
+        if found:
+            machine: dict[str, Any] = found[0]
+            return machine
+        if isinstance(fault, (NoCapacity, QuotaExceeded)):
+            raise fault
+        raise self._uncertain(fault) from fault
+
+    def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
+        return LaunchUncertain(
+            f"It is not known whether AWS has made the machine in {self._zone}: {fault.message}",
+            field=fault.field,
+            value=fault.value,
+            next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
+        )

@@ -1,0 +1,15 @@
+"""What runs on an EC2 machine itself, beside the agent: sent there as text in its user data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def source(name: str) -> str:
+    """Return a program's text as it travels: a shell script without its comments, since user data has 16 kB in all."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    if not name.endswith(".sh"):
+        return text
+    first, *lines = text.splitlines()
+    kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return "".join(f"{line}\n" for line in (first, *kept))

@@ -1,0 +1,99 @@
+#!/bin/sh
+# Powers this machine off when its lease is over, whatever else has failed: cloudgpu-lease.timer runs it each minute.
+#
+# Over is: renew-until has passed; or the lease has passed (the tag's, or what the agent has renewed it to), and the
+# hold, too. The lease is the agent's to judge while it lives, since it knows whether anybody works here: it renews
+# or ends within two minutes. What it has not done after GRACE seconds is done here.
+#
+# The tags are read from the instance metadata. What cannot be read is as it was last read; what was never read is as
+# it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs nothing.
+set -u
+: "${IMDS:=http://169.254.169.254/latest}" "${HERE:=/usr/local/lib/cloudgpu}" "${STATE:=/var/lib/cloudgpu}"
+: "${RUN:=/run/cloudgpu}" "${AGENT:=/home/cloudgpu/.cloudgpu}" "${UPTIME:=/proc/uptime}" "${NOW:=$(date +%s)}"
+GRACE=300
+token='' expires='' renew_until='' spot=''
+. "$HERE/launch"
+umask 022
+mkdir -p "$STATE" "$RUN"
+
+is_time() {
+  case "$1" in '' | *[!0-9]*) return 1 ;; esac
+  [ ${#1} -lt 12 ]
+}
+
+later() { # A B: the later of two times; what is none counts as 0
+  is_time "$1" || set -- 0 "$2"
+  is_time "$2" || set -- "$1" 0
+  if [ "$1" -gt "$2" ]; then echo "$1"; else echo "$2"; fi
+}
+
+off() { # REASON: a shutdown that hangs is tried again each minute, and from the sixth time on without asking anybody
+  tries="$(later "$(cat "$RUN/tries" 2>/dev/null)" 0)"
+  tries=$((tries + 1))
+  echo "$tries" >"$RUN/tries"
+  logger -t cloudgpu "ending: $1" 2>/dev/null
+  if [ "$tries" -gt 5 ]; then systemctl poweroff --force --force; fi
+  shutdown -h now || systemctl poweroff --force || poweroff -f
+  exit 0
+}
+
+ask() { # PATH: what the instance metadata say; $code is the status, 000 for silence
+  answer="$(curl -s -m 5 -w '\n%{http_code}' -H "X-aws-ec2-metadata-token: $session" "$IMDS/$1" 2>/dev/null)"
+  code="${answer##*
+}"
+  said="${answer%
+*}"
+}
+
+remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last read, else as it was at the launch
+  ask "meta-data/tags/instance/cloudgpu-$1"
+  if [ "$code" = 200 ] && is_time "$said"; then
+    fresh=yes value="$said"
+    echo "$value" >"$STATE/$1.new" && mv "$STATE/$1.new" "$STATE/$1"
+    return 0
+  fi
+  if [ "$code" = 404 ] && [ "$1" = hold-until ]; then rm -f "$STATE/$1"; fi
+  value="$(cat "$STATE/$1" 2>/dev/null)"
+  is_time "$value" || value="$2"
+}
+
+[ "${1:-}" != end ] || off "${2:-asked}"
+
+# What was read before belongs to another launch where this disk came from an image.
+if [ "$(cat "$STATE/launch" 2>/dev/null)" != "$token" ]; then
+  rm -f "$STATE/expires" "$STATE/renew-until" "$STATE/hold-until"
+  echo "$token" >"$STATE/launch"
+fi
+
+session="$(curl -s -f -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$IMDS/api/token" 2>/dev/null)"
+fresh=''
+remembered expires "$expires"
+expires="$value"
+remembered renew-until "$renew_until"
+renew_until="$value"
+remembered hold-until 0
+hold_until="$value"
+json="{\"cloudgpu-expires\": \"$expires\", \"cloudgpu-renew-until\": \"$renew_until\", "
+echo "$json\"cloudgpu-hold-until\": \"$hold_until\"}" >"$RUN/tags.new" && mv "$RUN/tags.new" "$RUN/tags.json"
+if [ -n "$spot" ]; then
+  ask meta-data/spot/instance-action
+  if [ "$code" = 200 ]; then echo "$said" >"$RUN/notice.new" && mv "$RUN/notice.new" "$RUN/notice.json"; fi
+fi
+
+up="$(cut -d. -f1 <"$UPTIME")"
+if [ -e "$RUN/clock" ]; then
+  read -r then_now then_up <"$RUN/clock"
+  NOW="$(later "$NOW" $((then_now + up - then_up)))"
+else
+  echo "$NOW $up" >"$RUN/clock"
+fi
+
+# Started from an image, and this boot's own data are not here yet: only what is read now is about this machine.
+if [ -z "$fresh" ] && [ ! -e "$RUN/began" ] && [ "$up" -lt 900 ]; then exit 0; fi
+
+[ "$NOW" -lt "$(later "$renew_until" 0)" ] || off renew-until
+ends="$(later "$expires" "$(cat "$AGENT/expires" 2>/dev/null)")"
+ends="$(later "$ends" "$hold_until")"
+[ "$NOW" -ge "$ends" ] || exit 0
+if [ -n "$(find "$AGENT/heartbeat.json" -mmin -2 2>/dev/null)" ] && [ "$NOW" -lt $((ends + GRACE)) ]; then exit 0; fi
+off lease

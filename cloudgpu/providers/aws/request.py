@@ -1,0 +1,126 @@
+"""From an attempt to the parameters of RunInstances: pure, so that a replay in another process sends the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudgpu.core.facts import Attempt, Market
+from cloudgpu.core.money import Money
+
+ROOT_KIND = "gp3"
+BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was looked up for one launch, as it is saved with the attempt.
+
+    `group` is somebody else's security group; None: the one of ours in `vpc`, which lets `callers` (CIDR per label) in.
+    `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
+    """
+
+    region: str
+    zone: str
+    image: str
+    root_device: str
+    disk_gb: int
+    subnet: str
+    vpc: str
+    group: str | None
+    callers: Mapping[str, str]
+    profile: str | None
+    ssh_port: int
+    volume: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+
+def call_of(attempt: Attempt) -> Call:
+    """Return what was looked up for an attempt."""
+    return Call(**attempt.call)
+
+
+def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: bytes) -> dict[str, Any]:
+    """Return the parameters of RunInstances, the same for the same attempt, whenever they are made.
+
+    IMDSv2 is required and one hop far, so that no container reads the machine's credentials; the machine's tags are
+    readable there. Source: the EC2 API reference, RunInstances.
+    """
+    call, available = call_of(attempt), attempt.offer.available
+    asked: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": attempt.token,
+        "ImageId": call.image,
+        "InstanceType": available.instance_type,
+        "KeyName": key_name,
+        "UserData": user_data,
+        "BlockDeviceMappings": [_root_disk(attempt, call)],
+        "NetworkInterfaces": [_interface(attempt, call, group)],
+        "InstanceInitiatedShutdownBehavior": "terminate" if is_one_time(attempt) else "stop",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        },
+        "TagSpecifications": tag_specifications(attempt),
+    }
+    if call.profile:
+        asked["IamInstanceProfile"] = {"Name": call.profile}
+    if available.market is Market.SPOT:
+        asked["InstanceMarketOptions"] = _spot(attempt)
+    if available.instance_type.startswith(BURSTABLE):  # unlimited credits cost extra, beyond the price that was agreed
+        asked["CreditSpecification"] = {"CpuCredits": "standard"}
+    return asked
+
+
+def is_one_time(attempt: Attempt) -> bool:
+    """Say whether this is a spot machine that cannot be stopped, only ended."""
+    return attempt.offer.available.market is Market.SPOT and not attempt.request.setup.persistent
+
+
+def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return the tags of everything that the call makes; `Name` is what AWS's console shows."""
+    tags = {"Name": attempt.request.name, **attempt.tags}
+    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+    made = ["instance", "volume", "network-interface"]
+    if attempt.offer.available.market is Market.SPOT:
+        made.append("spot-instances-request")
+    return [{"ResourceType": kind, "Tags": listed} for kind in made]
+
+
+def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
+    """Return the root disk; that of a one-time spot machine stays when the machine ends, so that it can be parked."""
+    disk = {
+        "VolumeSize": call.disk_gb,
+        "VolumeType": ROOT_KIND,
+        "Encrypted": True,
+        "DeleteOnTermination": not is_one_time(attempt),
+    }
+    return {"DeviceName": call.root_device, "Ebs": disk}
+
+
+def _interface(attempt: Attempt, call: Call, group: str) -> dict[str, Any]:
+    return {
+        "DeviceIndex": 0,
+        "SubnetId": call.subnet,
+        "Groups": [group],
+        "AssociatePublicIpAddress": attempt.request.setup.network.public_ip,
+        "DeleteOnTermination": True,
+    }
+
+
+def _spot(attempt: Attempt) -> dict[str, Any]:
+    """Return the market options. Without --max-price AWS's own limit holds: the on-demand price."""
+    options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    if attempt.request.setup.persistent:
+        options = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
+    limit: Money | None = attempt.request.want.max_price
+    if limit is not None:
+        options["MaxPrice"] = f"{limit.dollars:f}"
+    return {"MarketType": "spot", "SpotOptions": options}

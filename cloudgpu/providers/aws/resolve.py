@@ -1,0 +1,132 @@
+"""Makes a request at one offer exact: image, network, quota and volume looked up side by side; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.facts import Available, LaunchRequest, Market
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws import images, network, quotas
+from cloudgpu.providers.aws.bound import Data, data_volume
+from cloudgpu.providers.aws.images import Choice, Image
+from cloudgpu.providers.aws.request import ROOT_KIND, Call
+from cloudgpu.providers.base import Beside, Resolved
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+USUAL_GB, LARGEST_GB = 64, 16_384
+PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
+AGENT = "the agent on the machine (lease; it renews while somebody works)"
+TIMER = (
+    "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the look-ups found."""
+
+    choice: Choice
+    subnet: network.Subnet
+    callers: Mapping[str, str]
+    quota: str | None
+    volume: Data | None
+
+
+def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
+    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+
+    Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
+    """
+    found = _looked_up(aws, request, item)
+    disk_gb = _disk_gb(request, found.choice.image)
+    call = Call(
+        region=item.region,
+        zone=item.zone,
+        image=found.choice.image.id,
+        root_device=found.choice.image.root_device,
+        disk_gb=disk_gb,
+        subnet=found.subnet.id,
+        vpc=found.subnet.vpc,
+        group=request.setup.network.security_group,
+        callers=found.callers,
+        profile=aws.options.instance_profile,
+        ssh_port=aws.options.ssh_port,
+        volume=found.volume.id if found.volume else None,
+    )
+    return Resolved(
+        call=call.to_json(),
+        beside=tuple(_beside(request, disk_gb, found.volume)),
+        guards=_guards(request, item),
+        remarks=tuple(_remarks(request, item, found, call)),
+        driver=found.choice.driver,
+    )
+
+
+def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
+    setup = request.setup
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
+        place = pool.submit(_place, aws, request, item)
+        quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, item.vcpus)
+        volume = pool.submit(data_volume, aws, item, setup.volume)
+        subnet, callers = place.result()  # the first fault in this order is said, whichever came first
+        return _Found(choice.result(), subnet, callers, quota.result(), volume.result())
+
+
+def _place(aws: Aws, request: LaunchRequest, item: Available) -> tuple[network.Subnet, Mapping[str, str]]:
+    wanted = request.setup.network
+    subnet = network.subnet(aws, item.region, item.zone, wanted)
+    if wanted.security_group is not None:
+        network.check_group(aws, item.region, subnet, wanted.security_group)
+        return subnet, {}
+    return subnet, network.callers(aws, item.region, subnet, wanted)
+
+
+def _disk_gb(request: LaunchRequest, image: Image) -> int:
+    wished = request.setup.disk_gb
+    if wished is None:
+        return max(USUAL_GB, image.size_gb)
+    if image.size_gb <= wished <= LARGEST_GB:
+        return wished
+    says = f"{image.name} needs {image.size_gb}" if wished < image.size_gb else f"gp3 has {LARGEST_GB:,}"
+    bound = "at least" if wished < image.size_gb else "at most"
+    raise InvalidRequest(
+        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
+        field="--disk",
+        value=str(wished),
+        next=f"Ask for {image.size_gb} to {LARGEST_GB} GB.",
+    )
+
+
+def _beside(request: LaunchRequest, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
+    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=True)
+    if request.setup.network.public_ip:
+        yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=False)
+    wanted = request.setup.volume
+    size = volume.size_gb if volume else wanted.size_gb if wanted else None
+    if wanted and size:
+        yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True)
+
+
+def _guards(request: LaunchRequest, item: Available) -> tuple[str, ...]:
+    ends = item.market is Market.SPOT and not request.setup.persistent
+    means = "which ends it; its disk stays" if ends else "which stops it; its disk stays"
+    return AGENT, f"{TIMER}, {means}"
+
+
+def _remarks(request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+    yield from found.choice.remarks
+    if request.setup.volume is not None:
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+    if call.profile is None:
+        yield (
+            "no instance profile is set: the machine cannot write when somebody last worked on it, so idle cannot be "
+            f"judged from outside (cloudgpu init aws makes one; accounts.{request.account}.instance_profile)"
+        )
+    if found.quota is not None:
+        yield found.quota

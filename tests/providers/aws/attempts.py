@@ -1,0 +1,39 @@
+"""Attempts for the aws provider: a request resolved at an offer, as `up` makes it, with settings of the test's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
+from cloudgpu.core.facts import Market, Network, Setup, Want
+from cloudgpu.testing import make_attempt
+
+CALLER = "203.0.113.7/32"
+USUAL = Setup(network=Network(ssh_from=(CALLER,)))
+
+
+def offered(provider, name="g4dn.xlarge", zone="us-east-1b", market=Market.ON_DEMAND, *, persistent=False):
+    """Return what the provider offers of a type in a zone and market."""
+    want = Want(instance_type=name, zone=zone, market=market, persistent=persistent)
+    return provider.available(want).items[0]
+
+
+def attempt_at(provider, item=None, *, setup=USUAL, max_price=None, template=None, **more):
+    """Return an attempt whose call has been looked up; `more` is what `make_attempt` takes."""
+    item = item or offered(provider)
+    made = make_attempt(item, **more)
+    want = replace(made.request.want, max_price=max_price, persistent=setup.persistent)
+    request = replace(made.request, setup=setup, want=want, template=template or made.request.template)
+    made = replace(made, request=request, call=provider.resolve(request, item).call)
+    return replace(made, tags={key: value for key, value in made.tags.items() if key != "cloudgpu-hold-until"})
+
+
+def saved(attempt):
+    """Return the attempt as another process reads it back."""
+    return attempt_from_json(attempt_to_json(attempt))
+
+
+def soon(minutes=5):
+    """Return a deadline."""
+    return datetime.now(UTC) + timedelta(minutes=minutes)
