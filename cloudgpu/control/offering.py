@@ -112,7 +112,9 @@ def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
     offers = ranked(priced, want)
     if offers:
         return offers
-    raise _silent(stock) or _nothing_fits(provider, want, priced, unpriced=bool(unpriced))
+    from cloudgpu.control.nothing import nothing_fits  # reads the whole catalogue
+
+    raise _silent(stock) or nothing_fits(provider, want, stock.items, priced, unpriced=bool(unpriced))
 
 
 def _silent(stock: Stock) -> CloudgpuError | None:
@@ -126,40 +128,3 @@ def _silent(stock: Stock) -> CloudgpuError | None:
         value=gap.scope,
         next="Run it again, or name another --region.",
     )
-
-
-def _nothing_fits(provider: Provider, want: Want, priced: list[Offer], *, unpriced: bool) -> NoCapacity:
-    if priced:
-        cheapest = min(offer.price.per_hour for offer in priced)
-        return NoCapacity(
-            f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits "
-            f"costs {cheapest.text(4)}.",
-            field="--max-price",
-            value=f"{want.max_price.dollars:f}" if want.max_price else None,
-            next=f"Allow --max-price {cheapest.dollars:f} or more.",
-        )
-    if unpriced:
-        return NoCapacity(
-            "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
-            field="price",
-            next="Set the price in config.toml, or choose something else.",
-        )
-    wishes = _wishes(want)
-    field, value = wishes[0] if wishes else ("--provider", provider.kind)
-    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
-    return NoCapacity(
-        f"Account {provider.account} of {provider.kind} has nothing {said}.",
-        field=field,
-        value=value,
-        next="Leave that wish out, or choose another --provider.",
-    )
-
-
-def _wishes(want: Want) -> list[tuple[str, str]]:
-    named = {
-        "--gpu": want.gpu and want.gpu + (f":{want.gpu_count}" if want.gpu_count > 1 else ""),
-        "--instance-type": want.instance_type,
-        "--region": want.region,
-        "--zone": want.zone,
-    }
-    return [(key, value) for key, value in named.items() if value]

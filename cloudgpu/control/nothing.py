@@ -1,0 +1,160 @@
+"""Says why nothing that fits can be bought: the price, a contradiction, the place, or that it is sold no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cloudgpu import catalog
+from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.control.retired import counted, retired, what
+from cloudgpu.core.catalog import meant_by
+from cloudgpu.core.facts import Accelerator, Available, Offer, Want
+from cloudgpu.core.offers import fits, same_gpu
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
+from cloudgpu.providers.base import Provider
+
+NAMED = 4  # places that a sentence names before it says how many more
+
+
+def nothing_fits(
+    provider: Provider, want: Want, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
+) -> CloudgpuError:
+    """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a wish that can mean nothing.
+
+    `priced` are those that fit and have a price, `unpriced` says that some have none. Raises what the provider says
+    when it is asked for what is nearest.
+    """
+    if priced:
+        return _too_dear(want, priced)
+    if unpriced:
+        return NoCapacity(
+            "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
+            field="price",
+            next="Set the price in config.toml, or choose something else.",
+        )
+    if provider.kind in PROVIDERS:
+        said = _contradiction(provider, want, items) or _elsewhere(provider, want) or retired(provider, want)
+        return said or _nothing(provider, want)
+    return _nothing(provider, want)
+
+
+def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:
+    cheapest = min(priced, key=lambda offer: offer.price.per_hour)
+    item, price = cheapest.available, cheapest.price.per_hour
+    return NoCapacity(
+        f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits costs "
+        f"{price.text(4)}: {item.instance_type} in {item.zone}.",
+        field="--max-price",
+        value=f"{want.max_price.dollars:f}" if want.max_price else None,
+        next=f"Allow --max-price {price.dollars:f} or more.",
+    )
+
+
+def _nothing(provider: Provider, want: Want) -> NoCapacity:
+    wishes = _wishes(want)
+    field, value = wishes[0] if wishes else ("--provider", provider.kind)
+    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
+    return NoCapacity(
+        f"Account {provider.account} of {provider.kind} has nothing {said}.",
+        field=field,
+        value=value,
+        next="Leave that wish out, or choose another --provider.",
+    )
+
+
+def _wishes(want: Want) -> list[tuple[str, str]]:
+    named = {
+        "--gpu": want.gpu and counted(want),
+        "--instance-type": want.instance_type,
+        "--region": want.region,
+        "--zone": want.zone,
+    }
+    return [(key, value) for key, value in named.items() if value]
+
+
+def _contradiction(provider: Provider, want: Want, items: Sequence[Available]) -> CloudgpuError | None:
+    """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
+    if want.gpu is None:
+        return None
+    meant = meant_by(want.gpu, catalog.gpus())  # raises for an unknown one, with the near one
+    if not any(same_gpu(spec.name, want.gpu) for spec in meant):
+        names = " or ".join(spec.name.lower() for spec in meant)
+        return InvalidRequest(
+            f"{want.gpu!r} is not how the catalogue calls it.",
+            field="--gpu",
+            value=want.gpu,
+            next=f"Use --gpu {names}.",
+        )
+    if want.instance_type is not None:
+        return _wrong_type(provider, want, items)
+    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, want.gpu)})
+    if not counts:
+        return _not_sold(provider, want)
+    if want.gpu_count not in counts:
+        return NoCapacity(
+            f"{provider.kind} has no machine with {want.gpu_count} {want.gpu}: "
+            f"it has them with {_several(map(str, counts), 'or')}.",
+            field="--gpu",
+            value=counted(want),
+            next=f"For example --gpu {want.gpu}:{min(counts, key=lambda count: (abs(count - want.gpu_count), count))}",
+        )
+    return None
+
+
+def _wrong_type(provider: Provider, want: Want, items: Sequence[Available]) -> InvalidRequest | None:
+    """Return the fault of a type that has other GPUs than were asked for beside it."""
+    listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == want.instance_type]
+    asked = [item.accelerators for item in items if item.instance_type == want.instance_type]
+    found = next(iter(listed + asked), None)
+    if found is None or any(same_gpu(gpu.name, want.gpu or "") and gpu.count == want.gpu_count for gpu in found):
+        return None
+    return InvalidRequest(
+        f"{want.instance_type} has {_gpus(found)}, not {want.gpu_count}x {want.gpu}.",
+        field="--gpu",
+        value=counted(want),
+        next="Leave --gpu or --instance-type out.",
+    )
+
+
+def _gpus(found: Sequence[Accelerator]) -> str:
+    return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in found) or "no GPU"
+
+
+def _not_sold(provider: Provider, want: Want) -> NoCapacity:
+    others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, want.gpu or "")})
+    do = f"; {_several(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
+    return NoCapacity(
+        f"{provider.kind} sells no machine with {want.gpu}{do}.",
+        field="--gpu",
+        value=counted(want),
+        next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
+    )
+
+
+def _elsewhere(provider: Provider, want: Want) -> NoCapacity | None:
+    """Return where else it can be launched, where the place is what is in the way. Asks the provider once."""
+    if want.region is None and want.zone is None:
+        return None
+    free = replace(want, region=None, zone=None)
+    found = [item for item in provider.available(free).items if fits(item, free)]
+    if not found:
+        return None
+    regions, zones = {item.region for item in found}, {item.zone for item in found}
+    in_region = sorted(zone for zone in zones if want.zone and zone[:-1] == want.zone[:-1])
+    option, asked = ("--zone", want.zone) if want.zone else ("--region", want.region)
+    places, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
+    return NoCapacity(
+        f"{provider.kind} does not launch {what(want)} in {asked}: it does in {_several(places, 'and')}.",
+        field=option,
+        value=asked,
+        next=f"Name {name} {places[0]}, or leave {option} out.",
+    )
+
+
+def _several(words: Iterable[str], joint: str) -> str:
+    """Return `a, b and c`, or the first few and how many more."""
+    found = list(words)
+    if len(found) > NAMED:
+        return f"{', '.join(found[:NAMED])} and {len(found) - NAMED} more"
+    return f" {joint} ".join(filter(None, (", ".join(found[:-1]), found[-1])))
