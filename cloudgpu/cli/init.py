@@ -28,10 +28,22 @@ QUESTIONS = {
     "watts": "Watts of this computer under load, without its GPUs",
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
+CLOUD_ALONE = (("--account", "--profile", "--region", "--remove"), "is for a cloud: cloudgpu init aws.")
+CLOUD_TAKES_NONE = (
+    ("--owner", "--project", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
+    "is not about a cloud account: run cloudgpu init without one for it.",
+)
 
 
 def command(
+    cloud: Annotated[str | None, typer.Argument(metavar="CLOUD", help="aws: prepare that account, instead.")] = None,
     *,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: the profile of the AWS settings.")] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="CLOUD: take away what init has made there.")] = False,
     owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
     project: Annotated[str | None, typer.Option(metavar="TEXT", help="What they are charged to.")] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Where `up` launches.")] = None,
@@ -52,8 +64,18 @@ def command(
     Asks for what no option says, shows the lines that it will write, asks once, and writes; other lines and comments
     stay as they are. With nothing to change it writes nothing. Names the cloud credentials of this computer without
     reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
+
+    With CLOUD it shows what it will make in that account (a role under which machines may say when they were last
+    in use, and nothing else), asks, makes it, and writes the account into config.toml.
     """
-    from cloudgpu.control.init import checked, draft, look, read_host, write
+    if cloud is not None:
+        from cloudgpu.cli.init_cloud import prepare
+
+        _check_none_of(CLOUD_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint)
+        prepare(cloud, account=account, profile=profile, regions=region or (), remove=remove, yes=yes, output=output)
+        return
+    _check_none_of(CLOUD_ALONE, account, profile, region, remove or None)
+    from cloudgpu.control.init import checked, draft, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
     values = {name: checked(name, text) for name, text in named.items() if text is not None}
@@ -66,7 +88,13 @@ def command(
     elif found.text is None and "owner" not in values and not ask:
         raise _without("--owner", "There is no config.toml yet, and nobody to ask who machines are for.")
     keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
-    made = draft(found, values, keys)
+    _write(draft(found, values, keys), ask=ask, output=output)
+
+
+def _write(made: Draft, *, ask: bool, output: Format) -> None:
+    """Show the change, ask, write it, and say what was done."""
+    from cloudgpu.control.init import write
+
     if made.changed:
         _show(made)
         if ask and not _agreed("Write this to config.toml?"):
@@ -75,6 +103,14 @@ def command(
         write(made)
     value = _value(made)
     emit(output, value, _text(value))
+
+
+def _check_none_of(options: tuple[tuple[str, ...], str], *given: object) -> None:
+    """Raise InvalidRequest for the first of these options that was given."""
+    names, says = options
+    for name, value in zip(names, given, strict=True):
+        if value is not None:
+            raise InvalidRequest(f"{name} {says}", field=name, value=None, next="Run: cloudgpu init --help")
 
 
 def _may_ask(*, yes: bool) -> bool:

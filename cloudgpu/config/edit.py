@@ -48,6 +48,30 @@ def with_value(text: str, path: Path, value: object) -> str:
     )
 
 
+def without_value(text: str, path: Path) -> str:
+    """Return the text without the key at `path` of a table, and without its comment; the same text where it is not.
+
+    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
+    """
+    table = tomllib.loads(text)
+    if value_at(table, path) is None:
+        return text
+    del value_at(table, path[:-1])[path[-1]]
+    lines = text.split("\n")
+    old = _old(lines, _section(lines, path[:-1]) or range(0), path[-1])
+    if old is not None:
+        changed = "\n".join([*lines[: old.start], *lines[old.stop :]])
+        if _parsed(changed) == table:
+            return changed
+    key = ".".join(path)
+    raise InvalidRequest(
+        f"config.toml is laid out in a way in which {key} cannot be taken out without touching other lines.",
+        field=f"config.toml: {key}",
+        value=None,
+        next=f"Take {path[-1]} out by hand, under [{'.'.join(path[:-1])}].",
+    )
+
+
 def value_at(table: Mapping[str, Any], path: Path) -> Any:
     """Return what a parsed file has at `path`; None where there is nothing."""
     found: Any = table

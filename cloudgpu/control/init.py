@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.access.files import locked, write_whole
 from cloudgpu.access.hostkey import fingerprint
-from cloudgpu.config.edit import value_at, with_value
+from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.config.textfile import read_text, shown
@@ -25,6 +25,7 @@ from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
 NAMED = "config.toml"
 TOP = ("owner", "project", "provider", "lease")
 FIGURES = ("watts", "usd_per_kwh")
+CLOUDS = ("aws",)  # what `init` can prepare an account of
 HIGHEST_PORT = 65535
 _HOST = re.compile(
     r"(?P<name>[^=]*)=(?:(?P<user>[^@]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>.*))?"
@@ -187,6 +188,20 @@ def draft(found: Found, values: Mapping[str, str | Decimal], hosts: Sequence[tup
             text = with_value(text, ("accounts", local, name), values[name])
     if hosts:
         text = _with_hosts(found, text, hosts)
+    return drafted(found, text)
+
+
+def with_account(found: Found, name: str, table: Mapping[str, object]) -> Draft:
+    """Return the file with this table of an account in it; a value of None is taken out. Other keys of it stay."""
+    text = found.text or ""
+    for key, value in table.items():
+        path = ("accounts", name, key)
+        text = without_value(text, path) if value is None else with_value(text, path, value)
+    return drafted(found, text)
+
+
+def drafted(found: Found, text: str) -> Draft:
+    """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
     _check_whole(found, text)
     before = (found.text or "").splitlines()
     lines = difflib.unified_diff(before, text.splitlines(), NAMED, NAMED, lineterm="", n=0)
@@ -227,10 +242,9 @@ def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]]) -> s
 def _check_whole(found: Found, text: str) -> None:
     """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
     settings = settings_from_text(text, login=found.settings.owner)
-    for kind in ("local", "ssh"):
-        for account in settings.accounts.values():
-            if account.provider == kind:
-                _check_account(found.home, account)
+    for account in settings.accounts.values():
+        if account.provider in ("local", "ssh", *CLOUDS):
+            _check_account(found.home, account)
 
 
 def _check_account(home: Home, account: Account) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.edit import literal, with_value
+from cloudgpu.config.edit import literal, with_value, without_value
 from cloudgpu.errors import InvalidRequest
 
 FULL = """\
@@ -115,3 +115,15 @@ def test_after_any_edits_the_file_holds_what_was_set_and_the_rest(edits):
 @given(TEXTS)
 def test_a_text_survives_toml(text):
     assert tomllib.loads(f"x = {literal(text)}")["x"] == text
+
+
+def test_a_key_is_taken_out_with_its_comment_and_nothing_else():
+    text = FULL.replace("note = '''\n[accounts.fake]\n'''\n", "")
+    gone = without_value(text, ("accounts", "local", "hosts"))
+    assert gone == text.replace('hosts = [\n  {name = "a"},  # one\n  {name = "b"},\n]\n', "")
+    assert without_value(gone, ("accounts", "local", "hosts")) == gone
+
+
+def test_a_key_that_cannot_be_taken_out_safely_is_named():
+    with pytest.raises(InvalidRequest, match=r"accounts\.local\.watts cannot be taken out"):
+        without_value("accounts = {local = {watts = 3}}\n", ("accounts", "local", "watts"))

@@ -1,0 +1,133 @@
+"""Prepares a cloud account for launches: a role for machines there, its table here; and takes the role away again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cloudgpu.config.data import data_dir
+from cloudgpu.config.edit import value_at
+from cloudgpu.control.init import CLOUDS, Draft, Found, account_of, with_account, write
+from cloudgpu.control.session import utc_now
+from cloudgpu.core.facts import MachineRole, RolePart
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import HasMachineRole, ProviderSettings
+from cloudgpu.providers.registry import open_provider
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What would be done: the role's parts as they are, the change to config.toml, and who does it."""
+
+    kind: str
+    account: str
+    role: MachineRole
+    draft: Draft
+    provider: HasMachineRole
+    document: str
+
+    @property
+    def missing(self) -> tuple[RolePart, ...]:
+        """The parts that would be made."""
+        return tuple(part for part in self.role.parts if not part.there)
+
+    @property
+    def present(self) -> tuple[RolePart, ...]:
+        """The parts of ours that would be taken away."""
+        return tuple(part for part in self.role.parts if part.there and part.ours)
+
+
+def prepared(
+    found: Found,
+    kind: str,
+    *,
+    account: str | None = None,
+    profile: str | None = None,
+    regions: Sequence[str] = (),
+) -> Preparation:
+    """Return what making the role would do, and the account's table with it. Asks the cloud; changes nothing.
+
+    The first of `regions` becomes the home region. Raises InvalidRequest for a cloud that init does not know, a bad
+    option or a role of this name that is somebody else's, AuthFailed for credentials that do not work.
+    """
+    name = _account(found, kind, account)
+    table: dict[str, object] = {"provider": kind}
+    if profile is not None:
+        table["profile"] = profile
+    if regions:
+        table |= {"home_region": regions[0], "regions": list(regions)}
+    made = _preparation(found, kind, name, table)
+    for part in made.role.parts:
+        if not part.ours:
+            raise InvalidRequest(
+                f"There is an {part.what} called {part.name} already that cloudgpu init has not made.",
+                field="instance_profile",
+                value=part.name,
+                next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
+            )
+    return made
+
+
+def removal(found: Found, kind: str, *, account: str | None = None, profile: str | None = None) -> Preparation:
+    """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
+    name = _account(found, kind, account)
+    made = _preparation(found, kind, name, {} if profile is None else {"profile": profile})
+    known = value_at(found.table, ("accounts", name)) or {}
+    options = {key: None for key, value in made.role.options.items() if known.get(key) == value}
+    return Preparation(kind, name, made.role, with_account(found, name, options), made.provider, made.document)
+
+
+def make(made: Preparation) -> None:
+    """Make the role, then write the file: a table never names what does not exist. Idempotent."""
+    made.provider.make_machine_role(made.document)
+    if made.draft.changed:
+        write(made.draft)
+
+
+def remove(made: Preparation) -> None:
+    """Write the file, then take the role away: no launch names what is going. Idempotent."""
+    if made.draft.changed:
+        write(made.draft)
+    made.provider.remove_machine_role()
+
+
+def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
+    """Ask the cloud with the account's options as they would be."""
+    draft = with_account(found, name, table)
+    known = value_at(found.table, ("accounts", name)) or {}
+    options = {key: value for key, value in {**known, **table}.items() if key != "provider"}
+    provider = open_provider(kind, ProviderSettings(name, options, found.home.provider(kind, name), utc_now))
+    if not isinstance(provider, HasMachineRole):
+        raise _unknown(kind)
+    document = (data_dir("policies") / "permissions" / f"{kind}-machine.json").read_text()
+    role = provider.machine_role(document)
+    if table.get("provider"):
+        draft = with_account(found, name, {**table, **role.options})
+    return Preparation(kind, name, role, draft, provider, document)
+
+
+def _account(found: Found, kind: str, account: str | None) -> str:
+    """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
+    if kind not in CLOUDS:
+        raise _unknown(kind)
+    name = account or account_of(found.settings, kind)
+    taken = found.settings.accounts.get(name)
+    if taken is not None and taken.provider != kind:
+        raise InvalidRequest(
+            f"Account {name} belongs to {taken.provider}, not to {kind}.",
+            field="--account",
+            value=name,
+            next="Choose another --account.",
+        )
+    return name
+
+
+def _unknown(kind: str) -> InvalidRequest:
+    meant = near(kind, CLOUDS)
+    return InvalidRequest(
+        f"init prepares no cloud called {kind!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="CLOUD",
+        value=kind,
+        next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
+    )

@@ -1,0 +1,161 @@
+"""`init aws` against our model of AWS: it shows what it makes, makes it once, and takes away what is its own.
+
+Conditions of policies are not evaluated there: that a machine may set its own tag alone is held by nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import boto3
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.config.data import data_dir
+from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
+
+MACHINE = data_dir("policies") / "permissions" / "aws-machine.json"
+CHANGES = {"CreateRole", "PutRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile"}
+NAME = "cloudgpu-machine"
+OURS = [{"Key": "cloudgpu-made-by", "Value": "init"}]
+
+
+@pytest.fixture
+def iam(aws):  # noqa: F811
+    return boto3.client("iam", region_name="us-east-1")
+
+
+@pytest.fixture
+def config(own_home):
+    return Path(own_home) / "config.toml"
+
+
+def changes(aws):  # noqa: F811
+    return [call.action for call in aws.calls if call.service == "iam" and not call.action.startswith("Get")]
+
+
+def test_it_makes_the_role_its_policy_and_the_profile_with_our_tag(aws, iam, config):  # noqa: F811
+    assert run(["init", "aws", "--yes"]) == 0
+    role = iam.get_role(RoleName=NAME)["Role"]
+    assert role["Tags"] == OURS
+    assert role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"] == {"Service": "ec2.amazonaws.com"}
+    assert iam.get_role_policy(RoleName=NAME, PolicyName=NAME)["PolicyDocument"] == json.loads(MACHINE.read_text())
+    assert iam.list_attached_role_policies(RoleName=NAME)["AttachedPolicies"] == []
+    profile = iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]
+    assert [one["RoleName"] for one in profile["Roles"]] == [NAME]
+    assert profile["Tags"] == OURS
+
+
+def test_the_account_stands_in_config_toml_afterwards(iam, config):
+    config.write_text('# mine\nowner = "ada"\n')
+    assert run(["init", "aws", "--account", "lab", "--region", "eu-west-1", "--region", "us-east-1", "--yes"]) == 0
+    assert config.read_text().startswith('# mine\nowner = "ada"\n')
+    assert tomllib.loads(config.read_text())["accounts"]["lab"] == {
+        "provider": "aws",
+        "home_region": "eu-west-1",
+        "regions": ["eu-west-1", "us-east-1"],
+        "instance_profile": NAME,
+    }
+
+
+def test_a_second_time_changes_nothing(aws, iam, config):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    before, made = config.read_text(), len(changes(aws))
+    assert run(["init", "aws"]) == 0  # nothing to ask about
+    assert (config.read_text(), len(changes(aws))) == (before, made)
+
+
+def test_it_shows_what_it_makes_before_it_asks_and_makes_nothing_unasked(aws, iam, config, capsys):  # noqa: F811
+    assert run(["init", "aws"]) == 2
+    said = capsys.readouterr().err
+    for sentence in (
+        "AWS account 123456789012",
+        "makes the IAM role",
+        "makes the policy",
+        "makes the instance profile",
+    ):
+        assert sentence in said
+    assert 'instance_profile = "cloudgpu-machine"' in said
+    assert "Add --yes" in said
+    assert changes(aws) == []
+    assert not config.exists()
+
+
+def test_what_a_broken_off_run_has_made_is_taken_up(aws, iam, config):  # noqa: F811
+    aws.faults.deny("AddRoleToInstanceProfile", service="iam", times=1)
+    assert run(["init", "aws", "--yes"]) == 6
+    assert not config.exists()  # a table never names what does not work
+    assert run(["init", "aws", "--yes"]) == 0
+    assert len(iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]["Roles"]) == 1
+    assert len(iam.list_roles()["Roles"]) == 1
+
+
+def test_a_policy_that_somebody_widened_is_put_right(aws, iam, config):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    iam.put_role_policy(RoleName=NAME, PolicyName=NAME, PolicyDocument=json.dumps(everything))
+    assert run(["init", "aws", "--yes"]) == 0
+    assert iam.get_role_policy(RoleName=NAME, PolicyName=NAME)["PolicyDocument"] == json.loads(MACHINE.read_text())
+
+
+def test_a_role_of_somebody_elses_is_neither_used_nor_removed(aws, iam, config, capsys):  # noqa: F811
+    iam.create_role(RoleName=NAME, AssumeRolePolicyDocument="{}")
+    before = changes(aws)
+    assert run(["init", "aws", "--yes"]) == 2
+    assert "has not made" in capsys.readouterr().err
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert "left alone: the IAM role" in capsys.readouterr().err
+    assert changes(aws) == before
+    assert len(iam.list_roles()["Roles"]) == 1
+
+
+def test_remove_takes_all_of_it_away_and_says_what_it_leaves(aws, iam, config, capsys):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert (iam.list_roles()["Roles"], iam.list_instance_profiles()["InstanceProfiles"]) == ([], [])
+    assert tomllib.loads(config.read_text())["accounts"]["aws"] == {"provider": "aws"}
+    assert "Left: [accounts.aws]" in capsys.readouterr().out
+    assert run(["init", "aws", "--remove"]) == 0  # again: nothing is there, and nothing is asked
+
+
+def test_what_somebody_attached_to_the_role_stops_the_removal_with_the_sentence(aws, iam, config, capsys):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    arn = iam.create_policy(PolicyName="more", PolicyDocument=MACHINE.read_text())["Policy"]["Arn"]
+    iam.attach_role_policy(RoleName=NAME, PolicyArn=arn)
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes"]) == 2
+    assert "DeleteConflict" in capsys.readouterr().err
+
+
+def test_a_missing_permission_is_named(aws, iam, config, capsys):  # noqa: F811
+    aws.faults.deny("CreateRole", service="iam")
+    assert run(["init", "aws", "--yes", "-o", "json"]) == 6
+    fault = json.loads(capsys.readouterr().out)["error"]
+    assert (fault["field"], fault["value"]) == ("permission", "iam:CreateRole")
+
+
+def test_the_answer_as_a_document(aws, iam, config, capsys):  # noqa: F811
+    assert run(["init", "aws", "--yes", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["made"] == ["IAM role", "policy of the role", "instance profile"]
+    assert (answer["account"], answer["role"], answer["removed"], answer["written"]) == ("aws", NAME, [], True)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["init", "awz", "--yes"], "CLOUD"),
+        (["init", "aws", "--account", "local", "--yes"], "--account"),
+        (["init", "aws", "--owner", "ada", "--yes"], "--owner"),
+        (["init", "--remove", "--yes"], "--remove"),
+        (["init", "--region", "us-east-1", "--yes"], "--region"),
+        (["init", "aws", "--region", "nowhere", "--yes"], "config.toml: accounts.aws.home_region"),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_asked(aws, config, capsys, words, field):  # noqa: F811
+    assert run([*words, "-o", "json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["field"] == field
+    assert aws.calls == []
