@@ -10,10 +10,10 @@ SpecOf = Callable[[CatalogOffer], GpuSpec | None]
 
 
 def nearest(lost: Sequence[GpuSpec], offers: Iterable[CatalogOffer], spec_of: SpecOf) -> CatalogOffer | None:
-    """Return the cheapest offer whose GPU has the memory and the speed of the least of `lost` (one or more); None for none.
+    """Return the cheapest offer whose GPU has the memory and the speed of the least of `lost`, which has one or more.
 
     Where none is as fast, it is the fastest with the memory: a slower GPU ends the same work later, one with less
-    memory may not do it at all.
+    memory may not do it at all. None where none has the memory.
     """
     memory = min(spec.memory_gib for spec in lost)
     roomy = [offer for offer in by_price(offers) if (offer.type.gpu.memory_gib or 0) >= memory]
