@@ -10,6 +10,8 @@ from cloudgpu.core.facts import (
     Available,
     Instance,
     LaunchRequest,
+    Leftover,
+    Leftovers,
     Listing,
     MachineRole,
     Price,
@@ -17,6 +19,7 @@ from cloudgpu.core.facts import (
     Region,
     Setup,
     Stock,
+    Volume,
     Want,
 )
 from cloudgpu.providers.aws.client import KIND, Aws
@@ -120,6 +123,30 @@ class AwsProvider:
         from cloudgpu.providers.aws import power
 
         power.tag(self._aws, id, tags)
+
+    def leftovers(self, region: str | None = None) -> Leftovers:
+        """Return the disks, snapshots and images with our tags, in use or not, and the regions that did not answer."""
+        from cloudgpu.providers.aws import storage
+
+        return storage.leftovers(self._aws, region)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete it, an image with its snapshots; InvalidRequest while a machine uses it."""
+        from cloudgpu.providers.aws import storage
+
+        storage.remove(self._aws, leftover)
+
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+        """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
+        from cloudgpu.providers.aws import imaging
+
+        return imaging.save_image(self._aws, source, name, tags, restart=restart)
+
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+        """Make sure that the volume is there, in the machine's zone, and attached to it."""
+        from cloudgpu.providers.aws import volumes
+
+        return volumes.attach(self._aws, id, volume, tags)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on running GPU machines in a region, and how much of each is used."""
