@@ -116,6 +116,11 @@ class Machines(EC2Response):
                 self._stop(instance, "user")
         return ActionResult({"StoppingInstances": list(_changes(before))})
 
+    def create_tags(self) -> ActionResult:
+        """Tag what there is; a machine that is not there cannot be tagged."""
+        self.ec2_backend.get_multi_instances_by_id([one for one in self._get_param("Resources", []) if one[:2] == "i-"])
+        return super().create_tags()
+
     def terminate_instances(self) -> ActionResult:
         """End machines, once or again."""
         before = self._states("terminate", {})
