@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.testing.attempts import make_attempt, make_offer, new_host_key, pick
+from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.clock import ManualClock
-from cloudgpu.testing.fake import BareFakeProvider, FakeProvider, make
+from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider, make, make_reachable
 from cloudgpu.testing.plugin import FAKE, write_plugin
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ __all__ = [
     "ManualClock",
     "PausableContract",
     "ProviderContract",
+    "ReachableFakeProvider",
     "TaggableContract",
     "make",
     "make_attempt",
     "make_offer",
+    "make_reachable",
     "new_host_key",
     "pick",
     "write_plugin",

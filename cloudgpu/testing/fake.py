@@ -3,164 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
-    TAG_ID,
-    Address,
+    TAG_VOLUME,
     Attempt,
     Available,
     Basis,
-    Instance,
-    Listing,
+    LaunchRequest,
+    Leftover,
+    Leftovers,
+    MachineRole,
     Market,
+    Permission,
     Price,
+    Quota,
+    Region,
+    RolePart,
+    Setup,
     State,
-    Stock,
-    Unanswered,
+    Volume,
     Want,
 )
-from cloudgpu.core.names import digest
-from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.testing.faults import FaultyCloud, check_tags, no_capacity, refused
-from cloudgpu.testing.machines import FakeMachine, phase, timer
-from cloudgpu.testing.shelf import REGIONS, offered, usd_per_hour
+from cloudgpu.providers.base import Bound, ProviderSettings, Resolved
+from cloudgpu.testing import disks, images, limits, looks
+from cloudgpu.testing.bare import BareFakeProvider
+from cloudgpu.testing.faults import check_tags, no_capacity, refused
+from cloudgpu.testing.machines import FakeMachine, timer
+from cloudgpu.testing.shelf import REGIONS, usd_per_hour
 from cloudgpu.testing.store import Cloud
-
-_TOKEN_LENGTH = 64
-
-
-class BareFakeProvider(FaultyCloud):
-    """The fake cloud with what every provider can do, and no further ability."""
-
-    kind = "fake"
-    runs_parts = frozenset({"on_start", "packages", "cloud_init"})
-
-    def __init__(self, settings: ProviderSettings) -> None:
-        super().__init__(settings)
-        self.token_rule = TokenRule(
-            lifetime=timedelta(seconds=self.options.token_s),
-            listing_proves_after=timedelta(seconds=self.options.lag_s),
-            source="the settings token_s and lag_s of the fake cloud",
-        )
-
-    def available(self, want: Want) -> Stock:
-        """Return what the fake cloud sells of it, where there is capacity."""
-        with self._call("available") as cloud:
-            return Stock(tuple(item for item in offered(self.account, want) if item.zone not in cloud.exhausted))
-
-    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
-        """Make the machine, or return the one that this token has made."""
-        with self._call("launch") as cloud:
-            machine = self._made_before(cloud, attempt)
-            if machine is None:
-                self._check(cloud, attempt)
-                machine = self._make(cloud, attempt)
-            return self._shown(machine)
-
-    def get(self, id: str) -> Instance:  # noqa: A002
-        """Return the machine now."""
-        with self._call("get") as cloud:
-            return self._shown(self._found(cloud, id))
-
-    def list(self) -> Listing:
-        """Return every machine of the scopes that answer."""
-        with self._call("list") as cloud:
-            hidden = set(REGIONS) | {self.account} if self.account in cloud.hidden else cloud.hidden
-            seen = (machine for machine in cloud.machines.values() if self._listed(machine, hidden))
-            silent = [Unanswered(scope, "it was hidden by the test") for scope in sorted(cloud.hidden)]
-            return Listing(tuple(self._shown(machine) for machine in seen), tuple(silent))
-
-    def terminate(self, id: str) -> None:  # noqa: A002
-        """Ask to end the machine."""
-        with self._call("terminate") as cloud:
-            machine = cloud.machines.get(id)
-            if machine and machine.wish is not State.TERMINATED and self._state(machine) is not State.TERMINATED:
-                self._set(cloud, machine, wish=State.TERMINATED)
-
-    def _listed(self, machine: FakeMachine, hidden: set[str]) -> bool:
-        lag = timedelta(seconds=self.options.lag_s)
-        fresh = self.clock() < machine.made_at + lag
-        return not fresh and machine.region not in hidden and not self._forgotten(machine)
-
-    def _made_before(self, cloud: Cloud, attempt: Attempt) -> FakeMachine | None:
-        oldest = self.clock() - self.token_rule.lifetime
-        made = [item for item in cloud.machines.values() if item.token == attempt.token and item.made_at > oldest]
-        if made and made[0].call != _fingerprint(attempt):
-            message = f"the token {attempt.token} was used for another call"
-            raise InvalidRequest(message, field="token", value=attempt.token, next="send the saved call unchanged")
-        return made[0] if made else None
-
-    def _check(self, cloud: Cloud, attempt: Attempt) -> None:
-        item = attempt.offer.available
-        if not 0 < len(attempt.token) <= _TOKEN_LENGTH:
-            raise refused("token", attempt.token, "a token has 1 to 64 characters")
-        if TAG_ID not in attempt.tags:
-            raise refused("tags", "", f"the tag {TAG_ID} is missing")
-        check_tags(attempt.tags)
-        if not any(_same_place(item, sold) for sold in offered(self.account, Want(market=item.market))):
-            raise refused("offer", item.instance_type, f"{item.instance_type} is not sold in {item.zone}")
-        if item.zone in cloud.exhausted:
-            raise no_capacity(item.instance_type, item.zone)
-
-    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        item, now = attempt.offer.available, self.clock()
-        machine = FakeMachine(
-            id=f"fake-{digest(self.account, attempt.token, str(len(cloud.machines)))[:16]}",
-            token=attempt.token,
-            call=_fingerprint(attempt),
-            account=self.account,
-            made_at=now,
-            tags=dict(attempt.tags),
-            region=item.region,
-            zone=item.zone,
-            instance_type=item.instance_type,
-            market=item.market,
-            accelerators=item.accelerators,
-            user=attempt.boot.user,
-            wish=State.RUNNING,
-            asked_at=now,
-        )
-        cloud.machines[machine.id] = machine
-        return machine
-
-    def _shown(self, machine: FakeMachine) -> Instance:
-        now = phase(machine, self.clock(), self.options.pace)
-        running = now.state is State.RUNNING
-        return Instance(
-            provider=self.kind,
-            account=self.account,
-            id=machine.id,
-            state=now.state,
-            billed=running,
-            tags=dict(machine.tags),
-            region=machine.region,
-            zone=machine.zone,
-            instance_type=machine.instance_type,
-            market=machine.market,
-            launched_at=machine.made_at,
-            since=now.since,
-            address=self._address(machine) if running else None,
-            accelerators=machine.accelerators,
-            last_active=machine.last_active,
-            reason=now.reason,
-        )
-
-    def _address(self, machine: FakeMachine) -> Address | None:
-        if self.address or not self.options.host:
-            return self.address
-        return Address(self.options.host, self.options.port, machine.user)
+from cloudgpu.testing.things import FakeThing, shown
 
 
 class FakeProvider(BareFakeProvider):
-    """The fake cloud with every ability of `providers.base`."""
+    """The fake cloud with every ability but one: it does not say who may connect (`ReachableFakeProvider` does)."""
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine, and its system disk with it."""
+        with self._call("terminate") as cloud:
+            self._end(cloud, id, disk_stays=False)
 
     def stop(self, id: str) -> None:  # noqa: A002
-        """Ask to stop; a spot machine cannot be stopped."""
+        """Ask to stop; a one-time spot machine cannot be stopped."""
         with self._call("stop") as cloud:
             machine = self._living(cloud, id)
-            if machine.market is Market.SPOT:
+            if machine.market is Market.SPOT and not machine.persistent:
                 raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
             if machine.wish is not State.STOPPED:
                 self._set(cloud, machine, wish=State.STOPPED)
@@ -208,6 +96,139 @@ class FakeProvider(BareFakeProvider):
         """Return the key that the settings give every machine; without one, machines take the launch's."""
         return self.options.host_key
 
+    def bound(self, setup: Setup, want: Want) -> Bound:
+        """Return where the image or the volume of a setup lies."""
+        with self._call("bound") as cloud:
+            return looks.bound(cloud, setup, want)
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Look up the image, and whether the quota allows the machine."""
+        with self._call("resolve") as cloud:
+            self._check_quota(cloud, item)
+            return looks.resolved(cloud, request, item, self.clock())
+
+    def leftovers(self, region: str | None = None) -> Leftovers:
+        """Return all disks, volumes, snapshots and images of the regions that answer."""
+        with self._call("leftovers") as cloud:
+            self._let_go(cloud)
+            asked = {region} if region else set(REGIONS)
+            answer = asked - self._hidden(cloud)
+            seen = (thing for thing in cloud.things.values() if thing.region in answer)
+            silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
+            return Leftovers(tuple(shown(thing, self.account, self.clock()) for thing in seen), tuple(silent))
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete a thing that no machine uses."""
+        with self._call("remove") as cloud:
+            self._let_go(cloud)
+            disks.remove(cloud, leftover)
+
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+        """Go on making the image of this name; a running machine is restarted for it once."""
+        with self._call("save_image") as cloud:
+            self._let_go(cloud)
+            image = images.go_on(cloud, source, name, self.clock())
+            if image is None:
+                image = self._begin_image(cloud, source, name, tags, restart=restart)
+            return shown(image, self.account, self.clock())
+
+    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine while its system disk stays."""
+        with self._call("end_keeping_disk") as cloud:
+            self._end(cloud, id, disk_stays=True)
+
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+        """Make sure that the volume is there and attached to this running machine."""
+        with self._call("attach") as cloud:
+            self._let_go(cloud)
+            machine = self._living(cloud, id)
+            if self._state(machine) is not State.RUNNING:
+                raise refused("id", id, f"the machine {id} is not running", "attach the volume when it runs")
+            check_tags({**tags, TAG_VOLUME: volume.name})
+            made = disks.attach(cloud, machine, volume, tags, self.clock())
+            return shown(made, self.account, self.clock())
+
+    def quotas(self, region: str) -> Sequence[Quota]:
+        """Return how many GPUs may run in a region, and how many do."""
+        with self._call("quotas") as cloud:
+            return limits.quotas(cloud, self.account, region, self._all_living(cloud))
+
+    def request_quota(self, region: str, code: str, limit: float) -> str:
+        """Keep the request: nobody grants it but `set_quota`."""
+        with self._call("request_quota") as cloud:
+            return limits.request(cloud, region, code, limit)
+
+    def set_quota(self, region: str, market: Market, limit: float) -> None:
+        """Set how many GPUs may run in a region on a market."""
+        with self._store.open() as cloud:
+            cloud.quotas[f"{region}/{limits.CODES[market]}"] = limit
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions, all at the endpoint of the settings."""
+        with self._call("regions"):
+            host, _, port = self.options.endpoint.rpartition(":")
+            return [Region(name, host, int(port)) for name in REGIONS]
+
+    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+        """Return what the credential may do: all that no test has denied."""
+        with self._call("permissions") as cloud:
+            if region is not None:
+                limits.check_region(region)
+            return limits.permissions(cloud)
+
+    def machine_role(self, document: str) -> MachineRole:
+        """Return whether the role is there, with this document."""
+        with self._call("machine_role") as cloud:
+            there = cloud.role == document
+            return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, ours=True),), {})
+
+    def make_machine_role(self, document: str) -> None:
+        """Make the role."""
+        with self._call("make_machine_role") as cloud:
+            cloud.role = document
+
+    def remove_machine_role(self) -> None:
+        """Take the role away."""
+        with self._call("remove_machine_role") as cloud:
+            cloud.role = None
+
+    def _begin_image(
+        self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool
+    ) -> FakeThing:
+        machine = cloud.machines.get(source)
+        found = images.source_of(cloud, source, self._state(machine) if machine else None)
+        if isinstance(found, FakeMachine) and restart and self._state(found) is State.RUNNING:
+            self._set(cloud, found, restarts=found.restarts + 1)
+        return images.begin(cloud, found, name, tags, self.clock(), self.options.image_s)
+
+    def _end(self, cloud: Cloud, id: str, *, disk_stays: bool) -> None:  # noqa: A002
+        machine = cloud.machines.get(id)
+        if machine and State.TERMINATED not in (machine.wish, self._state(machine)):
+            disks.set_system_disk(cloud, id, stays=disk_stays)
+            self._set(cloud, machine, wish=State.TERMINATED)
+
+    def _let_go(self, cloud: Cloud) -> None:
+        disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
+
+    def _all_living(self, cloud: Cloud) -> list[FakeMachine]:
+        return [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
+
+    def _check_quota(self, cloud: Cloud, item: Available) -> None:
+        more = sum(gpu.count for gpu in item.accelerators)
+        limits.check_quota(cloud, self.account, item.region, item.market, more, self._all_living(cloud))
+
+    def _check(self, cloud: Cloud, attempt: Attempt) -> None:
+        super()._check(cloud, attempt)
+        self._check_quota(cloud, attempt.offer.available)
+        looks.check_call(cloud, attempt, self.clock())
+
+    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+        machine = replace(super()._make(cloud, attempt), persistent=attempt.request.setup.persistent)
+        cloud.machines[machine.id] = machine
+        one_time = machine.market is Market.SPOT and not machine.persistent
+        disks.add_system_disk(cloud, machine, attempt, stays=one_time)
+        return machine
+
     def _price(self, item: Available) -> Price | None:
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:
@@ -215,19 +236,39 @@ class FakeProvider(BareFakeProvider):
         return Price(per_hour, "the fake cloud's made-up price list", self.clock(), Basis.ASKED)
 
 
+class ReachableFakeProvider(FakeProvider):
+    """The fake cloud with every ability: it says who may connect, too, so whoever launches has to have an address."""
+
+    def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
+        """Return who may connect, by label."""
+        with self._call("allowed") as cloud:
+            return dict(cloud.doors.get(self._living(cloud, id).id, {}))
+
+    def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+        """Let this CIDR in under this label, or nobody any more."""
+        with self._call("allow") as cloud:
+            door = cloud.doors.get(self._living(cloud, id).id)
+            if door is None:
+                message = f"somebody else's security group decides who may connect to {id}"
+                raise refused("--security-group", id, message, "ask whoever keeps that group")
+            door.pop(label, None)
+            if cidr is not None:
+                door[label] = cidr
+
+    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+        machine, network = super()._make(cloud, attempt), attempt.request.setup.network
+        if network.security_group is None:
+            labels = ["caller", *(f"caller-{number}" for number in range(2, len(network.ssh_from) + 1))]
+            cloud.doors[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
+        return machine
+
+
 def make(settings: ProviderSettings) -> FakeProvider:
-    """Return a fake cloud: the factory that an entry point names."""
-    return FakeProvider(settings)
+    """Return a fake cloud, as `reachable` of its settings says: the factory that an entry point names."""
+    kind = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
+    return kind(settings)
 
 
-def _same_place(asked: Available, sold: Available) -> bool:
-    return (asked.zone, asked.region, asked.instance_type) == (sold.zone, sold.region, sold.instance_type)
-
-
-def _fingerprint(attempt: Attempt) -> str:
-    """Return what makes two calls the same one: a replay has to be the saved call, unchanged."""
-    boot, item = attempt.boot, attempt.offer.available
-    keys = (boot.host_public_key, boot.agent_source, *boot.client_public_keys, *boot.jupyter)
-    parts = (text for part in boot.parts for text in (part.kind, part.text))
-    tags = (text for pair in sorted(attempt.tags.items()) for text in pair)
-    return digest(item.zone, item.instance_type, str(item.market), *keys, *parts, *tags)
+def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
+    """Return a fake cloud that says who may connect."""
+    return ReachableFakeProvider(settings)

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Address, State
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Address, State, Unanswered
 from cloudgpu.core.names import TAG_VALUE
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import (
+    AuthFailed,
     CloudgpuError,
     InstanceNotFound,
     InvalidRequest,
@@ -22,6 +23,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.machines import FakeMachine, phase
 from cloudgpu.testing.settings import read_options
+from cloudgpu.testing.shelf import REGIONS
 from cloudgpu.testing.store import Cloud, Fault, FileStore, MemoryStore, Store
 
 Ordered = CloudgpuError | Callable[[], CloudgpuError | None]
@@ -76,6 +78,16 @@ class FaultyCloud:
         with self._store.open() as cloud:
             cloud.exhausted.discard(zone)
 
+    def deny(self, method: str) -> None:
+        """Let the credential not be allowed to call a method until `permit`."""
+        with self._store.open() as cloud:
+            cloud.denied.add(method)
+
+    def permit(self, method: str) -> None:
+        """Let the credential call a method again."""
+        with self._store.open() as cloud:
+            cloud.denied.discard(method)
+
     def die(self, id: str) -> None:  # noqa: A002
         """Let a machine die: it is stopped, for the reason `died`."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
@@ -101,12 +113,21 @@ class FaultyCloud:
         self._run_hook(method)
         with self._store.open() as cloud:
             cloud.calls[method] += 1
+            if method in cloud.denied:
+                raise _denied(method)
             fault = cloud.take(method)
             if fault and not fault.after:
                 raise fault.error()
             yield cloud
         if fault:
             raise fault.error()
+
+    def _hidden(self, cloud: Cloud) -> set[str]:
+        """Return the regions that do not answer."""
+        return set(REGIONS) | {self.account} if self.account in cloud.hidden else cloud.hidden
+
+    def _silent(self, cloud: Cloud) -> tuple[Unanswered, ...]:
+        return tuple(Unanswered(scope, "it was hidden by the test") for scope in sorted(cloud.hidden))
 
     def _run_hook(self, method: str) -> None:
         found = next((hook for hook in self._hooks if hook[0] == method), None)
@@ -151,6 +172,11 @@ class FaultyCloud:
 def refused(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:
     """Return the error of a call that cannot be."""
     return InvalidRequest(message, field=field, value=value, next=hint)
+
+
+def _denied(method: str) -> AuthFailed:
+    message = f"this credential may not call fake:{method}"
+    return AuthFailed(message, field="permission", value=f"fake:{method}", next="ask for that permission")
 
 
 def no_capacity(instance_type: str, zone: str) -> NoCapacity:

@@ -47,6 +47,8 @@ class FakeMachine:
     reason: str | None = None
     taken_at: datetime | None = None
     last_active: datetime | None = None
+    persistent: bool = False  # a spot machine that can be stopped
+    restarts: int = 0  # for images that had to be consistent
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,14 @@ class FakeOptions:
     keep_s: float = 3600.0
     lag_s: float = 0.0  # how long a fresh machine is missing from listings
     notice_s: float = 120.0  # how long before it is taken a spot machine is told
+    image_s: float = 0.0  # how long an image takes until it can be used
     token_s: float = 86400.0  # how long a token is remembered
     prices: Mapping[str, Decimal] | None = None
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
+    endpoint: str = "127.0.0.1:9"  # the public endpoint of every region, HOST:PORT
+    reachable: bool = False  # the provider says who may connect
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property
@@ -82,10 +85,28 @@ def _port(value: Any) -> int:
     return value
 
 
+def _endpoint(value: Any) -> str:
+    host, colon, port = str(value).rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        message = "an endpoint is HOST:PORT"
+        raise ValueError(message)
+    _port(int(port))
+    return str(value)
+
+
+def _yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        message = "it takes true or false"
+        raise TypeError(message)
+    return value
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "prices": _prices,
     "port": _port,
     "host": str,
     "host_key": str,
+    "endpoint": _endpoint,
+    "reachable": _yes_or_no,
     "state_file": Path,
 }

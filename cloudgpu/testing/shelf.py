@@ -14,7 +14,7 @@ REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "sout
 SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs beside the same machine on demand
 
 _STOPPABLE = "keeps its disk, which costs nothing in the fake cloud"
-_SPOT = "a one-time spot machine cannot be stopped: ending it loses its disk"
+_SPOT = "a one-time spot machine cannot be stopped: it is ended, and its disk kept as an image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ TYPES: Mapping[str, FakeType] = {
 def offered(account: str, want: Want) -> list[Available]:
     """Return all that the fake cloud has of what is wanted, whether it has capacity now or not."""
     everything = (
-        _available(account, region, zone, kind, market)
+        _available(account, region, zone, kind, market, persistent=want.persistent)
         for region, zones in REGIONS.items()
         for zone in zones
         for kind in TYPES.values()
@@ -61,8 +61,8 @@ def usd_per_hour(item: Available, prices: Mapping[str, Decimal]) -> Money | None
     return Money.usd(amount * SPOT_SHARE if item.market is Market.SPOT else amount)
 
 
-def _available(account: str, region: str, zone: str, kind: FakeType, market: Market) -> Available:
-    stoppable = market is Market.ON_DEMAND
+def _available(account: str, region: str, zone: str, kind: FakeType, market: Market, *, persistent: bool) -> Available:
+    stoppable = persistent or market is Market.ON_DEMAND
     return Available(
         provider="fake",
         account=account,

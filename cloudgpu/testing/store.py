@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from cloudgpu import errors
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
 from cloudgpu.testing.machines import FakeMachine, from_json, to_json
+from cloudgpu.testing.things import FakeThing, thing_from_json, thing_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,13 @@ class Cloud:
     faults: list[Fault] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
+    things: dict[str, FakeThing] = field(default_factory=dict)
+    made: int = 0  # things, ever: so that no two have one id
+    doors: dict[str, dict[str, str]] = field(default_factory=dict)  # per machine: who may connect, by label
+    quotas: dict[str, float] = field(default_factory=dict)  # by region/code, where not the usual one
+    requests: list[str] = field(default_factory=list)  # for higher quotas
+    denied: set[str] = field(default_factory=set)  # methods that the credential may not call
+    role: str | None = None  # the document of the machines' role
 
     def take(self, method: str) -> Fault | None:
         """Return the next fault of this method and forget it."""
@@ -123,6 +131,13 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "faults": [asdict(fault) for fault in cloud.faults],
         "hidden": sorted(cloud.hidden),
         "exhausted": sorted(cloud.exhausted),
+        "things": [thing_to_json(thing) for thing in cloud.things.values()],
+        "made": cloud.made,
+        "doors": cloud.doors,
+        "quotas": cloud.quotas,
+        "requests": cloud.requests,
+        "denied": sorted(cloud.denied),
+        "role": cloud.role,
     }
 
 
@@ -133,6 +148,13 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         faults=[Fault(**fault) for fault in data["faults"]],
         hidden=set(data["hidden"]),
         exhausted=set(data["exhausted"]),
+        things={item["id"]: thing_from_json(item) for item in data["things"]},
+        made=data["made"],
+        doors=data["doors"],
+        quotas=data["quotas"],
+        requests=data["requests"],
+        denied=set(data["denied"]),
+        role=data["role"],
     )
 
 

@@ -1,0 +1,90 @@
+"""The fake cloud's limits: how many GPUs an account may run, and what its credential may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cloudgpu.core.facts import Market, Permission, Quota
+from cloudgpu.errors import QuotaExceeded
+from cloudgpu.testing.faults import refused
+from cloudgpu.testing.machines import FakeMachine
+from cloudgpu.testing.shelf import REGIONS
+from cloudgpu.testing.store import Cloud
+
+CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
+USUAL = 10_000.0  # GPUs
+USES: Mapping[str, str] = {
+    "launch": "launch machines",
+    "get": "look at machines",
+    "list": "list machines",
+    "terminate": "end machines",
+    "stop": "stop machines",
+    "start": "start machines",
+    "tag": "extend leases",
+    "leftovers": "list disks and images",
+    "remove": "remove disks and images",
+    "save_image": "make images",
+    "end_keeping_disk": "park machines",
+    "attach": "attach volumes",
+    "quotas": "read quotas",
+    "request_quota": "ask for a higher quota",
+}
+_NOT_NEEDED = frozenset({"attach", "quotas", "request_quota"})
+
+
+def quotas(cloud: Cloud, account: str, region: str, living: Iterable[FakeMachine]) -> list[Quota]:
+    """Return the limits of a region; raise InvalidRequest for one that is none."""
+    check_region(region)
+    machines = [machine for machine in living if machine.region == region]
+    return [_quota(cloud, account, region, market, machines) for market in Market]
+
+
+def check_quota(cloud: Cloud, account: str, region: str, market: Market, more: int, living: list[FakeMachine]) -> None:
+    """Raise QuotaExceeded where so many GPUs more are not allowed."""
+    if not more:
+        return
+    quota = next(one for one in quotas(cloud, account, region, living) if one.market is market)
+    limit, used = quota.limit or 0, quota.used or 0
+    if used + more <= limit:
+        return
+    raise QuotaExceeded(
+        f"{region} allows {limit:.0f} GPUs {'on spot' if market is Market.SPOT else 'on demand'}, {used:.0f} are used, "
+        f"and this machine needs {more}",
+        field="quota",
+        value=quota.code,
+        next=f"ask for more: cloudgpu quota --provider fake --region {region} --request {quota.code}={used + more:.0f}",
+    )
+
+
+def request(cloud: Cloud, region: str, code: str, limit: float) -> str:
+    """Keep a request for a higher limit and return its id; raise InvalidRequest for what nobody could grant."""
+    check_region(region)
+    if code not in CODES.values():
+        raise refused("--request", code, f"{code} is no quota of the fake cloud", f"use {' or '.join(CODES.values())}")
+    now = cloud.quotas.get(f"{region}/{code}", USUAL)
+    if not limit > now:
+        raise refused("--request", f"{limit:g}", f"{code} is {now:g} already in {region}", "ask for more than that")
+    cloud.requests.append(f"{region}/{code}={limit:g}")
+    return f"request-{len(cloud.requests)}"
+
+
+def permissions(cloud: Cloud) -> list[Permission]:
+    """Return each method that acts on the cloud, and whether the credential may call it."""
+    return [
+        Permission(f"fake:{method}", method not in cloud.denied, use, needed=method not in _NOT_NEEDED)
+        for method, use in USES.items()
+    ]
+
+
+def check_region(region: str) -> None:
+    """Raise InvalidRequest for a region that the fake cloud does not have."""
+    if region not in REGIONS:
+        raise refused("--region", region, f"{region} is no region of the fake cloud", f"use {' or '.join(REGIONS)}")
+
+
+def _quota(cloud: Cloud, account: str, region: str, market: Market, machines: Iterable[FakeMachine]) -> Quota:
+    code = CODES[market]
+    used = sum(gpu.count for machine in machines if machine.market is market for gpu in machine.accelerators)
+    limit = cloud.quotas.get(f"{region}/{code}", USUAL)
+    name = f"GPUs of machines {'on spot' if market is Market.SPOT else 'on demand'}"
+    return Quota("fake", account, region, code, name, market, "GPU", limit, used)

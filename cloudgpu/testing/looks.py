@@ -1,0 +1,90 @@
+"""What the fake cloud looks up before a launch: where image and volume lie, and whether the image can be used."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cloudgpu.core.facts import TAG_VOLUME, Attempt, Available, LaunchRequest, Setup, Volume, Want
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.providers.base import Beside, Bound, Resolved
+from cloudgpu.testing.disks import volumes_named
+from cloudgpu.testing.faults import refused
+from cloudgpu.testing.images import find_image
+from cloudgpu.testing.shelf import offered
+from cloudgpu.testing.store import Cloud
+from cloudgpu.testing.things import FakeThing
+
+
+def bound(cloud: Cloud, setup: Setup, want: Want) -> Bound:
+    """Return where a launch is tied to; raise InvalidRequest for what is not there, or lies where nobody asked."""
+    image = _image(cloud, setup.image) if setup.image else None
+    volume = _volume(cloud, setup.volume) if setup.volume else None
+    if volume is not None:
+        name = volume.tags[TAG_VOLUME]
+        _check_place("--volume", name, volume.zone, want.zone)
+        _check_place("--volume", name, volume.region, want.region)
+        if image is not None:
+            _check_place("--image", image.full_name, image.region, volume.region)
+        return Bound(volume.region, volume.zone, f"the volume lies in {volume.zone}")
+    if image is not None:
+        _check_place("--image", str(setup.image), image.region, want.region)
+        return Bound(image.region, None, f"the image lies in {image.region}")
+    return Bound()
+
+
+def resolved(cloud: Cloud, request: LaunchRequest, item: Available, now: datetime) -> Resolved:
+    """Return what the launch call says; raise NoCapacity for what is not sold there, InvalidRequest."""
+    sold = offered(item.account, Want(instance_type=item.instance_type, zone=item.zone, market=item.market))
+    if not sold:
+        message = f"{item.instance_type} is not sold in {item.zone}"
+        raise NoCapacity(message, field="zone", value=item.zone, next="leave --zone out")
+    setup = request.setup
+    image = _image(cloud, setup.image) if setup.image else None
+    if image is not None and now < image.ready_at:
+        raise refused("--image", str(setup.image), f"the image {setup.image} is not ready yet", "try again later")
+    beside = tuple(_beside(setup))
+    remarks = [f"the volume {setup.volume.name} is bound to {item.zone}"] if setup.volume else []
+    return Resolved({"image": image.id if image else None}, beside=beside, remarks=tuple(remarks))
+
+
+def check_call(cloud: Cloud, attempt: Attempt, now: datetime) -> None:
+    """Raise InvalidRequest for a launch from an image that is not there, not ready, or in another region."""
+    wanted = attempt.call.get("image")
+    if wanted is None:
+        return
+    image = cloud.things.get(wanted)
+    if image is None or image.region != attempt.offer.available.region or now < image.ready_at:
+        raise refused("--image", str(wanted), f"there is no image {wanted} that could be launched here")
+
+
+def _beside(setup: Setup) -> list[Beside]:
+    found = []
+    if setup.disk_gb:
+        found.append(Beside(f"system disk of {setup.disk_gb} GB", "fake_disk", setup.disk_gb, kept=True))
+    if setup.volume:
+        found.append(Beside(f"volume {setup.volume.name}", "fake_disk", setup.volume.size_gb or 0, kept=True))
+    return found
+
+
+def _image(cloud: Cloud, word: str) -> FakeThing:
+    found = find_image(cloud, word)
+    if found is None:
+        likely = near(word, [thing.full_name for thing in cloud.things.values()])
+        raise refused("--image", word, f"there is no image {word}", f"did you mean {likely}?" if likely else None)
+    return found
+
+
+def _volume(cloud: Cloud, volume: Volume) -> FakeThing | None:
+    found = volumes_named(cloud, volume.name)
+    if not found and volume.size_gb is None:
+        message = f"there is no volume {volume.name}"
+        raise refused("--volume", volume.name, message, f"give its size and it is made: --volume {volume.name}:200")
+    return found[0] if found else None
+
+
+def _check_place(option: str, name: str, lies: str, asked: str | None) -> None:
+    if asked not in (None, lies):
+        raise InvalidRequest(
+            f"{name} lies in {lies}, not in {asked}", field=option, value=name, next=f"launch in {lies}"
+        )

@@ -1,0 +1,66 @@
+"""What the fake cloud keeps beside its machines, as values: disks, volumes, snapshots, images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.facts import TAG_IMAGE, TAG_VOLUME, Kind, Leftover
+from cloudgpu.core.times import from_iso, iso
+
+_STORED_AS = {Kind.SNAPSHOT: "fake_snapshot", Kind.IMAGE: "fake_snapshot"}
+
+
+@dataclass(frozen=True, slots=True)
+class FakeThing:
+    """A disk, a volume, a snapshot or an image as the fake cloud keeps it.
+
+    `full_name` is that of the image that it is, or is to become; empty for a disk. `ready_at` is when it can be used.
+    `attached_to` is a machine. `stays`: it is not deleted with that machine.
+    """
+
+    id: str
+    kind: Kind
+    region: str
+    zone: str
+    full_name: str
+    size_gb: int
+    tags: Mapping[str, str]
+    made_at: datetime
+    ready_at: datetime
+    attached_to: str | None = None
+    stays: bool = True
+
+
+def shown(thing: FakeThing, account: str, now: datetime) -> Leftover:
+    """Return the thing as the provider tells it at `now`."""
+    named = thing.tags.get(TAG_VOLUME if thing.kind is Kind.VOLUME else TAG_IMAGE, "")
+    return Leftover(
+        provider="fake",
+        account=account,
+        region=thing.region,
+        zone=thing.zone,
+        id=thing.id,
+        kind=thing.kind,
+        name=named if thing.kind in (Kind.VOLUME, Kind.IMAGE) else "",
+        size_gb=thing.size_gb,
+        stored_as=_STORED_AS.get(thing.kind, "fake_disk"),
+        tags=dict(thing.tags),
+        made_at=thing.made_at,
+        ready=now >= thing.ready_at,
+        attached_to=thing.attached_to,
+    )
+
+
+def thing_to_json(thing: FakeThing) -> dict[str, Any]:
+    """Return the thing as plain JSON values."""
+    times = {"made_at": iso(thing.made_at), "ready_at": iso(thing.ready_at)}
+    return {**asdict(thing), "kind": str(thing.kind), **times}
+
+
+def thing_from_json(data: Mapping[str, Any]) -> FakeThing:
+    """Return the thing that `thing_to_json` wrote."""
+    times = {name: from_iso(data[name]) for name in ("made_at", "ready_at")}
+    return FakeThing(**{**data, "kind": Kind(data["kind"]), **times})
