@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 
 from cloudgpu.access import jump
+from cloudgpu.access.dial import dial, no_answer
 from cloudgpu.access.keys import check_private
 from cloudgpu.access.known_hosts import pinned
 from cloudgpu.access.target import LoginRefused, Target, reason
@@ -19,7 +19,7 @@ from cloudgpu.access.wire import (
     SSHException,
     Wire,
 )
-from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
+from cloudgpu.errors import InvalidRequest, WrongHostKey
 
 
 def wire(target: Target, deadline: float) -> Wire:
@@ -32,7 +32,7 @@ def wire(target: Target, deadline: float) -> Wire:
 
 def wire_with(target: Target, known: str, key: PKey, deadline: float) -> Wire:
     """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
-    connected = _dial(target, deadline)
+    connected = dial(target, deadline)
     deadline += jump.WITHIN_S if target.jump else 0
     made = Wire(connected, known.split(" ", 1)[0])
     try:
@@ -73,18 +73,6 @@ def _own_key(target: Target) -> Ed25519Key:
         ) from fault
 
 
-def _dial(target: Target, deadline: float) -> socket.socket:
-    if target.jump:
-        return jump.open_through(target)
-    address = target.address
-    try:
-        connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
-    except OSError as fault:
-        raise _no_answer(target, reason(fault)) from fault
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
-
-
 def _shake_hands(target: Target, wire: Wire, deadline: float) -> None:
     """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
     left = max(0.1, deadline - time.monotonic())
@@ -97,12 +85,12 @@ def _shake_hands(target: Target, wire: Wire, deadline: float) -> None:
         raise _incompatible(target, fault) from fault
     except SSHException as fault:
         if not wire.remote_version:  # no banner yet: a server that is just starting, or no SSH server
-            raise _no_answer(target, "it did not introduce itself as an SSH server") from fault
+            raise no_answer(target, "it did not introduce itself as an SSH server") from fault
         raise _incompatible(target, fault) from fault
     except (EOFError, OSError) as fault:
-        raise _no_answer(target, "it closed the connection") from fault
+        raise no_answer(target, "it closed the connection") from fault
     if not wire.initial_kex_done:
-        raise _no_answer(target, "it stopped answering during the key exchange")
+        raise no_answer(target, "it stopped answering during the key exchange")
 
 
 def _check_host_key(target: Target, known: str, wire: Wire) -> None:
@@ -116,27 +104,18 @@ def _log_in(target: Target, wire: Wire, key: PKey, deadline: float) -> None:
     try:
         wire.auth_publickey(target.address.user, key, answered)
     except BROKEN as fault:
-        raise _no_answer(target, "it closed the connection during the login") from fault
+        raise no_answer(target, "it closed the connection during the login") from fault
     if not answered.wait(max(0.1, deadline - time.monotonic())):
-        raise _no_answer(target, "it stopped answering during the login")
+        raise no_answer(target, "it stopped answering during the login")
     if wire.is_authenticated():
         return
     if isinstance(wire.get_exception(), (EOFError, OSError)):
-        raise _no_answer(target, "it closed the connection during the login")
+        raise no_answer(target, "it closed the connection during the login")
     raise LoginRefused(
         f"{target.name} does not accept our key for the user {target.address.user}.",
         field="keys",
         value=str(target.key_file),
         next="Connect from the computer that launched it, or add our public key to its ~/.ssh/authorized_keys.",
-    )
-
-
-def _no_answer(target: Target, why: str) -> Unreachable:
-    return Unreachable(
-        f"{target.name} does not answer at {target.place}: {why}.",
-        field="name",
-        value=target.name,
-        next=f"Run: cloudgpu show {target.name} --refresh",
     )
 
 

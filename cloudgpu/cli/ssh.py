@@ -21,13 +21,11 @@ def command(
     The same works without cloudgpu after adding this to ~/.ssh/config:  Include CLOUDGPU_HOME/ssh_config
     """
     from cloudgpu.access.ssh_config import ssh_command
-    from cloudgpu.control.reach import check_reachable
+    from cloudgpu.control.reach import find_way
     from cloudgpu.control.tidy import tidy
 
     session = open_here()
-    row = session.find(name)
-    check_reachable(row)
-    session.target(row)  # says why, where it has no address
+    row = find_way(session, session.find(name))
     tidy(session)
     words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, row["name"], words[1:] if words[:1] == ["--"] else words)

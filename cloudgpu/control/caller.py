@@ -17,10 +17,11 @@ WAIT_S = 5
 LONGEST = 200  # bytes of an answer that can be an address
 
 
-def caller_cidr(session: Session) -> str:
+def caller_cidr(session: Session, *, option: str = "--ssh-from") -> str:
     """Return this client's public IPv4 address as a CIDR of one address.
 
-    Asks the address services of the settings in turn. Raises InvalidRequest when none answers with an address.
+    Asks the address services of the settings in turn. Raises InvalidRequest when none answers with an address; it
+    names the `option` with which the user can.
     """
     for url in session.settings.address_services:
         found = _asked(url)
@@ -29,9 +30,9 @@ def caller_cidr(session: Session) -> str:
     services = ", ".join(session.settings.address_services) or "none is configured"
     raise InvalidRequest(
         f"Your public address could not be found, so it is not known who may open SSH (asked: {services}).",
-        field="--ssh-from",
+        field=option,
         value=None,
-        next="Name it: --ssh-from 203.0.113.7/32, or set address_services in config.toml.",
+        next=f"Name it: {option} 203.0.113.7/32, or set address_services in config.toml.",
     )
 
 

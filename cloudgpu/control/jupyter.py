@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
+from cloudgpu.control.doors import closed
 from cloudgpu.control.look import refresh
-from cloudgpu.control.reach import check_reachable, reached
+from cloudgpu.control.reach import check_reachable, moved, reached
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 STATUS_WITHIN = 20.0
+DOOR_AFTER_TRIES = 2  # tries to reconnect, from then on it is looked whether the machine is open to us at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class JupyterTunnel:
         self._first_port = first_port
         self._server: JupyterServer | None = None
         self._opened = False
+        self._tries = 0
         self._tunnel = self._new_tunnel()
 
     def __enter__(self) -> Self:
@@ -72,13 +75,9 @@ class JupyterTunnel:
             self._tunnel.open()
         except WrongHostKey:
             raise
-        except Unreachable:
+        except Unreachable as fault:
             # Only the first connection may find that the ledger's address is out of date.
-            latest = refresh(self._session, self._row)
-            check_reachable(latest)
-            if latest["address"] == self._row["address"]:
-                raise
-            self._row = latest
+            self._row = moved(self._session, self._row, fault)
             self._tunnel = self._new_tunnel()
             self._tunnel.open()
         self._opened = True
@@ -143,8 +142,20 @@ class JupyterTunnel:
         name, why = self._row["name"], event.fault.message if event.fault else ""
         if event.kind is Happening.LOST:
             self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
+            self._tries = 0
+        elif event.kind is Happening.TRIED:
+            self._tries += 1
+            if self._tries == DOOR_AFTER_TRIES:
+                self._tell_closed()
         elif event.kind is Happening.RECONNECTED:
             self._session.tell(f"{name}: connected again")
+
+    def _tell_closed(self) -> None:
+        """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
+        with self._session.beside() as session:
+            fault = closed(session, self._row)
+        if fault:
+            self._session.tell(f"{fault.message} {fault.next} (the tunnel goes on when that is done)")
 
 
 def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:

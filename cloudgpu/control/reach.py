@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access.connection import Connection, connect
+from cloudgpu.access.connection import Connection, connect, passing
+from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
+from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.core.times import minute
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 READY_WITHIN = timedelta(minutes=10)
+DOOR_AFTER_S = 30.0  # most machines answer sooner; from then on it is looked whether they are open to us at all
 
 
 def client_key(session: Session) -> ClientKey:
@@ -37,19 +40,36 @@ def client_key(session: Session) -> ClientKey:
 def wait_until_ready(session: Session, row: Row) -> Row:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
 
-    Raises Unreachable when it ended while starting or did not answer in time, WrongHostKey at once.
+    Raises Unreachable when it ended while starting or did not answer in time, WrongHostKey at once, Barred where it
+    runs and is not open to this client's address.
     """
     deadline = session.clock() + READY_WITHIN
     session.tell(f"{row['name']}: waiting for the machine to run")
     import_module("cloudgpu.access.handshake")  # a tenth of a second: spent while the machine starts, not after
     row = _wait_running(session, row, deadline)
     session.tell(f"{row['name']}: verifying SSH against the host key of the launch")
-    target = session.target(row)
-    connect(target, timeout=10, wait=max(1.0, (deadline - session.clock()).total_seconds())).close()
+    _wait_for_ssh(session, row, deadline)
     return row
 
 
-def _wait_running(session: Session, row: Row, deadline: Any) -> Row:
+def _wait_for_ssh(session: Session, row: Row, deadline: datetime) -> None:
+    target = session.target(row)
+    try:
+        connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
+    except Unreachable as fault:
+        found = explained(session, row, fault)
+        if found is not fault:
+            raise found from fault
+        if not passing(fault):
+            raise
+        connect(target, timeout=10, wait=_left(session, deadline)).close()
+
+
+def _left(session: Session, deadline: datetime) -> float:
+    return max(1.0, (deadline - session.clock()).total_seconds())
+
+
+def _wait_running(session: Session, row: Row, deadline: datetime) -> Row:
     pause = 0.05
     while True:
         row = _look(session, row)
@@ -105,12 +125,49 @@ def open_connection(session: Session, row: Row, *, timeout: float = 10) -> Conne
         return connect(session.target(row), timeout=timeout)
     except WrongHostKey:
         raise
-    except Unreachable:
-        latest = _latest(session, row)
-        check_reachable(latest)
-        if latest["address"] == row["address"]:
+    except Unreachable as fault:
+        latest = moved(session, row, fault)
+    return _connected(session, latest, timeout)
+
+
+def _connected(session: Session, row: Row, timeout: float) -> Connection:
+    try:
+        return connect(session.target(row), timeout=timeout)
+    except Unreachable as fault:
+        found = explained(session, row, fault)
+        if found is fault:
             raise
-        return connect(session.target(latest), timeout=timeout)
+        raise found from fault
+
+
+def moved(session: Session, row: Row, fault: Unreachable) -> Row:
+    """Return the machine's row where it has another address by now; raise why it cannot be reached otherwise."""
+    latest = _latest(session, row)
+    check_reachable(latest)
+    if latest["address"] == row["address"]:
+        raise explained(session, latest, fault)
+    return latest
+
+
+def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
+    """Return the fault of a connection, or that SSH there is not open to this client's address where that is why."""
+    return (closed(session, row) if passing(fault) else None) or fault
+
+
+def find_way(session: Session, row: Row) -> Row:
+    """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
+
+    Knocks only where an address of ours was let in, straight: everywhere else that says nothing. Raises as `reached`.
+    """
+    check_reachable(row)
+    target = session.target(row)
+    if is_behind(row) or not is_told(row) or doorkeeper(session, row) is None:
+        return row
+    try:
+        knock(target, timeout=10)
+    except Unreachable as fault:
+        return moved(session, row, fault)
+    return row
 
 
 def check_reachable(row: Row) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.paths import Home, find_home
-from cloudgpu.config.settings import Settings, load_settings
+from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
 from cloudgpu.core.keeping import stays
 from cloudgpu.core.names import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
@@ -57,12 +57,22 @@ class Session:
         from cloudgpu.providers.base import ProviderSettings
         from cloudgpu.providers.registry import open_provider
 
-        configured = self.settings.accounts.get(account)
+        configured = self.account(account)
         if configured is None:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
         made = ProviderSettings(account, dict(configured.options), home, self.clock, self.pause)
         return open_provider(configured.provider, made)
+
+    def account(self, name: str) -> Account | None:
+        """Return the account called `name`, None for none such.
+
+        Where no account of a cloud is configured, its own name stands for one with the usual settings, from then on.
+        """
+        accounts = self.settings.accounts
+        if name in CLOUDS and all(one.provider != name for one in accounts.values()):
+            self.settings = replace(self.settings, accounts={**accounts, name: Account(name, name)})
+        return self.settings.accounts.get(name)
 
     def unknown_account(self, account: str) -> InvalidRequest:
         """Return the error that names the accounts there are."""
@@ -96,6 +106,7 @@ class Session:
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.target import Target
+        from cloudgpu.control.doors import jump_of
         from cloudgpu.core.facts import Address
 
         if row["address"] is None and stays(row):
@@ -113,7 +124,7 @@ class Session:
                 next=f"Run: cloudgpu show {row['name']} --refresh",
             )
         address = Address(**row["address"])
-        return Target(row["id"], row["name"], address, self.client_key_file, self.home.known_hosts)
+        return Target(row["id"], row["name"], address, self.client_key_file, self.home.known_hosts, jump_of(row))
 
     @property
     def client_key_file(self) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from cloudgpu.access import known_hosts, ssh_config
 from cloudgpu.control import saved, tunnels
+from cloudgpu.control.doors import jump_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.facts import Address
 from cloudgpu.core.names import lock_name
@@ -54,7 +55,11 @@ def _may_live(session: Session, row: Row) -> bool:
 
 def write_ssh_config(session: Session, alive: list[Row]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
-    hosts = [ssh_config.SshHost(row["name"], row["id"], Address(**row["address"])) for row in alive if row["address"]]
+    hosts = [
+        ssh_config.SshHost(row["name"], row["id"], Address(**row["address"]), jump_of(row))
+        for row in alive
+        if row["address"]
+    ]
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )

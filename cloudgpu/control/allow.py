@@ -1,0 +1,118 @@
+"""Moves the rule that lets this client in to where it is now, on one machine or on all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.caller import caller_cidr
+from cloudgpu.control.check import gravest
+from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
+from cloudgpu.control.session import Session, living
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.ledger.locks import hold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from cloudgpu.providers.base import Reachable
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+CALLER = "caller"
+WITHIN_S = 60
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What became of each machine so far."""
+
+    machines: list[Document] = field(default_factory=list)
+    skipped: list[Document] = field(default_factory=list)
+    faults: list[CloudgpuError] = field(default_factory=list)
+
+
+def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Document, CloudgpuError | None]:
+    """Open SSH to `cidr` (None: this client's public address) instead of where the caller came from before.
+
+    For the machine called `name`, else for every living one whose provider has such rules; the others are skipped and
+    said. Returns the answer of `allow` and the gravest fault where one of several machines failed. Raises
+    InvalidRequest for a named machine that has no such rules, or whose rules are somebody else's.
+    """
+    rows = [_named(session, name, cidr)] if name else living(session.ledger.machines())
+    if not rows:
+        raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
+    moves = _Moves()
+    known = {row["id"]: row for row in session.ledger.machines()}
+    for row, keeper in _kept(session, rows, cidr, moves):
+        cidr = cidr or caller_cidr(session, option="--from")
+        try:
+            moves.machines.append(_moved(session, row, keeper, cidr, known))
+        except InvalidRequest as fault:
+            if name:
+                raise
+            moves.skipped.append({"name": row["name"], "why": fault.message})
+        except CloudgpuError as fault:
+            if name:
+                raise
+            moves.faults.append(fault)
+    code = gravest(fault.exit_code for fault in moves.faults)
+    failed = [fault.as_dict() for fault in moves.faults]
+    document = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
+    return document, next((fault for fault in moves.faults if fault.exit_code == code), None)
+
+
+def alone(session: Session, row: Row) -> AbstractContextManager[None]:
+    """Hold the rules of an account alone: two who change them at once would lose one's label."""
+    return hold(session.home.locks, f"doors-{row['account']}", wait=WITHIN_S)
+
+
+def _named(session: Session, name: str, cidr: str | None) -> Row:
+    row = session.find(name)
+    if doorkeeper(session, row) is None:
+        raise refuse_unkept(session, row, "name")
+    if is_behind(row) and cidr is None:
+        raise InvalidRequest(
+            f"{row['name']} is reached from inside its network, so your public address has no part in it.",
+            field="--from",
+            value=None,
+            next="Name the address that it sees: --from 10.0.0.5/32",
+        )
+    return row
+
+
+def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves) -> list[tuple[Row, Reachable]]:
+    """Return the machines that have a rule to be moved, and write down why the others have none."""
+    found: list[tuple[Row, Reachable]] = []
+    for row in rows:
+        try:
+            keeper = doorkeeper(session, row)
+        except CloudgpuError as fault:
+            moves.faults.append(fault)
+            continue
+        if keeper is None:
+            moves.skipped.append({"name": row["name"], "why": f"{row['provider']} has no rules about who may connect"})
+        elif is_behind(row) and cidr is None:
+            moves.skipped.append({"name": row["name"], "why": "it is reached from inside its network"})
+        else:
+            found.append((row, keeper))
+    return found
+
+
+def _moved(session: Session, row: Row, keeper: Reachable, cidr: str, known: dict[str, Row]) -> Document:
+    machine = row["provider_id"]
+    with alone(session, row):
+        before = keeper.allowed(machine)
+        if before.get(CALLER) != cidr:
+            keeper.allow(machine, CALLER, cidr)
+        for label in before:
+            if _is_of_the_dead(label, known):
+                keeper.allow(machine, label, None)
+    return {"name": row["name"], "before": before.get(CALLER), "changed": before.get(CALLER) != cidr}
+
+
+def _is_of_the_dead(label: str, known: dict[str, Row]) -> bool:
+    """Say whether a colleague's address was let in for a machine of this ledger that has ended."""
+    owner = known.get(label.partition(".")[0])
+    return owner is not None and owner["ended"] is not None

@@ -1,0 +1,120 @@
+"""Whether SSH on a machine is open to this client: its address beside the networks that its provider lets in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.check import Check, Verdict
+from cloudgpu.core.network import Jump, covers, jump_wish
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from cloudgpu.access.target import Barred
+    from cloudgpu.control.session import Session
+    from cloudgpu.providers.base import Reachable
+
+Row = dict[str, Any]
+ALONE = "/32"
+
+
+def jump_of(row: Row) -> Jump | None:
+    """Return the host through which this machine is reached, None for the straight way."""
+    text = _network(row).get("jump")
+    return None if text is None else jump_wish(text)
+
+
+def doorkeeper(session: Session, row: Row) -> Reachable | None:
+    """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
+    from cloudgpu.providers.base import Reachable
+
+    provider = session.provider(row["account"])
+    return provider if isinstance(provider, Reachable) and row["provider_id"] else None
+
+
+def is_behind(row: Row) -> bool:
+    """Say whether this client's public address has no part in it: the machine is reached from inside its network."""
+    network = _network(row)
+    return network.get("jump") is not None or network.get("public_ip") is False
+
+
+def is_told(row: Row) -> bool:
+    """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
+    return row.get("setup") is None or bool(_network(row)["ssh_from"])
+
+
+def closed(session: Session, row: Row) -> Barred | None:
+    """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
+
+    Asks the provider and an address service: to be called when SSH cannot be reached.
+    """
+    from cloudgpu.control.caller import caller_cidr
+
+    if is_behind(row) or not is_told(row):
+        return None
+    try:
+        keeper = doorkeeper(session, row)
+        open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+        return _compared(row, open_to, caller_cidr(session)) if open_to else None
+    except CloudgpuError:
+        return None  # the fault that was there first is the one to be told
+
+
+def _compared(row: Row, open_to: Mapping[str, str], here: str) -> Barred | None:
+    from cloudgpu.access.target import Barred
+
+    if any(covers(network, here) for network in open_to.values()):
+        return None
+    name, address = row["name"], here.removesuffix(ALONE)
+    return Barred(
+        f"Your address is {address} now, and SSH on {name} is open to {listed(open_to.values())}.",
+        field="name",
+        value=address,
+        next=f"Run: cloudgpu allow {name}",
+    )
+
+
+def listed(networks: Iterable[str]) -> str:
+    """Return networks as words of a sentence; one address without its /32."""
+    return ", ".join(sorted({network.removesuffix(ALONE) for network in networks})) or "nobody"
+
+
+def checks(session: Session, rows: Iterable[Row]) -> Iterator[Check]:
+    """Yield for every running machine whose provider says who may connect whether this client is among them."""
+    from cloudgpu.control.caller import caller_cidr
+
+    here: str | None = None
+    for row in rows:
+        if row["state"] != "running" or is_behind(row) or not is_told(row):
+            continue
+        name = f"ssh to {row['name']}"
+        try:
+            keeper = doorkeeper(session, row)
+            open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+            if open_to:
+                here = here or caller_cidr(session)
+                yield _check(name, here, _compared(row, open_to, here))
+        except CloudgpuError as fault:
+            yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {fault.message}", fault.next)
+
+
+def _check(name: str, here: str, fault: Barred | None) -> Check:
+    if fault is None:
+        return Check(name, Verdict.OK, f"open to your address, {here.removesuffix(ALONE)}")
+    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
+
+
+def refuse_unkept(session: Session, row: Row, field: str) -> InvalidRequest:
+    """Return the error for a machine whose provider lets whoever has a key connect."""
+    kind = session.provider(row["account"]).kind
+    return InvalidRequest(
+        f"The {kind} provider has no rules about who may connect to {row['name']}: a key is enough.",
+        field=field,
+        value=row["name"],
+        next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",
+    )
+
+
+def _network(row: Row) -> Mapping[str, Any]:
+    return (row.get("setup") or {}).get("network") or {}
