@@ -12,7 +12,7 @@ _TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-
 
 def boot_tag(image: Mapping[str, Any]) -> str:
     """Return what has to be known of an image to make one like it: architecture, root device, boot mode."""
-    device = image["RootDeviceName"].removeprefix("/dev/")
+    device = (image.get("RootDeviceName") or "/dev/sda1").removeprefix("/dev/")
     return f"{image['Architecture']}_{device}_{image.get('BootMode', 'none')}"
 
 

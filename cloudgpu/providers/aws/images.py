@@ -11,6 +11,7 @@ from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, Available
 from cloudgpu.core.images import GpuDriver, PublicImage
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.boot import boot_tag
 from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.translate import tags_of
 
@@ -24,7 +25,7 @@ _IN_USE = {"x86_64", "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a region. `size_gb` is the least that its system disk can have."""
+    """An image in a region. `size_gb` is the least that its system disk can have; `boot` is how it boots, as a tag."""
 
     id: str
     name: str
@@ -32,6 +33,7 @@ class Image:
     root_device: str
     size_gb: int
     state: str
+    boot: str
     tags: Mapping[str, str]
 
 
@@ -155,6 +157,7 @@ def _image(found: Mapping[str, Any]) -> Image:
         root_device=root,
         size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
         state=found.get("State", ""),
+        boot=boot_tag(found),
         tags=tags_of(found),
     )
 

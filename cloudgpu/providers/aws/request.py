@@ -8,6 +8,7 @@ from typing import Any
 
 from cloudgpu.core.facts import Attempt, Market
 from cloudgpu.core.money import Money
+from cloudgpu.providers.aws.boot import TAG_BOOT
 
 ROOT_KIND = "gp3"
 BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
@@ -18,6 +19,7 @@ class Call:
     """What was looked up for one launch, as it is saved with the attempt.
 
     `group` is somebody else's security group; None: the one of ours in `vpc`, which lets `callers` (CIDR per label) in.
+    `boot` is how the image boots, which the system disk says of itself when the image is gone.
     `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
     """
 
@@ -33,6 +35,7 @@ class Call:
     profile: str | None
     ssh_port: int
     volume: str | None = None
+    boot: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -91,16 +94,21 @@ def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
     made = ["instance", "volume", "network-interface"]
     if attempt.offer.available.market is Market.SPOT:
         made.append("spot-instances-request")
-    return [{"ResourceType": kind, "Tags": listed} for kind in made]
+    boots = [{"Key": TAG_BOOT, "Value": attempt.call.get("boot", "")}]
+    return [{"ResourceType": kind, "Tags": listed + (boots if kind == "volume" else [])} for kind in made]
 
 
 def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
-    """Return the root disk; that of a one-time spot machine stays when the machine ends, so that it can be parked."""
+    """Return the root disk; that of a one-time spot machine stays when the machine ends, so that it can be parked.
+
+    Unless its policy keeps nothing of such a machine.
+    """
+    stays = is_one_time(attempt) and attempt.request.setup.keep_disk
     disk = {
         "VolumeSize": call.disk_gb,
         "VolumeType": ROOT_KIND,
         "Encrypted": True,
-        "DeleteOnTermination": not is_one_time(attempt),
+        "DeleteOnTermination": not stays,
     }
     return {"DeviceName": call.root_device, "Ebs": disk}
 

@@ -49,6 +49,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
         zone=item.zone,
         image=found.choice.image.id,
         root_device=found.choice.image.root_device,
+        boot=found.choice.image.boot,
         disk_gb=disk_gb,
         subnet=found.subnet.id,
         vpc=found.subnet.vpc,
@@ -60,7 +61,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
     )
     return Resolved(
         call=call.to_json(),
-        beside=tuple(_beside(request, disk_gb, found.volume)),
+        beside=tuple(_beside(request, item, disk_gb, found.volume)),
         guards=_guards(request, item),
         remarks=tuple(_remarks(request, item, found, call)),
         driver=found.choice.driver,
@@ -103,8 +104,8 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     )
 
 
-def _beside(request: LaunchRequest, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
-    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=True)
+def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
+    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=item.stoppable or request.setup.keep_disk)
     if request.setup.network.public_ip:
         yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=False)
     wanted = request.setup.volume
@@ -115,8 +116,8 @@ def _beside(request: LaunchRequest, disk_gb: int, volume: Data | None) -> Iterat
 
 def _guards(request: LaunchRequest, item: Available) -> tuple[str, ...]:
     ends = item.market is Market.SPOT and not request.setup.persistent
-    means = "which ends it; its disk stays" if ends else "which stops it; its disk stays"
-    return AGENT, f"{TIMER}, {means}"
+    disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
+    return AGENT, f"{TIMER}, which {'ends' if ends else 'stops'} it; {disk}"
 
 
 def _remarks(request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:

@@ -140,7 +140,7 @@ def _split(leftover: Leftover) -> tuple[str, str]:
 
 
 def _remove_image(aws: Aws, region: str, own: str) -> None:
-    """Take the image away, then its snapshots: in use they cannot be deleted, and without it their tags tell of them."""
+    """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
     ec2 = aws.ec2(region)
     with aws.said("DescribeImages", region):
         found = ec2.describe_images(Owners=["self"], Filters=[{"Name": "image-id", "Values": [own]}])["Images"]

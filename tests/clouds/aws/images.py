@@ -102,6 +102,10 @@ def disk(device: str, snapshot: Any) -> dict[str, Any]:
     return {"DeviceName": device, "Ebs": {**ebs, "DeleteOnTermination": True, "Encrypted": snapshot.encrypted}}
 
 
+def _made_of(disk: dict[str, Any]) -> str:
+    return str(disk["Ebs"]["SnapshotId"])
+
+
 def furnish(backend: Any) -> None:
     """Put the public images into a region."""
     for one in PUBLIC:
@@ -149,9 +153,22 @@ def furnish_parameters(backend: Any) -> None:
 
 
 class Images(EC2Response):
-    """The calls that make images."""
+    """The calls that make and find images."""
 
     model: Model
+
+    def describe_images(self) -> ActionResult:
+        """Return images, also by a snapshot that they are made of."""
+        asked = self.params.get("Filter", self.params.get("Filters", []))
+        wanted = [one for one in asked if one["Name"] == "block-device-mapping.snapshot-id"]
+        for one in wanted:
+            asked.remove(one)
+        result = super().describe_images()
+        values = {value for one in wanted for value in one["Values"]}
+        if wanted:
+            found = [one for one in result._result["Images"] if {_made_of(disk) for disk in one.disks} & values]
+            return ActionResult({"Images": found})
+        return result
 
     def create_image(self) -> ActionResult:
         """Image a machine: a snapshot of each disk, tagged as asked; available when all of them are complete."""
