@@ -14,6 +14,7 @@ from cloudgpu.core.facts import (
     Leftovers,
     Listing,
     MachineRole,
+    Permission,
     Price,
     Quota,
     Region,
@@ -195,3 +196,9 @@ class AwsProvider:
         from cloudgpu.providers.aws import role
 
         role.remove(self._aws)
+
+    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+        """Return every action that cloudgpu uses at AWS and whether it is allowed; changes are sent as dry runs."""
+        from cloudgpu.providers.aws import permissions
+
+        return permissions.permissions(self._aws, region)

@@ -28,6 +28,7 @@ from tests.clouds.aws.model import ACCOUNT, Model
 NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
 Answer = tuple[int, str, bytes]
 Hook = Callable[[int, str, str], str | None]
+NOT_DRY = {"ModifyInstanceAttribute", "UpdateSecurityGroupRuleDescriptionsIngress"}  # moto would do them
 ENVIRON = {
     "AWS_ACCESS_KEY_ID": "AKIAMODELOFAWS000000",
     "AWS_SECRET_ACCESS_KEY": "model",
