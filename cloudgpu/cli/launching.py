@@ -41,6 +41,7 @@ Jump = Annotated[str | None, _text("[USER@]HOST[:PORT]", "Reach the machine thro
 MachineName = Annotated[str | None, _text("NAME", "Its name; without one, two words.")]
 Key = Annotated[str | None, _text("KEY", "One machine per key, whoever asks again.")]
 New = Annotated[bool, typer.Option("--new", help="A second machine of the same request.")]
+Policy = Annotated[str | None, _text("NAME", "The policy (default): how long it lives, what becomes of it.")]
 Lease = Annotated[str | None, _text("TIME", "How long it lives unless renewed, like 8h.")]
 RenewUntil = Annotated[str | None, _text("TIME", "How far use may renew it, like 3d.")]
 Owner = Annotated[str | None, _text("TEXT", "Who it is for.")]

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.cli.render import dollars, facts, gpus, price, when
 from cloudgpu.core.money import Money
+from cloudgpu.core.times import duration_text
 
 Value = dict[str, Any]
 
@@ -26,6 +27,7 @@ def plan(value: Value, now: datetime) -> str:
                 "lease",
                 f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
             ),
+            ("policy", _policy(value)),
             ("cost", _cost(value)),
             *(("beside", _extra(extra)) for extra in value["extras"]),
             ("stop", _stop(value)),
@@ -59,6 +61,14 @@ def _market(value: Value) -> str:
     persistent = " by a persistent request" if value["setup"]["persistent"] and market == "spot" else ""
     fallback = "; on-demand where spot has no capacity" if value["or_on_demand"] and market == "spot" else ""
     return market + persistent + fallback
+
+
+def _policy(value: Value) -> str:
+    """Return the policy, and who said how long where that is not the policy."""
+    by = {"option": " as typed", "config.toml": " from config.toml"}
+    lease = duration_text(value["lease_s"]) + by.get(value["lease_from"], "")
+    renew = duration_text(value["renew_s"]) + by.get(value["renew_until_from"], "")
+    return f"{value['policy']}: lease {lease}, renew-until {renew}"
 
 
 def _cost(value: Value) -> str:

@@ -29,12 +29,12 @@ def command(
     session = open_here()
     span = duration(lease, "--lease")
     row = session.find(name)
+    until = new_lease(session, row, span)
     value = machine_value(row, session.clock())
-    cost = (
-        usd(run_cost(Money(row["price"]["nanos_per_hour"]), span or session.settings.lease)) if row["price"] else None
-    )
+    lives = until.expires - session.clock()
+    cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
     confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
-    row = start(session, row, new_lease(session, row, span))
+    row = start(session, row, until)
     if not no_wait:
         row = wait_until_ready(session, row)
     value = machine_value(row, session.clock())

@@ -10,11 +10,12 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
     Exit code 9 when that could not be proved.
     """
-    from cloudgpu.control.lifecycle import stop
+    from cloudgpu.control.lifecycle import check_stop, stop
     from cloudgpu.report.values import machine_value
 
     session = open_here()
     row = session.find(name)
+    check_stop(row)
     if row["stop_means"]:
         confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.", yes=yes)
     else:

@@ -33,6 +33,7 @@ def command(
     name: options.MachineName = None,
     key: options.Key = None,
     new: options.New = False,
+    policy: options.Policy = None,
     lease: options.Lease = None,
     renew_until: options.RenewUntil = None,
     owner: options.Owner = None,

@@ -28,6 +28,11 @@ class Home:
         return self.root / "templates"
 
     @property
+    def policies(self) -> Path:
+        """The user's own policies."""
+        return self.root / "policies"
+
+    @property
     def ledger(self) -> Path:
         """The default ledger's directory."""
         return self.root / "ledger"

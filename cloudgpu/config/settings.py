@@ -17,6 +17,7 @@ from cloudgpu.core.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
+CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
 MARKETS = ("on_demand", "spot")
 LONGEST = 200  # characters of an owner's or project's name
 # Each answers with nothing but the address that it was asked from.
@@ -36,6 +37,7 @@ class Account:
 class Settings:
     """What config.toml says, with defaults for what it leaves out.
 
+    `lease` and `renew_until` are None where `policy` says them.
     `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
     text of a `core.facts.Market`. `address_services` are asked in turn for this client's public address. `accounts`
     always holds one of `local` and one of `provider`. `templates` is what each template's own settings are set to.
@@ -46,8 +48,9 @@ class Settings:
     provider: str = "local"
     account: str | None = None
     template: str = "jupyter"
-    lease: timedelta = timedelta(hours=8)
-    renew_until: timedelta = timedelta(hours=72)
+    policy: str = "default"
+    lease: timedelta | None = None
+    renew_until: timedelta | None = None
     market: str = "on_demand"
     desktop: str = "rtx3090"
     address_services: tuple[str, ...] = ADDRESS_SERVICES
@@ -186,6 +189,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "provider": _name,
     "account": _name,
     "template": _name,
+    "policy": _name,
     "lease": _span,
     "renew_until": _span,
     "market": _market,
@@ -197,16 +201,16 @@ _ARGUMENT = {"ledger": "ledger_url"}
 
 
 def _check_spans(settings: Settings, table: Mapping[str, Any]) -> None:
-    if settings.lease <= settings.renew_until:
+    """Refuse a lease that would outlive `renew_until`; what one of them and the policy leave is checked with that."""
+    lease, renew_until = settings.lease, settings.renew_until
+    if lease is None or renew_until is None or lease <= renew_until:
         return
-    key = "lease" if "lease" in table else "renew_until"
     raise _fault(
-        key,
-        table[key],
-        f"leaves a lease ({duration_text(settings.lease)}) longer than renew_until "
-        f"({duration_text(settings.renew_until)}): a machine could not live to the end of its lease",
-        next=f"Make renew_until at least as long as lease; without a line, lease is "
-        f"{duration_text(timedelta(hours=8))} and renew_until is {duration_text(timedelta(hours=72))}.",
+        "lease",
+        table["lease"],
+        f"leaves a lease ({duration_text(lease)}) longer than renew_until "
+        f"({duration_text(renew_until)}): a machine could not live to the end of its lease",
+        next="Make renew_until at least as long as lease; without a line, the policy says how long each is.",
     )
 
 

@@ -45,6 +45,7 @@ class Asked(TypedDict, total=False):
     name: str | None  # None: two words
     key: str | None  # one machine per key, whoever asks again
     new: bool  # a second machine of the same request
+    policy: str | None  # how long it lives, and what becomes of it where it cannot be stopped
     lease: timedelta | str | None
     renew_until: timedelta | str | None
     owner: str | None
@@ -66,6 +67,7 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
         key=asked.get("key"),
         new=asked.get("new", False),
         template=asked.get("template"),
+        policy=asked.get("policy"),
         lease=duration(asked.get("lease"), "--lease"),
         renew_until=duration(asked.get("renew_until"), "--renew-until"),
         owner=asked.get("owner"),

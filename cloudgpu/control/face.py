@@ -145,7 +145,7 @@ class Cloudgpu:
         return self._machine(stop(self._session, self._session.find(name), why="asked by the user"))
 
     def start(self, name: str | None = None, *, lease: timedelta | str | None = None, wait: bool = True) -> Document:
-        """Start a stopped machine under a new lease (that of the settings), and wait until SSH is verified."""
+        """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified."""
         from cloudgpu.control.lifecycle import new_lease, start
         from cloudgpu.control.reach import wait_until_ready
 
@@ -202,18 +202,43 @@ class Cloudgpu:
         row = self._session.find(name)
         return documents.interrupted(row, interrupt(self._session, row))
 
-    def share(self, name: str | None, key: Path | str | None = None, *, remove: bool = False) -> Document:
-        """Let a colleague's public key (a file) in to a machine until it ends; or take it, or every one, out again."""
+    def allow(self, name: str | None = None, *, from_: str | None = None, from_anywhere: bool = False) -> Document:
+        """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
+
+        Every one is tried. When one of several failed, the gravest fault is raised.
+        """
+        from cloudgpu.control.allow import allow, network_of
+
+        document, fault = allow(self._session, name, network_of(from_, anywhere=from_anywhere))
+        if fault:
+            raise fault
+        return document
+
+    def share(
+        self,
+        name: str | None,
+        key: Path | str | None = None,
+        *,
+        from_: str | None = None,
+        remove: bool = False,
+    ) -> Document:
+        """Let a colleague's public key (a file) in to a machine until it ends; or take it, or every one, out again.
+
+        `from_` is where they come from, a CIDR or `same`: needed where the provider says who may connect.
+        """
         from cloudgpu.access.guests import read_guest_key
-        from cloudgpu.control.share import share, unshare
+        from cloudgpu.control.share import check_from, share, unshare
 
         guest = read_guest_key(Path(key)) if key else None
         if guest is None and not remove:
             raise InvalidRequest(
                 "Whose key is to be let in?", field="--key", value=None, next="Name the file of a public key."
             )
+        check_from(from_, remove=remove)
         row = self._session.find(name)
-        return share(self._session, row, guest) if guest and not remove else unshare(self._session, row, guest)
+        if remove or guest is None:
+            return unshare(self._session, row, guest)
+        return share(self._session, row, guest, from_=from_)
 
     def gpus(
         self,

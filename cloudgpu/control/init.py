@@ -7,6 +7,7 @@ import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,9 +15,11 @@ from cloudgpu.access.files import locked, write_whole
 from cloudgpu.access.hostkey import fingerprint
 from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.paths import Home, find_home
+from cloudgpu.config.policies import load_policy
 from cloudgpu.config.settings import Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.control.doctor import SDKS
+from cloudgpu.control.policies import policy_paths, spans_of
 from cloudgpu.control.session import utc_now
 from cloudgpu.core.names import NAME, NAME_RULE
 from cloudgpu.core.times import duration_text
@@ -47,8 +50,9 @@ class Found:
         if name in FIGURES:
             found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
             return "" if found is None else str(found)
-        value = getattr(self.settings, name)
-        return duration_text(value) if name == "lease" else str(value)
+        if name == "lease":
+            return duration_text(lease_of(self.home, self.settings))
+        return str(getattr(self.settings, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,12 @@ class Draft:
     def changed(self) -> bool:
         """Whether there is anything to write."""
         return self.after != (self.found.text or "")
+
+
+def lease_of(home: Home, settings: Settings) -> timedelta:
+    """Return how long a machine lives by settings and policy; raise InvalidRequest where they contradict."""
+    policy = load_policy(settings.policy, search=policy_paths(home)).policy
+    return spans_of(policy, settings).lease
 
 
 def look(environ: Mapping[str, str]) -> Found:
@@ -242,6 +252,7 @@ def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]]) -> s
 def _check_whole(found: Found, text: str) -> None:
     """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
     settings = settings_from_text(text, login=found.settings.owner)
+    lease_of(found.home, settings)
     for account in settings.accounts.values():
         if account.provider in ("local", "ssh", *CLOUDS):
             _check_account(found.home, account)

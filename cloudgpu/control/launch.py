@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.access.target import Barred
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import saved
 from cloudgpu.control.lifecycle import lease_line, remove_unfit
@@ -144,11 +145,12 @@ def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
         return wait_until_ready(session, row)
     except LedgerUnavailable as fault:
         raise fault if found else ended_unrecorded(session, row, fault) from fault
-    except Unreachable as fault:
-        if not found:
-            remove_unfit(session, row, fault)
-        raise
     except CloudgpuError as fault:
+        # One that nobody lets us through to may be well: whoever is let in can use it.
+        if isinstance(fault, Unreachable) and not isinstance(fault, Barred):
+            if not found:
+                remove_unfit(session, row, fault)
+            raise
         left = f"{row['name']} is launched and billed meanwhile; to end it: cloudgpu down {row['name']}"
         fault.next = f"{fault.next} {left}" if fault.next else left
         raise
@@ -204,7 +206,7 @@ def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolv
         attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
-        return [intent(attempt, prepared.fingerprint, stop_means(offer), session.clock())]
+        return [intent(attempt, prepared.fingerprint, stop_means(request, offer), session.clock())]
 
     try:
         session.ledger.decide(decision)

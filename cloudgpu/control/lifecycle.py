@@ -11,6 +11,7 @@ from cloudgpu.control import kept, saved
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.park import park, put_back
+from cloudgpu.control.policies import spans_of_start
 from cloudgpu.control.prove import PROVED_WITHIN, prove
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle, settle_to_end
@@ -51,16 +52,33 @@ class Ended:
 def stop(session: Session, row: Row, *, why: str) -> Row:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
-    Raises InvalidRequest for a machine that can be neither, StopUnproved when the proof did not come in time.
+    Raises InvalidRequest for a machine that can be neither, or whose policy keeps nothing of it; StopUnproved when the
+    proof did not come in time.
     """
     with _alone(session, row):
         row = session.ledger.machine(row["id"]) or row
+        check_stop(row)
         if keeping.stays(row) or _is_parked_by_stop(session, row):
             row = park(session, row if keeping.stays(row) else _settled(session, row), why=why)
         else:
             row = _stop(session, _settled(session, row), why)
     tidy(session)
     return row
+
+
+def check_stop(row: Row) -> None:
+    """Raise InvalidRequest for a machine that cannot be stopped and of which its policy keeps nothing.
+
+    Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
+    """
+    keeps = (row["setup"] or {}).get("keep_disk", True)
+    if row["stoppable"] is False and not keeps and row["ended"] is None:
+        raise InvalidRequest(
+            f"{row['name']} cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped.",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        )
 
 
 def _is_parked_by_stop(session: Session, row: Row) -> bool:
@@ -87,13 +105,17 @@ def _is_stopped(seen: Row) -> bool:
 
 
 def new_lease(session: Session, row: Row, span: timedelta | None) -> Lease:
-    """Return the lease of a start now: `span` long (or the settings'), renewable as long as at its launch.
+    """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
 
-    Not as long as the settings say now: a start gives a machine no longer life than was agreed to.
+    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` does.
+    Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more.
     """
-    now, span = session.clock().replace(microsecond=0), span or session.settings.lease
-    renewable = timedelta(seconds=row["renew_s"]) if row["renew_s"] else session.settings.renew_until
-    return Lease(now + span, now + max(span, renewable))
+    now, agreed = session.clock().replace(microsecond=0), row["renew_s"]
+    if span is not None and agreed:
+        return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
+    usual = spans_of_start(session, row, span)
+    renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
+    return Lease(now + min(usual.lease, renewable), now + renewable)
 
 
 def start(session: Session, row: Row, lease: Lease) -> Row:

@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template
+from cloudgpu.control.accounts import account_of
 from cloudgpu.control.extras import extra
 from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
+from cloudgpu.control.policies import find_policy, keeps_disk, spans_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import check_setup
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
-from cloudgpu.core.names import derived_key, digest, lock_name, near
+from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
-from cloudgpu.core.times import duration_text, minute
+from cloudgpu.core.policy import Policy, Said, Spans
+from cloudgpu.core.times import minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasTimer, Provider
 
@@ -55,9 +58,11 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     not run what does.
     """
     check_words(wish)
-    provider = session.provider(_account(session, wish))
+    provider = session.provider(account_of(session, account=wish.account, provider=wish.provider))
     template = find_template(session, wish.template)
-    request = _request(session, wish, provider, template)
+    policy = find_policy(session, wish.policy)
+    spans = spans_of(policy, session.settings, Said(wish.lease, wish.renew_until))
+    request = _request(session, wish, provider, template, policy, spans)
     fingerprint = _fingerprint(request, wish.name)
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
@@ -66,7 +71,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     offers = offers_or_known(session, provider, request.want, there)
     first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first),
+        plan=_plan(session, provider, template, request, offers, first, spans),
         offers=tuple(offers),
         template=template,
         fingerprint=fingerprint,
@@ -85,6 +90,7 @@ def _plan(
     request: LaunchRequest,
     offers: Sequence[Offer],
     first: Exact,
+    spans: Spans,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it."""
     resolved, item = first.resolved, first.offer.available
@@ -98,6 +104,7 @@ def _plan(
         now=session.clock().replace(microsecond=0),
         extras=tuple(extra(item.provider, item.region, each) for each in resolved.beside),
         remarks=(*first.passed_over, *resolved.remarks),
+        said_by=(spans.lease_from, spans.renew_from),
     )
 
 
@@ -148,60 +155,9 @@ def unsettled_of(view: View, lock: str) -> Row | None:
     return next(rows, None)
 
 
-def _account(session: Session, wish: Wish) -> str:
-    """Return the account's name: the one that was named, else the only one of the provider."""
-    accounts = session.settings.accounts
-    if wish.account is not None:
-        if wish.account not in accounts:
-            raise session.unknown_account(wish.account)
-        kind = accounts[wish.account].provider
-        if wish.provider not in (None, kind):
-            raise InvalidRequest(
-                f"Account {wish.account} belongs to {kind}, not to {wish.provider}.",
-                field="--account",
-                value=wish.account,
-                next="Leave --provider out, or name another --account.",
-            )
-        return wish.account
-    kind = session.settings.provider if wish.provider is None else wish.provider
-    of_kind = [name for name, account in accounts.items() if account.provider == kind]
-    if len(of_kind) == 1:
-        return of_kind[0]
-    if session.settings.account in of_kind:
-        return str(session.settings.account)
-    if of_kind:
-        raise InvalidRequest(
-            f"There are {len(of_kind)} accounts of {kind}.",
-            field="--account",
-            value=None,
-            next=f"Name one: --account {' | '.join(sorted(of_kind))}",
-        )
-    raise _unknown_provider(kind)
-
-
-def _unknown_provider(kind: str) -> InvalidRequest:
-    from cloudgpu.providers.registry import kinds, load
-
-    load(kind)  # says what is known, and what an extra would add
-    meant = near(kind, kinds())
-    return InvalidRequest(
-        f"No account of {kind!r} is configured" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--provider",
-        value=kind,
-        next=f'Add an [accounts.NAME] table with provider = "{kind}" to config.toml.',
-    )
-
-
-def _request(session: Session, wish: Wish, provider: Provider, template: Template) -> LaunchRequest:
-    lease = wish.lease or session.settings.lease
-    renew = wish.renew_until or max(session.settings.renew_until, lease)
-    if renew < lease:
-        raise InvalidRequest(
-            "--renew-until is shorter than the lease: a machine could not live to the end of its lease.",
-            field="--renew-until",
-            value=duration_text(renew),
-            next="Make --renew-until at least as long as --lease.",
-        )
+def _request(
+    session: Session, wish: Wish, provider: Provider, template: Template, policy: Policy, spans: Spans
+) -> LaunchRequest:
     market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
     check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
     return LaunchRequest(
@@ -213,16 +169,17 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         template=template.name,
         owner=wish.owner.strip() if wish.owner else session.settings.owner,
         project=wish.project.strip() if wish.project else session.settings.project,
-        policy="default",
-        lease_s=int(lease.total_seconds()),
-        renew_s=int(renew.total_seconds()),
-        setup=_setup(wish.setup, template),
+        policy=policy.name,
+        lease_s=int(spans.lease.total_seconds()),
+        renew_s=int(spans.renew_until.total_seconds()),
+        setup=_setup(wish.setup, template, keep_disk=keeps_disk(policy, wish.setup, market)),
     )
 
 
-def _setup(wished: Setup, template: Template) -> Setup:
-    """Return the setup with what the template says where the user said nothing."""
-    return replace(wished, image=wished.image or template.image or None, disk_gb=wished.disk_gb or template.disk_gb)
+def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
+    """Return the setup with what the template says where the user said nothing, and what the policy says."""
+    image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
+    return replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk)
 
 
 def _fingerprint(request: LaunchRequest, name: str | None) -> str:

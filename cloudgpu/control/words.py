@@ -27,6 +27,7 @@ class Wish:
     key: str | None = None
     new: bool = False
     template: str | None = None
+    policy: str | None = None
     lease: timedelta | None = None
     renew_until: timedelta | None = None
     owner: str | None = None
@@ -43,6 +44,7 @@ def check_words(wish: Wish) -> None:
         "--provider": wish.provider,
         "--account": wish.account,
         "--template": wish.template,
+        "--policy": wish.policy,
         "--instance-type": wish.want.instance_type,
         "--region": wish.want.region,
         "--zone": wish.want.zone,

@@ -105,7 +105,8 @@ class Setup:
     """What a machine is set up with beside its type.
 
     `image` is a provider's id or the name of an own image (None: the newest with CUDA). `disk_gb` is the system disk
-    (None: the provider's usual one). `persistent` asks for a spot request that can be stopped.
+    (None: the provider's usual one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when a
+    machine that cannot be stopped ends, its system disk stays until it is taken up or removed.
     """
 
     image: str | None = None
@@ -113,6 +114,7 @@ class Setup:
     volume: Volume | None = None
     persistent: bool = False
     network: Network = Network()
+    keep_disk: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Market, Offer
 from cloudgpu.core.money import Money, charge
+from cloudgpu.core.policy import Origin
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)
@@ -50,6 +51,8 @@ class LaunchPlan:
     guards: tuple[str, ...]
     extras: tuple[Extra, ...] = ()
     remarks: tuple[str, ...] = ()
+    lease_from: Origin = Origin.POLICY
+    renew_from: Origin = Origin.POLICY
 
 
 def launch_plan(
@@ -61,8 +64,12 @@ def launch_plan(
     now: datetime,
     extras: tuple[Extra, ...] = (),
     remarks: tuple[str, ...] = (),
+    said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
 ) -> LaunchPlan:
-    """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`."""
+    """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
+
+    `said_by` is who said how long the lease is, and how far it may be renewed.
+    """
     offer = offers[0]
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -74,11 +81,13 @@ def launch_plan(
         renew_until=now + renew,
         to_lease_end=run_cost(offer.price.per_hour, lease),
         to_renew_until=run_cost(offer.price.per_hour, renew),
-        stop_means=stop_means(offer),
+        stop_means=stop_means(request, offer),
         left_out=left_out,
         guards=guards,
         extras=extras,
         remarks=remarks,
+        lease_from=said_by[0],
+        renew_from=said_by[1],
     )
 
 
@@ -87,8 +96,13 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
     return charge(per_hour, max(0, span // timedelta(microseconds=1)))
 
 
-def stop_means(offer: Offer) -> str:
+def stop_means(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
+    if not offer.available.stoppable and not request.setup.keep_disk:
+        return (
+            f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
+            "its system disk is deleted when it ends"
+        )
     if offer.available.stop_means:
         return offer.available.stop_means
     if offer.available.market is Market.SPOT and not offer.available.stoppable:

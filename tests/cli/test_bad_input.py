@@ -146,7 +146,13 @@ SETTINGS = [
     Case("ls", "config.toml: leese", "did you mean 'lease'?", "renew_until", files=config("leese = '8h'")),
     Case("ls", "config.toml: lease", "has to be text", "in quotes", files=config("lease = 8")),
     Case("ls", "config.toml: lease", "is '8 years', which is no duration", '"8h"', files=config("lease = '8 years'")),
-    Case("ls", "config.toml: lease", "longer than renew_until", "at least as long", files=config("lease = '100h'")),
+    Case(
+        "ls",
+        "config.toml: lease",
+        "longer than renew_until",
+        "at least as long",
+        files=config("lease = '100h'\nrenew_until = '3d'"),
+    ),
     Case("ls", "config.toml: market", "did you mean 'spot'?", "on_demand, spot", files=config("market = 'spott'")),
     Case("ls", "config.toml: owner", "1 to 200 characters", "leave it out", files=config("owner = ''")),
     Case(

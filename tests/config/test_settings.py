@@ -18,6 +18,7 @@ project = "thesis"
 provider = "aws"
 account = "lab"
 template = "jupyter"
+policy = "throwaway"
 lease = "90m"
 renew_until = "1d"
 market = "spot"
@@ -50,7 +51,7 @@ def test_without_a_file_the_defaults_hold(tmp_path):
         "local",
         "jupyter",
     )
-    assert (settings.lease, settings.renew_until) == (timedelta(hours=8), timedelta(hours=72))
+    assert (settings.policy, settings.lease, settings.renew_until) == ("default", None, None)
     assert settings.accounts == {"local": Account("local", "local")}
     assert settings.ledger_url is None
     assert not (tmp_path / "none").exists()
@@ -60,6 +61,7 @@ def test_every_setting_is_read(tmp_path):
     (tmp_path / "config.toml").write_text(FULL)
     settings = load_settings(Home(tmp_path), {"LOGNAME": "bob"})
     assert (settings.owner, settings.project, settings.account) == ("ann@example.org", "thesis", "lab")
+    assert settings.policy == "throwaway"
     assert (settings.lease, settings.renew_until) == (timedelta(minutes=90), timedelta(days=1))
     assert Market(settings.market) is Market.SPOT
     assert settings.ledger_url == "sqlite:///srv/ledger.db"
@@ -96,8 +98,8 @@ BAD = [
     ('lease = "-8h"', "lease", "-8h", "no duration"),
     ('lease = "99999d"', "lease", "99999d", "ten years"),
     ("renew_until = true", "renew_until", "true", "text"),
-    ('lease = "100h"', "lease", "100h", "renew_until (3d)"),
-    ('renew_until = "1h"', "renew_until", "1h", "lease (8h)"),
+    ('lease = "100h"\nrenew_until = "3d"', "lease", "100h", "renew_until (3d)"),
+    ('policy = "../secret"', "policy", "../secret", "no name"),
     ('lease = "2h"\nrenew_until = "1h"', "lease", "2h", "at least as long"),
     ('market = "on-demand"', "market", "on-demand", "did you mean 'on_demand'?"),
     ('market = "auction"', "market", "auction", "on_demand, spot"),
