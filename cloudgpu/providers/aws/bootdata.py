@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import quopri
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -26,13 +27,11 @@ LIMIT = 16_384  # bytes before they are encoded: EC2's user guide, "Run commands
 HERE = "/usr/local/lib/cloudgpu"
 USUAL_PORT = 22
 AGENT_INTERVAL_S = 30
+_LAST_OF_FOUR = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="
 _END = "CLOUDGPU-END"
 _MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
 _PIP = "jupyterlab>=4.4,<5"
-_NO_YAML = re.compile(
-    r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
-)  # JSON has them as they are; YAML breaks lines at some
 _MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
@@ -73,7 +72,7 @@ def user_data(attempt: Attempt) -> bytes:
     message = _multipart(
         [("text/cloud-boothook", boot_hook(attempt)), *(("text/cloud-config", one) for one in configs)]
     )
-    packed = gzip.compress(message.encode(), compresslevel=9, mtime=0)
+    packed = gzip.compress(message.encode("ascii"), compresslevel=9, mtime=0)
     if len(packed) <= LIMIT:
         return packed
     raise InvalidRequest(
@@ -85,12 +84,17 @@ def user_data(attempt: Attempt) -> bytes:
 
 
 def _multipart(parts: Iterable[tuple[str, str]]) -> str:
-    """Return a MIME message by hand: its boundary and order are always the same."""
+    """Return a MIME message by hand: its boundary and order are always the same.
+
+    It is ASCII: cloud-init loses every other character that is not encoded (read in its source, and tried).
+    """
     lines = [f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"\nMIME-Version: 1.0\n\n']
     for number, (kind, text) in enumerate(parts):
-        head = f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: 8bit\n'
+        coding = "7bit" if text.isascii() else "quoted-printable"
+        head = f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: {coding}\n'
         name = f'Content-Disposition: attachment; filename="part-{number:03}"\n'
-        lines.append(f"--{_BOUNDARY}\n{head}{name}\n{text.rstrip()}\n")
+        body = text if text.isascii() else quopri.encodestring(text.encode()).decode()
+        lines.append(f"--{_BOUNDARY}\n{head}{name}\n{body.rstrip()}\n\n")
     return "".join([*lines, f"--{_BOUNDARY}--\n"])
 
 
@@ -175,7 +179,13 @@ def _config(attempt: Attempt) -> str:
     if packages:
         config |= {"package_update": True, "packages": list(dict.fromkeys(packages))}
     text = json.dumps(config, ensure_ascii=False)
-    return "#cloud-config\n" + _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return a character as YAML escapes it; JSON's pairs of surrogates mean nothing there."""
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= _LAST_OF_FOUR else f"\\U{code:08x}"
 
 
 def _files(attempt: Attempt) -> Iterable[tuple[str, str, str]]:

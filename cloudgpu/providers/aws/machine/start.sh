@@ -9,7 +9,7 @@ PATH="$place/bin:/usr/local/cuda/bin:$PATH"
 export PATH
 
 environment() { # Debian's Python needs a package more to make one
-  python3 -m venv --clear "$place" && return
+  /usr/bin/python3 -m venv --clear "$place" && return
   for verb in update "install -y python3-venv"; do
     sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 $verb
   done
