@@ -14,8 +14,17 @@ from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider, make, mak
 from cloudgpu.testing.plugin import FAKE, write_plugin
 
 if TYPE_CHECKING:
-    from cloudgpu.testing.abilities import (
-        ABILITY_SUITES,
+    from cloudgpu.testing.abilities import ABILITY_SUITES
+    from cloudgpu.testing.accounts import (
+        ChecksPermissionsContract,
+        HasMachineRoleContract,
+        HasQuotaContract,
+        HasRegionsContract,
+    )
+    from cloudgpu.testing.contract import ProviderContract
+    from cloudgpu.testing.keeping import HasLeftoversContract, HasVolumesContract, ImageableContract
+    from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+    from cloudgpu.testing.running import (
         CanRehearseInterruptionContract,
         HasPricesContract,
         HasTimerContract,
@@ -23,21 +32,29 @@ if TYPE_CHECKING:
         PausableContract,
         TaggableContract,
     )
-    from cloudgpu.testing.contract import ProviderContract
 
 __all__ = [
     "ABILITY_SUITES",
     "FAKE",
     "BareFakeProvider",
     "CanRehearseInterruptionContract",
+    "ChecksPermissionsContract",
     "FakeProvider",
+    "HasLeftoversContract",
+    "HasMachineRoleContract",
     "HasPricesContract",
+    "HasQuotaContract",
+    "HasRegionsContract",
     "HasTimerContract",
+    "HasVolumesContract",
+    "ImageableContract",
     "KnowsHostKeysContract",
     "ManualClock",
     "PausableContract",
     "ProviderContract",
+    "ReachableContract",
     "ReachableFakeProvider",
+    "ResolvesContract",
     "TaggableContract",
     "make",
     "make_attempt",

@@ -1,243 +1,45 @@
-"""What each further ability promises, as tests; and the table that says which suites a provider must run."""
-
-# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+"""The table that says which suite belongs to which ability, and what a provider's test class does wrong with them."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
-import pytest
-
-from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Basis, Instance, Market, Price, State, Want
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import epoch
-from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import (
     CanRehearseInterruption,
+    ChecksPermissions,
+    HasLeftovers,
+    HasMachineRole,
     HasPrices,
+    HasQuota,
+    HasRegions,
     HasTimer,
+    HasVolumes,
+    Imageable,
     KnowsHostKeys,
     Pausable,
     Provider,
+    Reachable,
+    Resolves,
     Taggable,
 )
-from cloudgpu.testing.contract import ContractBase, MakeAttempt, ProviderContract
-
-PAUSED = (State.STOPPED, State.DEALLOCATED)
-
-
-class PausableContract(ContractBase):
-    """A machine that can be stopped can be started, and is not billed in between."""
-
-    def stopped(self, provider: Provider, id: str) -> Instance:  # noqa: A002
-        """Stop a machine and wait for it."""
-        cast("Pausable", provider).stop(id)
-        return self.settle(provider, id, *PAUSED)
-
-    def test_a_stopped_machine_is_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Stop is asked in the way that ends billing."""
-        made = self.running(provider, make_attempt())
-        stopped = self.stopped(provider, made.id)
-        assert not stopped.billed
-        assert stopped.since is None or made.launched_at is None or stopped.since >= made.launched_at
-
-    def test_a_stopped_machine_stays_listed_with_its_tags(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """It can be found again."""
-        attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.stopped(provider, made.id)
-        assert [(item.id, dict(item.tags)) for item in self.listed(provider)] == [(made.id, dict(attempt.tags))]
-
-    def test_a_started_machine_is_the_same_again(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Same id, same tags, running and billed."""
-        attempt = make_attempt()
-        made = self.running(provider, attempt)
-        stopped = self.stopped(provider, made.id)
-        cast("Pausable", provider).start(made.id)
-        again = self.settle(provider, made.id, State.RUNNING)
-        assert again.billed
-        assert dict(again.tags) == dict(attempt.tags)
-        assert again.launched_at == made.launched_at or again.launched_at is None
-        assert again.since is None or stopped.since is None or again.since >= stopped.since
-
-    def test_stopping_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Both while it stops and when it has stopped."""
-        made = self.running(provider, make_attempt())
-        cast("Pausable", provider).stop(made.id)
-        cast("Pausable", provider).stop(made.id)
-        first = self.stopped(provider, made.id)
-        assert self.stopped(provider, made.id).since == first.since
-
-    def test_starting_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A running machine is left alone."""
-        made = self.running(provider, make_attempt())
-        cast("Pausable", provider).start(made.id)
-        assert provider.get(made.id).since == made.since
-
-    def test_a_replayed_launch_does_not_start_a_stopped_machine(
-        self, provider: Provider, make_attempt: MakeAttempt
-    ) -> None:
-        """Settling an old attempt must not spend money again."""
-        attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.stopped(provider, made.id)
-        assert self.launch(provider, attempt).id == made.id
-        assert provider.get(made.id).state in PAUSED
-
-    def test_a_stopped_machine_can_be_terminated(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A stopped machine may still cost its disk."""
-        made = self.running(provider, make_attempt())
-        self.stopped(provider, made.id)
-        provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
-
-    def test_what_is_unknown_can_neither_stop_nor_start(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Stopping nothing is no proof of a stop."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        for ask in (cast("Pausable", provider).stop, cast("Pausable", provider).start):
-            with pytest.raises(InstanceNotFound):
-                ask(unknown)
-
-
-class TaggableContract(ContractBase):
-    """Tags change one by one."""
-
-    def test_a_tag_is_set_and_the_others_stay(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """New keys are added, old ones replaced, nothing is lost."""
-        attempt = make_attempt()
-        made = self.running(provider, attempt)
-        change = {TAG_HOLD_UNTIL: "1800000000", "cloudgpu-last-active": "1700000000"}
-        cast("Taggable", provider).tag(made.id, change)
-        wanted = {**attempt.tags, **change}
-        self.wait_until(lambda: dict(provider.get(made.id).tags) == wanted)
-        self.wait_until(lambda: [dict(item.tags) for item in self.listed(provider)] == [wanted])
-
-    def test_no_change_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """An empty set of tags changes nothing."""
-        attempt = make_attempt()
-        made = self.launch(provider, attempt)
-        cast("Taggable", provider).tag(made.id, {})
-        assert dict(provider.get(made.id).tags) == dict(attempt.tags)
-
-    def test_what_is_unknown_cannot_be_tagged(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A hold on nothing protects nothing."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
-
-
-def steady(price: Price | None) -> tuple[Basis, Money | None] | None:
-    """Return what two askings must agree on: a measured price moves with the meter."""
-    if price is None:
-        return None
-    return price.basis, None if price.basis is Basis.MEASURED else price.per_hour
-
-
-class HasPricesContract(ContractBase):
-    """A provider that knows its prices gives one per offer."""
-
-    def test_every_offer_gets_its_price_in_order(self, provider: Provider) -> None:
-        """A price has a source and a date, and None stands where there is none."""
-        offers = list(provider.available(Want()).items)
-        prices = cast("HasPrices", provider).prices(offers)
-        assert len(prices) == len(offers)
-        assert [steady(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
-            steady(price) for price in reversed(prices)
-        ]
-        for price in filter(None, prices):
-            assert price.per_hour.nanos >= 0
-            assert price.source
-            assert price.as_of.utcoffset() == timedelta(0)
-
-    def test_no_offers_have_no_prices(self, provider: Provider) -> None:
-        """Nothing asked, nothing answered."""
-        assert list(cast("HasPrices", provider).prices([])) == []
-
-
-class HasTimerContract(ContractBase):
-    """The timer ends the machine at renew-until."""
-
-    def test_the_timer_fires_at_renew_until(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """To the second, as the tag carries it."""
-        attempt = make_attempt()
-        fires = cast("HasTimer", provider).timer(self.running(provider, attempt).id)
-        assert fires is not None
-        assert fires.utcoffset() == timedelta(0)
-        assert epoch(fires) == epoch(attempt.renew_until)
-
-    def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Where tags can change, `extend` moves the timer too."""
-        if not isinstance(provider, Taggable):
-            return
-        attempt = make_attempt()
-        made = self.running(provider, attempt)
-        later = epoch(attempt.renew_until + timedelta(hours=5))
-        provider.tag(made.id, {TAG_RENEW_UNTIL: later})
-        self.wait_until(lambda: self.fires(provider, made.id) == later)
-
-    def fires(self, provider: Provider, id: str) -> str:  # noqa: A002
-        """Return when the timer fires, in epoch seconds; empty for no timer."""
-        at = cast("HasTimer", provider).timer(id)
-        return epoch(at) if at else ""
-
-    def test_the_timer_ends_the_machine_by_itself(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """Nobody asks; it is not billed afterwards."""
-        attempt = make_attempt(lease=timedelta(seconds=2), renew=timedelta(seconds=3))
-        made = self.launch(provider, attempt)
-        self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state in PAUSED)
-        assert self.is_gone(provider, made.id) or not provider.get(made.id).billed
-
-    def test_what_is_unknown_has_no_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """No timer is not the same as no machine."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("HasTimer", provider).timer(unknown)
-
-
-class CanRehearseInterruptionContract(ContractBase):
-    """A rehearsed interruption ends the machine as a real one would."""
-
-    def test_an_interruption_ends_the_machine_after_its_notice(
-        self, provider: Provider, make_attempt: MakeAttempt
-    ) -> None:
-        """It is taken at the time that the notice names, and not billed from then on."""
-        made = self.running(provider, make_attempt(market=Market.SPOT))
-        taken = cast("CanRehearseInterruption", provider).interrupt(made.id)
-        assert taken.utcoffset() == timedelta(0)
-        self.settle_gone(provider, made.id)
-        assert all(item.id != made.id for item in self.listed(provider))
-
-    def test_what_is_unknown_cannot_be_interrupted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A rehearsal needs a machine."""
-        unknown = self.launch(provider, make_attempt(market=Market.SPOT)).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("CanRehearseInterruption", provider).interrupt(unknown)
-
-
-class KnowsHostKeysContract(ContractBase):
-    """A machine that has a host key already is verified by that one."""
-
-    def test_a_host_key_is_an_openssh_public_line(self, provider: Provider) -> None:
-        """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
-        for item in provider.available(Want()).items:
-            line = cast("KnowsHostKeys", provider).host_key(item)
-            assert line is None or self.algorithm(line) == line.split(" ")[0]
-
-    def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """What was pinned before the launch is what the machine shows after it."""
-        attempt = make_attempt()
-        before = cast("KnowsHostKeys", provider).host_key(attempt.offer.available)
-        self.running(provider, attempt)
-        assert cast("KnowsHostKeys", provider).host_key(attempt.offer.available) == before
-
-    def algorithm(self, line: str) -> str:
-        """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
-        blob = base64.b64decode(line.split(" ")[1], validate=True)
-        return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
-
+from cloudgpu.testing.accounts import (
+    ChecksPermissionsContract,
+    HasMachineRoleContract,
+    HasQuotaContract,
+    HasRegionsContract,
+)
+from cloudgpu.testing.contract import ContractBase, ProviderContract
+from cloudgpu.testing.keeping import HasLeftoversContract, HasVolumesContract, ImageableContract
+from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+from cloudgpu.testing.running import (
+    CanRehearseInterruptionContract,
+    HasPricesContract,
+    HasTimerContract,
+    KnowsHostKeysContract,
+    PausableContract,
+    TaggableContract,
+)
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
@@ -246,6 +48,15 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasTimer: HasTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,
+    Resolves: ResolvesContract,
+    Reachable: ReachableContract,
+    HasLeftovers: HasLeftoversContract,
+    Imageable: ImageableContract,
+    HasVolumes: HasVolumesContract,
+    HasQuota: HasQuotaContract,
+    HasRegions: HasRegionsContract,
+    ChecksPermissions: ChecksPermissionsContract,
+    HasMachineRole: HasMachineRoleContract,
 }
 
 

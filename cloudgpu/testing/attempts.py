@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cloudgpu.core import facts
-from cloudgpu.core.facts import Attempt, Available, Basis, Boot, LaunchRequest, Market, Offer, Part, Price, Want
+from cloudgpu.core.facts import Attempt, Available, Basis, Boot, LaunchRequest, Market, Offer, Part, Price, Setup, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import machine_id, tag_value
 from cloudgpu.core.names import token as token_of
@@ -19,6 +20,9 @@ import time
 while True:
     time.sleep(3600)
 '''
+
+
+_USUAL = Setup()
 
 
 def new_host_key() -> tuple[str, str]:
@@ -58,10 +62,13 @@ def make_attempt(
     user: str | None = None,
     client_public_keys: Sequence[str] | None = None,
     host_key: tuple[str, str] | None = None,
+    setup: Setup = _USUAL,
+    call: Mapping[str, Any] | None = None,
 ) -> Attempt:
     """Return the attempt to launch `available`, complete in every part; `tags` are added to its own.
 
-    Without `token` it follows from ledger, key and number; without keys new ones are made; `now` is aware UTC.
+    Without `token` it follows from ledger, key and number; without keys new ones are made; `now` is aware UTC. `call`
+    is what the provider's `resolve` says of its request, where it has that.
     """
     now = now or datetime.now(UTC)
     public, private = host_key or new_host_key()
@@ -78,6 +85,7 @@ def make_attempt(
         policy="default",
         lease_s=int(lease.total_seconds()),
         renew_s=int(renew.total_seconds()),
+        setup=setup,
     )
     boot = Boot(
         template="jupyter",
@@ -101,6 +109,7 @@ def make_attempt(
         made_at=now,
         expires=now + lease,
         renew_until=now + renew,
+        call=call or {},
     )
 
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.facts import TAG_ID, Attempt, Instance, Market, State, Want
+from cloudgpu.core.facts import TAG_ID, Attempt, Available, Instance, Market, State, Want
 from cloudgpu.core.names import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.providers.base import Factory, Provider, ProviderSettings
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings, Resolves
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
@@ -60,13 +60,19 @@ class ContractBase:
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
-        """Give a maker of valid attempts at the first thing that is available; `market` chooses another."""
+        """Give a maker of valid attempts at the first thing that is available; `market` or `item` choose another.
+
+        Where the provider looks things up for a launch, the attempt has them.
+        """
         host_key, client_key = new_host_key(), new_host_key()[0]
 
-        def make(*, market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            offered = pick(provider.available(Want(market=market)).items, market)
+        def make(*, market: Market = Market.ON_DEMAND, item: Available | None = None, **changes: Any) -> Attempt:
+            offered = item or pick(provider.available(Want(market=market)).items, market)
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
-            return make_attempt(offered, **{**given, **changes})
+            attempt = make_attempt(offered, **{**given, **changes})
+            if not isinstance(provider, Resolves):
+                return attempt
+            return replace(attempt, call=provider.resolve(attempt.request, offered).call)
 
         return make
 

@@ -12,21 +12,31 @@ from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
     BareFakeProvider,
     CanRehearseInterruptionContract,
+    ChecksPermissionsContract,
+    HasLeftoversContract,
+    HasMachineRoleContract,
     HasPricesContract,
+    HasQuotaContract,
+    HasRegionsContract,
     HasTimerContract,
+    HasVolumesContract,
+    ImageableContract,
     KnowsHostKeysContract,
     ManualClock,
     PausableContract,
     ProviderContract,
+    ReachableContract,
+    ResolvesContract,
     TaggableContract,
     make,
+    make_reachable,
 )
 
 
 class OnManualClock(ProviderContract):
     """Waits by moving the clock: the cloud needs 30 seconds to boot, 10 to stop, and lists what is new after 5."""
 
-    options: dict[str, object] = {"boot_s": 30, "stop_s": 10, "lag_s": 5, "notice_s": 120}  # noqa: RUF012
+    options: dict[str, object] = {"boot_s": 30, "stop_s": 10, "lag_s": 5, "notice_s": 120, "image_s": 90}  # noqa: RUF012
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -48,7 +58,7 @@ class OnManualClock(ProviderContract):
         return self.launch(provider, attempt).id  # in memory, another value is another cloud
 
 
-class TestFakeInMemory(
+class OnTheWholeFake(
     OnManualClock,
     PausableContract,
     TaggableContract,
@@ -56,35 +66,38 @@ class TestFakeInMemory(
     HasTimerContract,
     CanRehearseInterruptionContract,
     KnowsHostKeysContract,
+    ResolvesContract,
+    HasLeftoversContract,
+    ImageableContract,
+    HasVolumesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    ChecksPermissionsContract,
+    HasMachineRoleContract,
 ):
-    """With every ability, in memory."""
+    """With every ability but one."""
 
     @pytest.fixture
     def factory(self) -> Factory:
         return make
 
 
-class TestFakeInAFile(
-    OnManualClock,
-    PausableContract,
-    TaggableContract,
-    HasPricesContract,
-    HasTimerContract,
-    CanRehearseInterruptionContract,
-    KnowsHostKeysContract,
-):
-    """With every ability, in a file that several values share."""
+class TestFakeInMemory(OnTheWholeFake):
+    """In memory."""
+
+
+class TestFakeInAFile(OnTheWholeFake, ReachableContract):
+    """In a file that several values share, and with the last ability, too."""
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make
+        return make_reachable
 
     @pytest.fixture
     def settings(self, tmp_path: Path, clock: ManualClock) -> ProviderSettings:
         self.clock_moved = clock
-        return ProviderSettings(
-            "contract", {**self.options, "state_file": str(tmp_path / "cloud.json")}, tmp_path, clock
-        )
+        shared = {"state_file": str(tmp_path / "cloud.json")}
+        return ProviderSettings("contract", {**self.options, **shared}, tmp_path, clock)
 
     def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(other, attempt).id

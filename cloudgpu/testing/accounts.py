@@ -1,0 +1,129 @@
+"""What a provider promises about an account: its regions, its limits, what its credential may do."""
+
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from cloudgpu.core.facts import MachineRole, Quota, Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import ChecksPermissions, HasMachineRole, HasQuota, HasRegions, Provider
+from cloudgpu.testing.contract import ContractBase
+
+HIGHEST_PORT = 65535
+
+
+class HasRegionsContract(ContractBase):
+    """An account's regions have names and a place to knock at."""
+
+    def test_each_region_has_an_endpoint_of_its_own_name(self, provider: Provider) -> None:
+        """A host and a port that can be connected to; no region twice."""
+        found = list(cast("HasRegions", provider).regions())
+        assert found
+        assert len({region.name for region in found}) == len(found)
+        assert all(region.name and region.host and 0 < region.port <= HIGHEST_PORT for region in found)
+
+    def test_what_is_available_lies_in_a_region(self, provider: Provider) -> None:
+        """Offers and regions use the same names."""
+        names = {region.name for region in cast("HasRegions", provider).regions()}
+        assert {item.region for item in provider.available(Want()).items} <= names
+
+
+class HasQuotaContract(ContractBase):
+    """An account's limits are read, and a higher one asked for; asking launches and lowers nothing."""
+
+    def limits(self, provider: Provider) -> list[Quota]:
+        """Return the limits of the first region where something is available."""
+        region = min(item.region for item in provider.available(Want()).items)
+        found = list(cast("HasQuota", provider).quotas(region))
+        assert {(quota.provider, quota.account, quota.region) for quota in found} == {
+            (provider.kind, provider.account, region)
+        }
+        return found
+
+    def test_a_limit_says_what_it_counts(self, provider: Provider) -> None:
+        """By a code of its own, in a unit, per market."""
+        found = self.limits(provider)
+        assert len({quota.code for quota in found}) == len(found)
+        for quota in found:
+            assert quota.name
+            assert quota.unit
+            assert all(figure is None or figure >= 0 for figure in (quota.limit, quota.used))
+
+    def test_nothing_is_used_in_an_empty_account(self, provider: Provider) -> None:
+        """Where it is known."""
+        assert {quota.used for quota in self.limits(provider)} <= {0, None}
+
+    def test_a_higher_limit_can_be_asked_for(self, provider: Provider) -> None:
+        """The request has an id, and the limit of now is no lower for it."""
+        quota = self.limits(provider)[0]
+        asked = cast("HasQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
+        assert asked
+        now = next(one for one in self.limits(provider) if one.code == quota.code)
+        assert (now.limit or 0) >= (quota.limit or 0)
+
+    def test_a_limit_that_is_none_cannot_be_raised(self, provider: Provider) -> None:
+        """A code that was mistyped asks for nothing."""
+        quota = self.limits(provider)[0]
+        with pytest.raises(InvalidRequest):
+            cast("HasQuota", provider).request_quota(quota.region, "L-00000000", 8)
+
+
+class ChecksPermissionsContract(ContractBase):
+    """What the credential may do is known without doing it."""
+
+    def test_every_action_is_named_with_its_use(self, provider: Provider) -> None:
+        """No action twice; what is not known says why."""
+        found = list(cast("ChecksPermissions", provider).permissions())
+        assert found
+        assert len({one.action for one in found}) == len(found)
+        assert all(one.action and one.used_for for one in found)
+        assert all(one.said for one in found if one.allowed is None)
+
+    def test_a_credential_that_may_do_everything_is_denied_nothing(self, provider: Provider) -> None:
+        """The tests of a provider run under one that may."""
+        found = cast("ChecksPermissions", provider).permissions()
+        assert [one.action for one in found if one.allowed is False] == []
+        assert any(one.allowed for one in found)
+
+    def test_asking_makes_nothing(self, provider: Provider) -> None:
+        """No machine is there after it."""
+        cast("ChecksPermissions", provider).permissions()
+        assert self.listed(provider) == []
+
+
+class HasMachineRoleContract(ContractBase):
+    """The role of machines is made once, is looked at, and goes away again whole."""
+
+    document = (
+        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
+    )
+
+    def look(self, provider: Provider) -> MachineRole:
+        """Return what there is of the role."""
+        return cast("HasMachineRole", provider).machine_role(self.document)
+
+    def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
+        """Looking makes nothing."""
+        for _ in range(2):
+            assert [part for part in self.look(provider).parts if part.there] == []
+
+    def test_a_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
+        """Making twice and taking away twice is fine."""
+        role = cast("HasMachineRole", provider)
+        for _ in range(2):
+            role.make_machine_role(self.document)
+            assert all(part.there and part.ours for part in self.look(provider).parts)
+        for _ in range(2):
+            role.remove_machine_role()
+            assert not any(part.there for part in self.look(provider).parts)
+
+    def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
+        """What is shown before it is made."""
+        found = self.look(provider)
+        assert found.where
+        assert found.parts
+        assert all(part.what and part.name for part in found.parts)

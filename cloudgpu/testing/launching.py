@@ -1,0 +1,132 @@
+"""What a provider promises about the moment before a launch, and about who may connect after it."""
+
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from cloudgpu.core.facts import Instance, Market, Network, Setup, State, Volume, Want
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
+from cloudgpu.providers.base import Bound, Provider, Reachable, Resolves
+from cloudgpu.testing.contract import ContractBase, MakeAttempt
+
+HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"
+
+
+class ResolvesContract(ContractBase):
+    """What a launch will say is looked up before it; looking up changes nothing."""
+
+    def test_looking_up_makes_nothing_and_says_the_same_twice(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """A plan may be made as often as anybody likes."""
+        attempt = make_attempt()
+        one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.available) for _ in range(2))
+        assert dict(one.call) == dict(two.call) == dict(attempt.call)
+        assert self.listed(provider) == []
+
+    def test_a_call_that_was_saved_launches(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """It is plain JSON: what comes back from a file makes the machine, and the very same one again."""
+        attempt = make_attempt()
+        saved = replace(attempt, call=json.loads(json.dumps(dict(attempt.call))))
+        made = self.running(provider, saved)
+        assert self.launch(provider, attempt).id == made.id
+
+    def test_each_market_can_be_looked_up(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """For whatever is available, on spot too where there is spot."""
+        for market in Market:
+            if provider.available(Want(market=market)).items:
+                assert make_attempt(market=market, key=str(market)).request.want.market is market
+
+    def test_a_setup_of_nothing_ties_to_no_place(self, provider: Provider) -> None:
+        """And neither does a volume that is to be made."""
+        for setup in (Setup(), Setup(volume=Volume("brand-new", 20))):
+            bound = cast("Resolves", provider).bound(setup, Want())
+            assert (bound.region, bound.zone) == (Bound().region, Bound().zone)
+
+    def test_an_image_that_is_not_there_is_refused(self, provider: Provider) -> None:
+        """Before anything is launched, with the option's name."""
+        with pytest.raises(InvalidRequest) as refused:
+            cast("Resolves", provider).bound(Setup(image="no-such-image"), Want())
+        assert refused.value.field == "--image"
+
+    def test_a_volume_that_is_not_there_and_has_no_size_is_refused(self, provider: Provider) -> None:
+        """A mistyped name is no wish for another disk."""
+        with pytest.raises(InvalidRequest) as refused:
+            cast("Resolves", provider).bound(Setup(volume=Volume("no-such-volume")), Want())
+        assert refused.value.field == "--volume"
+
+    def test_what_is_not_sold_there_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Offers age: what was offered a while ago is looked at again."""
+        attempt = make_attempt()
+        item = replace(attempt.offer.available, instance_type="impossible.9000")
+        with pytest.raises((NoCapacity, InvalidRequest)):
+            cast("Resolves", provider).resolve(attempt.request, item)
+
+    def test_what_costs_beside_the_machine_is_named_and_counted(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """A system disk of a chosen size, and a volume, cost money: neither is left out."""
+        attempt = make_attempt()
+        setup = Setup(disk_gb=333, volume=Volume("brand-new", 444))
+        request = replace(attempt.request, setup=setup)
+        found = cast("Resolves", provider).resolve(request, attempt.offer.available)
+        assert {333.0, 444.0} <= {float(item.quantity) for item in found.beside}
+        assert all(item.what and item.stored_as and item.quantity > 0 for item in found.beside)
+
+
+class ReachableContract(ContractBase):
+    """SSH is open to whom it was opened, under a label each, and to nobody else."""
+
+    def machine(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
+        """Return a running machine that was launched from `HERE`."""
+        return self.running(provider, make_attempt(setup=Setup(network=Network(ssh_from=(HERE,)))))
+
+    def change(self, provider: Provider, id: str, **wanted: str | None) -> dict[str, str]:  # noqa: A002
+        """Let each label in from its CIDR, in order; return who may connect then."""
+        for label, cidr in wanted.items():
+            cast("Reachable", provider).allow(id, label, cidr)
+        return dict(cast("Reachable", provider).allowed(id))
+
+    def test_only_the_caller_may_connect_at_first(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """From the address of the launch."""
+        made = self.machine(provider, make_attempt)
+        assert dict(cast("Reachable", provider).allowed(made.id)) == {"caller": HERE}
+
+    def test_a_caller_who_has_moved_is_let_in_from_there_only(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """The new address stands in place of the old one; asking again changes nothing."""
+        made = self.machine(provider, make_attempt)
+        for _ in range(2):
+            assert self.change(provider, made.id, caller=THERE) == {"caller": THERE}
+        assert provider.get(made.id).state is State.RUNNING
+
+    def test_a_label_comes_and_goes_without_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A colleague is let in and taken out; twice is fine."""
+        made = self.machine(provider, make_attempt)
+        for _ in range(2):
+            assert self.change(provider, made.id, ada=LAB) == {"caller": HERE, "ada": LAB}
+        for _ in range(2):
+            assert self.change(provider, made.id, ada=None) == {"caller": HERE}
+
+    def test_two_labels_at_one_address_do_not_lose_it_together(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """Two people behind one router: one goes, the other stays."""
+        made = self.machine(provider, make_attempt)
+        assert self.change(provider, made.id, ada=HERE) == {"caller": HERE, "ada": HERE}
+        assert self.change(provider, made.id, ada=None) == {"caller": HERE}
+
+    def test_what_is_unknown_lets_nobody_in(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A door of nothing is none."""
+        unknown = self.machine(provider, make_attempt).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            cast("Reachable", provider).allowed(unknown)
+        with pytest.raises(InstanceNotFound):
+            cast("Reachable", provider).allow(unknown, "caller", THERE)
