@@ -226,7 +226,7 @@ class FakeProvider(BareFakeProvider):
         machine = replace(super()._make(cloud, attempt), persistent=attempt.request.setup.persistent)
         cloud.machines[machine.id] = machine
         one_time = machine.market is Market.SPOT and not machine.persistent
-        disks.add_system_disk(cloud, machine, attempt, stays=one_time)
+        disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 
     def _price(self, item: Available) -> Price | None:
