@@ -89,7 +89,7 @@ def _unpausable(table: Table) -> Unpausable:
             raise table.fault(f"spot.{key}", says, next=f"Use one of: {', '.join(SPOT_KEYS)}.")
     value = spot.get("unpausable", Unpausable.PARK)
     if not isinstance(value, str) or value not in list(Unpausable):
-        meant = near(str(value), list(Unpausable))
+        meant = near(str(value), map(str, Unpausable))
         says = f"cannot be {shown(value)!r}" + (f"; did you mean {meant!r}?" if meant else "")
         raise table.fault("spot.unpausable", says, next=f"Use one of: {', '.join(Unpausable)}.")
     return Unpausable(value)

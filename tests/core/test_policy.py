@@ -1,0 +1,64 @@
+"""Who says how long a machine lives: what was typed, then config.toml, then the policy."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.policy import Origin, Policy, Said, spans
+
+H = timedelta(hours=1)
+POLICY = Policy("own", 8 * H, 72 * H)
+TYPED, SETTINGS, BY_POLICY = Origin
+some_spans = st.integers(1, 200).map(lambda hours: hours * H)
+said = st.builds(Said, st.none() | some_spans, st.none() | some_spans)
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings", "lease", "renew", "by"),
+    [
+        (Said(), Said(), 8, 72, (BY_POLICY, BY_POLICY)),
+        (Said(), Said(2 * H), 2, 72, (SETTINGS, BY_POLICY)),
+        (Said(), Said(2 * H, 4 * H), 2, 4, (SETTINGS, SETTINGS)),
+        (Said(3 * H), Said(2 * H, 4 * H), 3, 4, (TYPED, SETTINGS)),
+        (Said(3 * H), Said(), 3, 72, (TYPED, BY_POLICY)),
+        (Said(5 * H), Said(2 * H, 4 * H), 5, 5, (TYPED, TYPED)),
+        (Said(100 * H), Said(), 100, 100, (TYPED, TYPED)),
+        (Said(None, 9 * H), Said(2 * H, 4 * H), 2, 9, (SETTINGS, TYPED)),
+        (Said(1 * H, 1 * H), Said(2 * H, 4 * H), 1, 1, (TYPED, TYPED)),
+    ],
+)
+def test_the_nearest_word_counts(typed, settings, lease, renew, by):
+    found = spans(POLICY, typed, settings)
+    assert (found.lease, found.renew_until) == (lease * H, renew * H)
+    assert (found.lease_from, found.renew_from) == by
+    assert not found.contradict
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings"),
+    [
+        (Said(4 * H, 3 * H), Said()),
+        (Said(None, 7 * H), Said()),
+        (Said(), Said(100 * H)),
+        (Said(), Said(None, 7 * H)),
+    ],
+)
+def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
+    assert spans(POLICY, typed, settings).contradict
+
+
+@given(said, said)
+def test_each_span_is_what_its_origin_said(typed, settings):
+    found = spans(POLICY, typed, settings)
+    words = {TYPED: typed, SETTINGS: settings, BY_POLICY: Said(POLICY.lease, POLICY.renew_until)}
+    assert words[found.lease_from].lease == found.lease
+    assert found.renew_until in (words[found.renew_from].renew_until, typed.lease)
+    for origin, name in product((TYPED, SETTINGS), ("lease", "renew")):
+        nearer = list(Origin).index(getattr(found, f"{name}_from")) > list(Origin).index(origin)
+        silent = getattr(words[origin], "lease" if name == "lease" else "renew_until") is None
+        assert silent or not nearer, f"{origin} said {name}, and it was not heard"
