@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.providers import base
 from cloudgpu.testing import (
     BareFakeProvider,
-    FakeProvider,
     ManualClock,
     PausableContract,
     ProviderContract,
+    ReachableFakeProvider,
     new_host_key,
 )
 from cloudgpu.testing.abilities import ABILITY_SUITES, faults_of
@@ -23,19 +23,18 @@ new_host_key()  # now: each inner run forgets what it imported, and cryptography
 HEAD = """
 import pytest
 from dataclasses import replace
-from cloudgpu.core.facts import Listing, State
+from cloudgpu.core.facts import Kind, Leftovers, Listing, State, Want
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.base import Bound, ProviderSettings
 from cloudgpu.testing import *
 """
 
 SUITE = """
-class Cloud{number}(FakeProvider):
+class Cloud{number}(ReachableFakeProvider):
     {fault}
 
 
-class Test{number}(ProviderContract, PausableContract, TaggableContract, HasPricesContract, HasTimerContract,
-                   CanRehearseInterruptionContract, KnowsHostKeysContract):
+class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
     @pytest.fixture
     def factory(self):
         return lambda settings: self.made.setdefault(settings.home, Cloud{number}(settings))
@@ -43,7 +42,7 @@ class Test{number}(ProviderContract, PausableContract, TaggableContract, HasPric
     @pytest.fixture
     def settings(self, tmp_path):
         self.made, self.clock = {{}}, ManualClock()
-        return ProviderSettings("contract", {{"boot_s": 2}}, tmp_path / "home", self.clock)
+        return ProviderSettings("contract", {{"boot_s": 2, "image_s": 5}}, tmp_path / "home", self.clock)
 
     def wait_until(self, condition):
         for _ in range(200):
@@ -127,6 +126,183 @@ FAULTS = {
         "def interrupt(self, id): self.get(id); return self.clock()",
         "test_an_interruption_ends_the_machine_after_its_notice",
     ),
+    "makes the machine while it looks things up": (
+        (
+            "def resolve(self, request, item):\n"
+            "        attempt = replace(make_attempt(item), request=request, made_at=self.clock())\n"
+            "        if not self.list().instances: super().launch(attempt, deadline=self.clock())\n"
+            "        return super().resolve(request, item)"
+        ),
+        "test_looking_up_makes_nothing_and_says_the_same_twice",
+    ),
+    "looks another thing up every time": (
+        (
+            "def resolve(self, request, item):\n"
+            "        return replace(super().resolve(request, item), call={'image': None, 'n': self.calls['resolve']})"
+        ),
+        "test_looking_up_makes_nothing_and_says_the_same_twice",
+    ),
+    "takes a mistyped image for no wish": (
+        "def bound(self, setup, want): return Bound()",
+        "test_an_image_that_is_not_there_is_refused",
+    ),
+    "forgets what the disks cost": (
+        "def resolve(self, request, item): return replace(super().resolve(request, item), beside=())",
+        "test_what_costs_beside_the_machine_is_named_and_counted",
+    ),
+    "lets the caller's old address stay": (
+        (
+            "def allow(self, id, label, cidr):\n"
+            "        door = self._store._cloud.doors[self.get(id).id]\n"
+            "        door['old'] = door.get(label, ''); super().allow(id, label, cidr)"
+        ),
+        "test_a_caller_who_has_moved_is_let_in_from_there_only",
+    ),
+    "closes an address with the first label that goes": (
+        (
+            "def allow(self, id, label, cidr):\n"
+            "        door = self._store._cloud.doors[self.get(id).id]; old = door.get(label)\n"
+            "        super().allow(id, label, cidr)\n"
+            "        if cidr is None: [door.pop(k) for k in [k for k, v in door.items() if v == old]]"
+        ),
+        "test_two_labels_at_one_address_do_not_lose_it_together",
+    ),
+    "opens the door of a machine that is not there": (
+        "def allowed(self, id): return self._store._cloud.doors.get(id, {})",
+        "test_what_is_unknown_lets_nobody_in",
+    ),
+    "leaves the disk of what was terminated": (
+        "def terminate(self, id): self.end_keeping_disk(id)",
+        "test_a_terminated_machine_leaves_nothing",
+    ),
+    "removes the disk of a running machine": (
+        "def remove(self, leftover): self._store._cloud.things.pop(leftover.id, None)",
+        "test_what_a_machine_uses_is_not_removed",
+    ),
+    "lists only what no machine uses": (
+        (
+            "def leftovers(self, region=None):\n"
+            "        return Leftovers(tuple(i for i in super().leftovers(region).items if i.attached_to is None))"
+        ),
+        "test_a_machines_disk_is_listed_as_in_use",
+    ),
+    "answers for every region when it is asked for one": (
+        "def leftovers(self, region=None): return super().leftovers()",
+        "test_a_region_shows_its_own_and_no_others",
+    ),
+    "loses the disk that was to be kept": (
+        "def end_keeping_disk(self, id): self.terminate(id)",
+        "test_a_machine_can_end_while_its_disk_stays",
+    ),
+    "fails to end what has ended": (
+        "def end_keeping_disk(self, id): self._living(self._store._cloud, id); super().end_keeping_disk(id)",
+        "test_ending_with_the_disk_kept_is_fine_again",
+    ),
+    "makes a second image when it is asked again": (
+        (
+            "def save_image(self, source, name, tags, *, restart=True):\n"
+            "        there = [t for t in self._store._cloud.things.values() if t.full_name == name]\n"
+            "        ready = [t for t in there if t.kind is Kind.IMAGE]\n"
+            "        return super().save_image(source, name + 'i' * len(ready), tags, restart=restart)"
+        ),
+        "test_a_disk_becomes_one_image_however_often_it_is_asked",
+    ),
+    "looks for the disk before it looks for the image": (
+        (
+            "def save_image(self, source, name, tags, *, restart=True):\n"
+            "        if source not in {**self._store._cloud.things, **self._store._cloud.machines}:\n"
+            "            raise InstanceNotFound(source)\n"
+            "        return super().save_image(source, name, tags, restart=restart)"
+        ),
+        "test_an_image_is_the_same_when_its_disk_has_gone",
+    ),
+    "leaves the snapshot of an image that was removed": (
+        (
+            "def remove(self, leftover):\n"
+            "        super().remove(leftover)\n"
+            "        if leftover.kind is Kind.IMAGE: self.left = (replace(leftover, kind=Kind.SNAPSHOT),)\n"
+            "    def leftovers(self, region=None):\n"
+            "        return Leftovers(super().leftovers(region).items + getattr(self, 'left', ()))"
+        ),
+        "test_an_image_that_was_removed_is_gone_with_all_of_it",
+    ),
+    "has images from which nothing can be launched": (
+        "def _check(self, cloud, attempt): raise ProviderUnavailable('no') if attempt.call.get('image') else None",
+        "test_a_machine_comes_back_from_its_image",
+    ),
+    "stops the machine that it saves": (
+        (
+            "def save_image(self, source, name, tags, *, restart=True):\n"
+            "        image = super().save_image(source, name, tags, restart=restart)\n"
+            "        if source in self._store._cloud.machines: self.stop(source)\n"
+            "        return image"
+        ),
+        "test_a_running_machine_can_be_saved_and_goes_on",
+    ),
+    "makes a volume for every machine": (
+        (
+            "def attach(self, id, volume, tags):\n"
+            "        for t in list(self._store._cloud.things.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, tags={})\n"
+            "        return super().attach(id, replace(volume, size_gb=volume.size_gb or 1), tags)"
+        ),
+        "test_a_volume_outlives_its_machine_and_is_found_again",
+    ),
+    "gives a volume to two machines": (
+        (
+            "def attach(self, id, volume, tags):\n"
+            "        for t in list(self._store._cloud.things.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, attached_to=None)\n"
+            "        return super().attach(id, volume, tags)"
+        ),
+        "test_a_volume_that_is_used_is_not_given_to_another",
+    ),
+    "deletes the volume with its machine": (
+        (
+            "def attach(self, id, volume, tags):\n"
+            "        made = super().attach(id, volume, tags); things = self._store._cloud.things\n"
+            "        things[made.id] = replace(things[made.id], stays=False)\n"
+            "        return made"
+        ),
+        "test_a_volume_outlives_its_machine_and_is_found_again",
+    ),
+    "makes a volume for a mistyped name": (
+        "def attach(self, id, v, tags): return super().attach(id, replace(v, size_gb=v.size_gb or 1), tags)",
+        "test_a_volume_that_is_not_there_needs_a_size",
+    ),
+    "grants no wish and says nothing": (
+        "def request_quota(self, region, code, limit): return ''",
+        "test_a_higher_limit_can_be_asked_for",
+    ),
+    "asks for a quota that is none": (
+        "def request_quota(self, region, code, limit): return 'asked'",
+        "test_a_limit_that_is_none_cannot_be_raised",
+    ),
+    "counts what other regions use": (
+        "def quotas(self, region): return [replace(q, used=1) for q in super().quotas(region)]",
+        "test_nothing_is_used_in_an_empty_account",
+    ),
+    "forgets a region": (
+        "def regions(self): return super().regions()[1:]",
+        "test_what_is_available_lies_in_a_region",
+    ),
+    "tries its permissions out": (
+        (
+            "def permissions(self, region=None):\n"
+            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
+            "        return super().permissions(region)"
+        ),
+        "test_asking_makes_nothing",
+    ),
+    "says that everything is denied": (
+        "def permissions(self, region=None): return [replace(p, allowed=False) for p in super().permissions(region)]",
+        "test_a_credential_that_may_do_everything_is_denied_nothing",
+    ),
+    "leaves the role behind": (
+        "def remove_machine_role(self): pass",
+        "test_a_role_is_made_once_and_taken_away_whole",
+    ),
 }
 
 
@@ -174,7 +350,7 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return FakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return ReachableFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture
