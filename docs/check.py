@@ -16,12 +16,13 @@ from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
-from cloudgpu.config.settings import Settings
+from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
 from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.times import duration_text
 from cloudgpu.providers.local.options import local_options
@@ -30,7 +31,7 @@ Fault = tuple[int, str]  # line, sentence
 ROOT = Path(__file__).parents[1]
 # Whatever else begins with a slash is a path of the machine on which a page was written.
 PATHS = ("a", "bin", "dev", "etc", "home/ada", "tmp", "usr")
-HOSTS = ("127.0.0.1", "localhost", "www.apache.org")
+HOSTS = ("127.0.0.1", "localhost", "www.apache.org", *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
 _URL = re.compile(r"https?://([\w.-]+)\S*")
 _COMMAND = re.compile(r"(?<![\w./-])cloudgpu +([^|;&>`#]*)")
@@ -219,6 +220,7 @@ def _defaults() -> dict[str, Any]:
         default = None if field.default is MISSING else field.default
         key = "ledger" if field.name == "ledger_url" else field.name
         found[key] = duration_text(default) if hasattr(default, "total_seconds") else default
+        found[key] = list(default) if isinstance(default, tuple) else found[key]
     del found["accounts"], found["templates"]  # tables, with headings of their own
     return found
 

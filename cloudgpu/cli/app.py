@@ -33,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "down": ("down", "End a machine and all that was made with it, and prove it."),
     "hold": ("hold", "Keep a machine from being ended by its lease until a given time."),
     "extend": ("extend", "Make a machine's lease longer."),
+    "allow": ("allow", "Open SSH on machines to the address that you have now."),
     "share": ("share", "Let a colleague's public key in to a machine until it ends."),
     "spot": ("spot", "Rehearse a spot interruption."),
     "gpus": ("gpus", "List the GPU machines that can be bought, with dated prices: GPU, memory, place."),

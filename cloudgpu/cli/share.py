@@ -15,15 +15,20 @@ def command(
     name: MaybeName = None,
     *,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="A colleague's public key.")] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CIDR", help="Where they come from: an address or network; or: same."),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Take it out again; without --key, every one.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Let a colleague's public key in to a running machine, until the machine ends.
 
-    Whoever has the private half then has all the rights that you have on that machine.
+    Whoever has the private half then has all the rights that you have on that machine. Where the provider lets nobody
+    connect but from named addresses, --from says theirs (`same`: the network that you are in); --remove closes it.
     """
     from cloudgpu.access.guests import read_guest_key
-    from cloudgpu.control.share import share, unshare
+    from cloudgpu.control.share import check_from, share, unshare
 
     guest = read_guest_key(key) if key else None
     if guest is None and not remove:
@@ -33,9 +38,10 @@ def command(
             value=None,
             next="Name the file of a public key: --key ada.pub",
         )
+    check_from(from_, remove=remove)
     session = open_here()
     row = session.find(name)
-    value = share(session, row, guest) if guest and not remove else unshare(session, row, guest)
+    value = unshare(session, row, guest) if remove or guest is None else share(session, row, guest, from_=from_)
     emit(output, value, _said(value))
 
 
@@ -44,7 +50,11 @@ def _said(value: dict[str, Any]) -> str:
     if not value["shared"]:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
     return (
-        f"{key} can log in to {name} until it ends, with all the rights that you have there:\n"
+        f"{key} can log in to {name}{_place(value)} until it ends, with all the rights that you have there:\n"
         f"  {value['ssh']}\n"
         f"  its host key: {value['host_key']}"
     )
+
+
+def _place(value: dict[str, Any]) -> str:
+    return f" from {value['from'].removesuffix('/32')}" if value["from"] else ""

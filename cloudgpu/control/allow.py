@@ -9,6 +9,7 @@ from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.session import Session, living
+from cloudgpu.core.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.ledger.locks import hold
 
@@ -22,6 +23,16 @@ Row = dict[str, Any]
 Document = dict[str, Any]
 CALLER = "caller"
 WITHIN_S = 60
+
+
+def network_of(typed: str | None, *, anywhere: bool = False) -> str | None:
+    """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
+
+    Raises InvalidRequest for one that cannot be, or that is wide and was not asked for.
+    """
+    if typed is None:
+        return ANYWHERE if anywhere else None
+    return cidr_wish(typed, "--from", anywhere=anywhere)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
+from cloudgpu.control import doors
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.permitted import permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
@@ -48,7 +49,9 @@ def examine(
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_ledger(session), _key(session), _ssh_client()]
     checks += list(_extras())
-    checks += list(_accounts(session, _named(session, provider, account), region))
+    named = _named(session, provider, account)
+    checks += list(_accounts(session, named, region))
+    checks += list(doors.checks(session, named))
     return checks
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
-from cloudgpu.core.network import Jump, covers, jump_wish
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.core.network import Jump, covers, jump_wish, plain
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from cloudgpu.access.target import Barred
     from cloudgpu.control.session import Session
     from cloudgpu.providers.base import Reachable
 
 Row = dict[str, Any]
-ALONE = "/32"
 
 
 def jump_of(row: Row) -> Jump | None:
@@ -66,28 +65,26 @@ def _compared(row: Row, open_to: Mapping[str, str], here: str) -> Barred | None:
 
     if any(covers(network, here) for network in open_to.values()):
         return None
-    name, address = row["name"], here.removesuffix(ALONE)
+    name, address = row["name"], plain(here)
     return Barred(
-        f"Your address is {address} now, and SSH on {name} is open to {listed(open_to.values())}.",
+        f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
         field="name",
         value=address,
         next=f"Run: cloudgpu allow {name}",
     )
 
 
-def listed(networks: Iterable[str]) -> str:
-    """Return networks as words of a sentence; one address without its /32."""
-    return ", ".join(sorted({network.removesuffix(ALONE) for network in networks})) or "nobody"
+def _listed(networks: Iterable[str]) -> str:
+    """Return networks as words of a sentence."""
+    return ", ".join(sorted({plain(network) for network in networks})) or "nobody"
 
 
-def checks(session: Session, rows: Iterable[Row]) -> Iterator[Check]:
+def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
     """Yield for every running machine whose provider says who may connect whether this client is among them."""
     from cloudgpu.control.caller import caller_cidr
 
     here: str | None = None
-    for row in rows:
-        if row["state"] != "running" or is_behind(row) or not is_told(row):
-            continue
+    for row in _running(session, accounts):
         name = f"ssh to {row['name']}"
         try:
             keeper = doorkeeper(session, row)
@@ -99,9 +96,19 @@ def checks(session: Session, rows: Iterable[Row]) -> Iterator[Check]:
             yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {fault.message}", fault.next)
 
 
+def _running(session: Session, accounts: Collection[str]) -> list[Row]:
+    """Return the machines that an address of ours may have been let in to; none where the ledger cannot be read."""
+    try:
+        rows = session.ledger.machines()
+    except LedgerUnavailable:
+        return []  # a check of its own says so
+    seen = [row for row in rows if row["ended"] is None and row["state"] == "running" and row["account"] in accounts]
+    return [row for row in seen if is_told(row) and not is_behind(row)]
+
+
 def _check(name: str, here: str, fault: Barred | None) -> Check:
     if fault is None:
-        return Check(name, Verdict.OK, f"open to your address, {here.removesuffix(ALONE)}")
+        return Check(name, Verdict.OK, f"open to your address, {plain(here)}")
     return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
 
 

@@ -1,4 +1,4 @@
-"""Lets colleagues' keys in to a running machine, and out again."""
+"""Lets colleagues in to a running machine, and out again: their keys there, their addresses at the provider."""
 
 from __future__ import annotations
 
@@ -6,35 +6,123 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.guests import GuestKey, let_in, let_out
+from cloudgpu.control.allow import alone
+from cloudgpu.control.caller import caller_cidr
+from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.reach import reached
+from cloudgpu.core.names import digest
+from cloudgpu.core.network import cidr_wish
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloudgpu.access.target import Target
     from cloudgpu.control.session import Session
+    from cloudgpu.providers.base import Reachable
 
 Row = dict[str, Any]
+SAME = "same"  # the word for a colleague who sits in the network that this client calls from
 
 
-def share(session: Session, row: Row, key: GuestKey) -> dict[str, Any]:
+def check_from(typed: str | None, *, remove: bool) -> None:
+    """Raise InvalidRequest for a `--from` that cannot be, before anybody is asked."""
+    if typed is not None and remove:
+        raise InvalidRequest(
+            "--from and --remove contradict each other: what was let in for a key is taken out with it.",
+            field="--from",
+            value=typed,
+            next="Leave --from out.",
+        )
+    if typed not in (None, SAME):
+        cidr_wish(str(typed), "--from")
+
+
+def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None) -> dict[str, Any]:
     """Let this key log in until the machine ends; return what its owner needs to do so.
 
-    It has all the rights of the user that cloudgpu logs in as. Raises Unreachable.
+    It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
+    (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
+    missing or cannot be, Unreachable.
     """
+    network = _network(session, row, from_)
     with reached(session, row) as connection:
         changed = let_in(connection, key)
-        address, machine = connection.target.address, connection.target.id
+        target = connection.target
+    keeper = doorkeeper(session, row)
+    if network is not None and keeper is not None:
+        with alone(session, row):
+            changed |= keeper.allowed(row["provider_id"]).get(_label(row, key)) != network
+            keeper.allow(row["provider_id"], _label(row, key), network)
     return {
         "name": row["name"],
         "shared": True,
         "changed": changed,
         "key": key.fingerprint,
-        "ssh": f"ssh -p {address.port} {address.user}@{address.host}",
-        "host_key": known_hosts.pinned(session.home.known_hosts, machine),
+        "from": network,
+        "ssh": _command(target),
+        "host_key": known_hosts.pinned(session.home.known_hosts, target.id),
     }
 
 
 def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
-    """Take this key (every shared one, for None) out again; return as `share` does. Raises Unreachable."""
+    """Take this key (every shared one, for None) and its address out again; return as `share` does.
+
+    The address first: it goes even where the machine cannot be reached. Raises Unreachable.
+    """
+    closed = _closed(session, row, key)
     with reached(session, row) as connection:
         changed = let_out(connection, key)
     fingerprint = key.fingerprint if key else None
-    return {"name": row["name"], "shared": False, "changed": changed, "key": fingerprint, "ssh": None, "host_key": None}
+    value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
+    return {**value, "from": None, "ssh": None, "host_key": None}
+
+
+def _network(session: Session, row: Row, typed: str | None) -> str | None:
+    """Return the network to be let in; None where nobody keeps a door, or not for this machine."""
+    keeper = doorkeeper(session, row)
+    if keeper is None:
+        if typed is not None:
+            raise refuse_unkept(session, row, "--from")
+        return None
+    if typed is not None:
+        return caller_cidr(session, option="--from") if typed == SAME else cidr_wish(typed, "--from")
+    if is_behind(row) or not _keeps(keeper, row):
+        return None  # they come the way that you come, or somebody else decides
+    raise InvalidRequest(
+        f"{row['name']} lets nobody connect but from addresses that were named: where does this key's owner come from?",
+        field="--from",
+        value=None,
+        next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",
+    )
+
+
+def _keeps(keeper: Reachable, row: Row) -> bool:
+    """Say whether the rules are ours: somebody else's group shows none."""
+    allowed: Mapping[str, str] = keeper.allowed(row["provider_id"])
+    return bool(allowed)
+
+
+def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
+    """Take the address of a key (of every shared one, for None) out; return whether there was one."""
+    keeper = doorkeeper(session, row)
+    if keeper is None:
+        return False
+    with alone(session, row):
+        labels = [label for label in keeper.allowed(row["provider_id"]) if label.startswith(f"{row['id']}.")]
+        gone = [label for label in labels if key is None or label == _label(row, key)]
+        for label in gone:
+            keeper.allow(row["provider_id"], label, None)
+    return bool(gone)
+
+
+def _label(row: Row, key: GuestKey) -> str:
+    """Return what names this key on this machine, wherever it is let in from."""
+    return f"{row['id']}.{digest(key.line)[:8]}"
+
+
+def _command(target: Target) -> str:
+    """Return what the key's owner types."""
+    address = target.address
+    through = f"-J {target.jump} " if target.jump else ""
+    return f"ssh {through}-p {address.port} {address.user}@{address.host}"

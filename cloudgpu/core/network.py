@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cloudgpu.errors import InvalidRequest
 
+ANYWHERE = "0.0.0.0/0"
 WIDEST = 8  # bits: no network of one holder is larger; what is wider has to be asked for by a word of its own
 _HIGHEST_PORT = 65535
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
@@ -56,6 +57,11 @@ def covers(network: str, other: str) -> bool:
         return ipaddress.IPv4Network(other).subnet_of(ipaddress.IPv4Network(network))
     except ValueError:
         return False
+
+
+def plain(network: str) -> str:
+    """Return a CIDR as words of a sentence have it: one address without its /32, everybody as a word."""
+    return "everybody" if network == ANYWHERE else network.removesuffix("/32")
 
 
 @dataclass(frozen=True, slots=True)

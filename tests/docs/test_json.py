@@ -82,6 +82,7 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         (root / "ada.pub").write_text(new_host_key().public_line)
         run("share", "share", "--key", str(root / "ada.pub"))
         run("share", "share", "--remove")
+        run("allow", "allow")
         run("tunnel", "tunnel", "--background")
         run("tunnel --stop", "tunnel", "--stop")
         run("ls", "ls", "--refresh")
@@ -124,7 +125,7 @@ def test_the_history_is_a_machine_with_lines(printed, written):
 
 
 def test_every_document_of_the_page_was_printed(printed, written):
-    parts = {"setup", "volume", "network", "extra"}
+    parts = {"setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
     assert set(written) - parts - set(printed) == set()
 

@@ -1,0 +1,46 @@
+"""`cloudgpu allow`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="CIDR", help="The network to let in, instead of where you are now.")
+    ] = None,
+    from_anywhere: Annotated[bool, typer.Option("--from-anywhere", help="Let everybody try to log in.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Open SSH to the address that you have now, in place of the one before: on one machine, or on all.
+
+    For providers that let nobody connect but from named addresses. What you have shared with others stays.
+    """
+    from cloudgpu.control.allow import allow, network_of
+
+    network = network_of(from_, anywhere=from_anywhere)
+    document, fault = allow(open_here(), name, network)
+    emit(output, document, "\n".join(_lines(document)))
+    if fault:
+        raise typer.Exit(fault.exit_code)
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    from cloudgpu.core.network import plain
+
+    here = plain(document["from"] or "")
+    lines = []
+    for machine in document["machines"]:
+        before = f", and no longer to {plain(machine['before'])}" if machine["before"] else ""
+        now = f"open to {here} now{before}" if machine["changed"] else f"open to {here}, as it was"
+        lines.append(f"{machine['name']}: SSH is {now}.")
+    if any(machine["changed"] for machine in document["machines"]):
+        lines.append("One rule serves all your machines in the same network: it has moved for each of them.")
+    lines += [f"{one['name']}: left as it is: {one['why'].rstrip('.')}." for one in document["skipped"]]
+    return lines + [f"FAILED: {fault['message']} {fault['next'] or ''}".rstrip() for fault in document["failed"]]

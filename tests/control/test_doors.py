@@ -1,0 +1,368 @@
+"""Who may connect, seen from control: a door that is closed to us is said, moved, shared and closed again.
+
+The cloud is the fake one, the machine's SSH server and the address service are real ones on loopback.
+"""
+
+from __future__ import annotations
+
+import http.server
+import threading
+
+import pytest
+
+from cloudgpu.access.guests import read_guest_key
+from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.target import Barred
+from cloudgpu.access.tunnel import Happening, TunnelEvent
+from cloudgpu.control import reach
+from cloudgpu.control.allow import allow, network_of
+from cloudgpu.control.check import Verdict
+from cloudgpu.control.doors import checks
+from cloudgpu.control.jupyter import JupyterTunnel
+from cloudgpu.control.launch import launch
+from cloudgpu.control.reach import find_way, reached, wait_until_ready
+from cloudgpu.control.share import check_from, share, unshare
+from cloudgpu.core.facts import Address, Network, Setup
+from cloudgpu.core.network import cidr_wish
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable, Unreachable
+from tests.access.sshserver import USER, Server
+from tests.control.conftest import Lab
+
+HOME, CAFE, ADAS = "203.0.113.7", "198.51.100.4", "192.0.2.9"
+
+
+class Street(Lab):
+    """A user who moves about: a service that says their address, and machines behind a door of the cloud's."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        self.here = HOME
+        self.service = _service(self)
+        self.server = Server(tmp_path / "machine")
+        self.server.root.mkdir()
+        (self.server.root / "connections").touch()
+        self._tmp = tmp_path
+        options = (
+            f'reachable = true\nhost_key = "{self.server.host_key.public_line.strip()}"\n'
+            f'[accounts.plain]\nprovider = "fake"\nstate_file = "{tmp_path / "plain.json"}"\n'
+        )
+        super().__init__(tmp_path, monkeypatch, options)
+        file = self.home / "config.toml"
+        url = f"http://127.0.0.1:{self.service.server_port}/"
+        file.write_text(f'address_services = ["{url}"]\naccount = "lab"\n{file.read_text()}')
+        self.session = self.opened()
+        self.cloud = self.session.provider("lab")
+        self.server.start(authorized=client_key(self.session.home.keys).public_line)
+        self.cloud.address = Address("127.0.0.1", self.server.port, USER)
+
+    def machine(self, **more):
+        """Launch one and look at it once more, so that its address is known."""
+        row = self.up(**more).row
+        self.clock.advance(60)
+        return reach.refresh(self.session, row)
+
+    def doors(self, row):
+        return dict(self.cloud.allowed(row["provider_id"]))
+
+    def asked(self):
+        return self.cloud.calls["allowed"] + self.cloud.calls["allow"]
+
+    def end(self):
+        self.server.kill()
+        self.service.shutdown()
+        self.service.server_close()
+
+
+def _service(street):
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(street.here.encode())
+
+        def log_message(self, *_words):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def street(tmp_path, monkeypatch):
+    made = Street(tmp_path, monkeypatch)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def ada(tmp_path):
+    """A colleague's public key."""
+    return _key(tmp_path / "ada.pub")
+
+
+def _key(path):
+    path.write_text(new_host_key().public_line)
+    return read_guest_key(path)
+
+
+def with_agent(server):
+    """What `share` needs on the machine: the agent's interpreter."""
+    agent = server.home / ".cloudgpu" / "agent"
+    agent.parent.mkdir(parents=True)
+    agent.write_text('#!/bin/sh\nshift\nexec python3 "$@"\n')
+    agent.chmod(0o755)
+
+
+def test_a_launch_opens_ssh_to_the_callers_address_and_to_nobody_else(street):
+    row = street.machine()
+    assert street.doors(row) == {"caller": f"{HOME}/32"}
+
+
+def test_nobody_is_asked_when_ssh_works(street):
+    row = street.machine()
+    street.service.shutdown()
+    with reached(street.session, row) as connection:
+        assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
+    assert find_way(street.session, row) == row
+    assert wait_until_ready(street.session, row)["state"] == "running"
+    assert street.asked() == 0
+
+
+def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street):
+    row = street.machine()
+    street.here = CAFE
+    street.server.kill()
+    for way in (lambda: reached(street.session, row).__enter__(), lambda: find_way(street.session, row)):
+        with pytest.raises(Barred) as caught:
+            way()
+        fault = caught.value
+        assert fault.message == f"Your address is {CAFE} now, and SSH on {row['name']} is open to {HOME}."
+        assert (fault.next, fault.exit_code) == (f"Run: cloudgpu allow {row['name']}", 10)
+
+
+def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(street):
+    row = street.machine()
+    street.server.kill()
+    for way in (lambda: reached(street.session, row).__enter__(), lambda: find_way(street.session, row)):
+        with pytest.raises(Unreachable, match="does not answer") as caught:
+            way()
+        assert not isinstance(caught.value, Barred)
+
+
+def test_a_wider_network_that_covers_the_address_is_open(street):
+    row = street.machine()
+    street.cloud.allow(row["provider_id"], "caller", "198.51.100.0/24")
+    street.here = CAFE
+    street.server.kill()
+    with pytest.raises(Unreachable, match="does not answer"):
+        reached(street.session, row).__enter__()
+
+
+@pytest.mark.parametrize("silent", ["service", "provider", "somebody else's group"])
+def test_where_it_cannot_be_known_the_first_fault_is_the_one_that_is_told(street, silent):
+    network = Network(security_group="sg-theirs") if silent == "somebody else's group" else Network()
+    row = street.machine(setup=Setup(network=network))
+    street.here = CAFE if silent != "service" else "not an address"
+    if silent == "provider":
+        street.cloud.fail_next("allowed", ProviderUnavailable("no answer"))
+    street.server.kill()
+    with pytest.raises(Unreachable, match="does not answer"):
+        reached(street.session, row).__enter__()
+
+
+def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street, monkeypatch):
+    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
+    row = street.machine()
+    street.here = CAFE
+    street.server.kill()
+    with pytest.raises(Barred):
+        wait_until_ready(street.session, row)
+
+
+def test_a_machine_opened_to_others_is_launched_kept_and_said_to_be_billed(street, monkeypatch):
+    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
+    street.server.kill()
+    prepared = street.prepare(setup=Setup(network=Network(ssh_from=(f"{CAFE}/32",))))
+    with pytest.raises(Barred) as caught:
+        launch(street.session, prepared)
+    (row,) = street.rows()
+    assert f"cloudgpu allow {row['name']}" in caught.value.next
+    assert f"cloudgpu down {row['name']}" in caught.value.next
+    assert len(street.machines()) == 1
+
+
+def test_allow_moves_the_rule_and_says_from_where(street):
+    row = street.machine()
+    street.here = CAFE
+    document, fault = allow(street.session, row["name"], None)
+    assert fault is None
+    moved = {"name": row["name"], "before": f"{HOME}/32", "changed": True}
+    assert document == {"from": f"{CAFE}/32", "machines": [moved], "skipped": [], "failed": []}
+    assert street.doors(row) == {"caller": f"{CAFE}/32"}
+
+
+def test_allowing_twice_changes_once(street):
+    row = street.machine()
+    street.here = CAFE
+    allow(street.session, None, None)
+    changed = street.cloud.calls["allow"]
+    document, _ = allow(street.session, None, None)
+    assert document["machines"] == [{"name": row["name"], "before": f"{CAFE}/32", "changed": False}]
+    assert street.cloud.calls["allow"] == changed
+
+
+def test_a_named_network_needs_no_service(street):
+    row = street.machine()
+    street.here = "no address"
+    allow(street.session, row["name"], network_of("10.1.0.0/16"))
+    assert street.doors(row) == {"caller": "10.1.0.0/16"}
+    with pytest.raises(InvalidRequest) as caught:
+        allow(street.session, row["name"], None)
+    assert caught.value.field == "--from"
+
+
+def test_all_means_those_that_have_a_door_and_the_others_are_said(street):
+    ours, plain = street.machine(name="ours"), street.machine(name="plain", account="plain")
+    theirs = street.machine(name="theirs", setup=Setup(network=Network(security_group="sg-theirs")))
+    inside = street.machine(name="inside", setup=Setup(network=Network(public_ip=False, jump="ada@bastion")))
+    street.here = CAFE
+    document, fault = allow(street.session, None, None)
+    assert fault is None
+    assert [one["name"] for one in document["machines"]] == ["ours"]
+    assert {one["name"] for one in document["skipped"]} == {"plain", "theirs", "inside"}
+    assert street.doors(ours) == {"caller": f"{CAFE}/32"}
+    assert street.doors(inside) == {}
+    for row, words, field in (
+        (plain, "no rules about who may connect", "name"),
+        (theirs, "somebody else's security group", "--security-group"),
+        (inside, "reached from inside its network", "--from"),
+    ):
+        with pytest.raises(InvalidRequest, match=words) as caught:
+            allow(street.session, row["name"], None)
+        assert (caught.value.field, caught.value.exit_code) == (field, 2)
+        assert caught.value.next
+
+
+def test_one_machine_that_fails_keeps_no_other_one_closed(street):
+    first, second = street.machine(name="first"), street.machine(name="second")
+    street.here = CAFE
+    street.cloud.fail_next("allowed", ProviderUnavailable("no answer"))
+    document, fault = allow(street.session, None, None)
+    assert isinstance(fault, ProviderUnavailable)
+    assert [one["message"] for one in document["failed"]] == ["no answer"]
+    assert street.doors(first) == {"caller": f"{HOME}/32"}
+    assert street.doors(second) == {"caller": f"{CAFE}/32"}
+
+
+def test_without_machines_there_is_nothing_to_allow(street):
+    with pytest.raises(InstanceNotFound):
+        allow(street.session, None, None)
+
+
+def test_allow_takes_out_whom_a_machine_that_has_ended_had_let_in(street):
+    row, gone = street.machine(name="living"), street.machine(name="gone")
+    street.cloud.allow(row["provider_id"], f"{gone['id']}.0badcafe", f"{ADAS}/32")
+    street.cloud.allow(row["provider_id"], "cg-of-another-ledger.0badcafe", f"{ADAS}/32")
+    street.cloud.terminate(gone["provider_id"])
+    street.clock.advance(120)
+    reach.refresh(street.session, gone)
+    allow(street.session, "living", None)
+    assert street.doors(row) == {"caller": f"{HOME}/32", "cg-of-another-ledger.0badcafe": f"{ADAS}/32"}
+
+
+def test_a_key_is_shared_with_the_address_that_it_comes_from_and_taken_out_with_it(street, ada):
+    with_agent(street.server)
+    row = street.machine()
+    value = share(street.session, row, ada, from_=ADAS)
+    assert (value["changed"], value["from"]) == (True, f"{ADAS}/32")
+    assert sorted(street.doors(row).values()) == [f"{ADAS}/32", f"{HOME}/32"]
+    assert share(street.session, row, ada, from_=ADAS)["changed"] is False
+    assert share(street.session, row, ada, from_=CAFE)["changed"] is True
+    assert sorted(street.doors(row).values()) == [f"{CAFE}/32", f"{HOME}/32"]
+    assert unshare(street.session, row, ada)["changed"] is True
+    assert street.doors(row) == {"caller": f"{HOME}/32"}
+    assert unshare(street.session, row, None)["changed"] is False
+
+
+def test_two_colleagues_at_one_address_are_told_apart(street, ada, tmp_path):
+    with_agent(street.server)
+    row, bob = street.machine(), _key(tmp_path / "bob.pub")
+    share(street.session, row, ada, from_="same")
+    share(street.session, row, bob, from_="same")
+    assert list(street.doors(row).values()) == [f"{HOME}/32"] * 3
+    unshare(street.session, row, ada)
+    assert list(street.doors(row).values()) == [f"{HOME}/32"] * 2
+    unshare(street.session, row, None)
+    assert street.doors(row) == {"caller": f"{HOME}/32"}
+
+
+def test_a_key_without_an_address_is_refused_before_anything_is_done(street, ada):
+    row = street.machine()
+    with pytest.raises(InvalidRequest, match="where does this key's owner come from") as caught:
+        share(street.session, row, ada)
+    assert (caught.value.field, caught.value.exit_code) == ("--from", 2)
+    assert street.server.connections == 0
+    for typed, remove in (("0.0.0.0/0", False), ("home", False), (ADAS, True)):
+        with pytest.raises(InvalidRequest) as caught:
+            check_from(typed, remove=remove)
+        assert caught.value.field == "--from"
+
+
+def test_where_nobody_keeps_a_door_an_address_means_nothing(street, ada):
+    with_agent(street.server)
+    row = street.machine(name="plain", account="plain")
+    with pytest.raises(InvalidRequest, match="no rules about who may connect"):
+        share(street.session, row, ada, from_=ADAS)
+
+
+def test_an_address_is_taken_out_even_where_the_machine_cannot_be_reached(street, ada):
+    with_agent(street.server)
+    row = street.machine()
+    share(street.session, row, ada, from_=ADAS)
+    street.server.kill()
+    with pytest.raises(Unreachable):
+        unshare(street.session, row, ada)
+    assert street.doors(row) == {"caller": f"{HOME}/32"}
+
+
+def test_doctor_says_for_each_running_machine_whether_it_is_open_to_us(street):
+    row = street.machine(name="ours")
+    street.machine(name="plain", account="plain")
+    (check,) = checks(street.session, ["lab", "plain"])
+    assert (check.verdict, check.said) == (Verdict.OK, f"open to your address, {HOME}")
+    street.here = CAFE
+    (check,) = checks(street.session, ["lab", "plain"])
+    assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row['name']}")
+    street.here = "no address"
+    (check,) = checks(street.session, ["lab"])
+    assert check.verdict is Verdict.WARN
+    assert list(checks(street.session, ["plain"])) == []
+
+
+def test_a_tunnel_that_waits_says_once_why_it_waits_in_vain(street):
+    tunnel = JupyterTunnel(street.session, street.machine())
+    street.here = CAFE
+    street.said.clear()
+    fault = Unreachable("no answer")
+    for kind in (Happening.LOST, *[Happening.TRIED] * 4, Happening.RECONNECTED):
+        tunnel._told(TunnelEvent(kind, 8888, fault))
+    (sentence,) = [one for one in street.said if "cloudgpu allow" in one]
+    assert f"Your address is {CAFE} now" in sentence
+
+
+def test_a_machine_behind_a_jump_host_is_reached_through_it_and_opened_to_nobody_by_us(street):
+    row = street.machine(setup=Setup(network=Network(public_ip=False, jump="ada@bastion:2222")))
+    street.session.client_key_file.touch()
+    assert str(street.session.target(row).jump) == "ada@bastion:2222"
+    assert "ssh -W '[%h]:%p' -p 2222 ada@bastion" in street.session.home.ssh_config.read_text()
+    street.here = CAFE
+    assert find_way(street.session, row) == row
+
+
+def test_what_is_typed_for_allow_is_read_as_for_up():
+    assert network_of(None) is None
+    assert network_of(None, anywhere=True) == "0.0.0.0/0"
+    assert network_of("10.0.0.0/16") == cidr_wish("10.0.0.0/16", "--from")
+    with pytest.raises(InvalidRequest, match="everybody") as caught:
+        network_of("0.0.0.0/0")
+    assert "--from-anywhere" in caught.value.next
