@@ -81,8 +81,11 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
         return _refused(error.response, asked)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
-    if not isinstance(error, BotoCoreError):
-        return None
+    return _unanswered(error, asked) if isinstance(error, BotoCoreError) else None
+
+
+def _unanswered(error: Exception, asked: Asked) -> CloudgpuError | None:
+    """Return the error for what the SDK raised before or instead of an answer."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cloudgpu.errors import InstanceNotFound
+from cloudgpu.errors import InvalidRequest
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")
@@ -23,11 +23,14 @@ def split(id: str, kind: str) -> tuple[str, str] | None:  # noqa: A002
 
 
 def machine(id: str) -> tuple[str, str]:  # noqa: A002
-    """Return the region and AWS's id of a machine; raise InstanceNotFound for what is no such id: nothing is sent."""
+    """Return the region and AWS's id of a machine.
+
+    Raises InvalidRequest for what is no such id: AWS was not asked, so the machine is not proved to be gone.
+    """
     found = split(id, "i")
     if found is None:
         message = f"{id!r} is no id of a machine on AWS."
-        raise InstanceNotFound(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")
+        raise InvalidRequest(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")
     return found
 
 

@@ -21,16 +21,20 @@ def terminate(aws: Aws, id: str) -> None:  # noqa: A002
 
     The disk is set to go with the machine before that is asked to end: what dies in between is found by its tags.
     """
-    with suppress(InstanceNotFound):
-        _end(aws, *ids.machine(id), keep_disk=False)
+    _end(aws, *ids.machine(id), keep_disk=False)
 
 
 def end_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
-    """Ask to end the machine and its spot request while its system disk stays. Raises InstanceNotFound."""
+    """Ask to end the machine and its spot request while its system disk stays; an unknown id is no error."""
     _end(aws, *ids.machine(id), keep_disk=True)
 
 
 def _end(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
+    with suppress(InstanceNotFound):
+        _end_known(aws, region, own, keep_disk=keep_disk)
+
+
+def _end_known(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
     found = raw(aws, region, own)
     request = found.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
     if found["State"]["Name"] in ENDED:

@@ -74,6 +74,7 @@ class Machines(EC2Response):
         """Write what moto leaves out or makes up: the time, the addresses, the disks as they were asked."""
         instance.launch_time = self.model.naive()
         nic, (public, private) = instance.nics[0], self.model.addresses()
+        instance.security_groups = list(nic.group_set)  # of its first interface, named there or at the launch
         nic.private_ip_address, nic.private_ip_addresses = private, [{"Primary": True, "PrivateIpAddress": private}]
         nic.public_ip = nic.public_ip and public
         specs = self.params.get("NetworkInterfaces") or [{}]

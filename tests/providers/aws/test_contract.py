@@ -9,11 +9,39 @@ import pytest
 
 from cloudgpu.providers.aws.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
-from cloudgpu.testing import HasPricesContract, PausableContract, ProviderContract, TaggableContract
+from cloudgpu.testing import (
+    ChecksPermissionsContract,
+    HasLeftoversContract,
+    HasMachineRoleContract,
+    HasPricesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    HasVolumesContract,
+    ImageableContract,
+    PausableContract,
+    ProviderContract,
+    ReachableContract,
+    ResolvesContract,
+    TaggableContract,
+)
 from tests.clouds.aws.quotas import QUOTAS
 
 
-class TestAws(ProviderContract, PausableContract, TaggableContract, HasPricesContract):
+class TestAws(
+    ProviderContract,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    ResolvesContract,
+    ReachableContract,
+    HasLeftoversContract,
+    ImageableContract,
+    HasVolumesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    ChecksPermissionsContract,
+    HasMachineRoleContract,
+):
     at_once = 4  # each is a dozen calls to a server that shares our processor
 
     @pytest.fixture
