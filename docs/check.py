@@ -22,6 +22,7 @@ from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
+from cloudgpu.config.policies import KEYS as POLICY_KEYS
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
 from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.times import duration_text
@@ -194,6 +195,7 @@ def check_settings(page: Page) -> Iterator[Fault]:
         "Settings": _defaults(),
         "Accounts of local": _local_defaults(),
         "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
+        "Policies": dict.fromkeys(POLICY_KEYS, MISSING),
         "Desktops": dict.fromkeys(DESKTOP_KEYS, MISSING),
     }
     for heading, start, _, rows in page.tables():

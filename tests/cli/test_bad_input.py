@@ -38,6 +38,10 @@ def template(text: str | bytes) -> Files:
     return {"templates/mine.yaml": text}
 
 
+def policy(text: str) -> Files:
+    return {"policies/mine.yaml": text}
+
+
 UP = ["up", "--yes"]
 MINE = "up --yes --template mine"
 DURATION = "Write it like 90m, 8h"
@@ -57,6 +61,25 @@ DURATIONS = [
     Case("up --yes --lease 4h --renew-until 1h", "--renew-until", "shorter than the lease", "at least as long"),
     Case("start --yes --lease x", "--lease", "'x' is no duration", DURATION),
     Case("up --dry-run --lease x", "--lease", "'x' is no duration", DURATION),
+]
+OWN = "up --yes --policy mine"
+POLICIES = [
+    Case("up --yes --policy defualt", "policy", "did you mean 'default'?", "Use one of: default, throwaway"),
+    Case("up --yes --policy ../evil", "policy", "cannot be a policy's name", "Use one of: default, throwaway"),
+    Case([*UP, "--policy", ""], "--policy", "is empty", "leave --policy out"),
+    Case(OWN, "mine.yaml:2: leese", "did you mean 'lease'?", "renew_until", files=policy("# mine\nleese: 8h\n")),
+    Case(OWN, "mine.yaml:1: lease", "is no duration", DURATION, files=policy("lease: 8\nrenew_until: 9h\n")),
+    Case(OWN, "mine.yaml:2: renew_until", "shorter", "at least", files=policy("lease: 8h\nrenew_until: 7h\n")),
+    Case(OWN, "mine.yaml:1", "holds no `key: value` lines", "Correct line 1", files=policy("")),
+    Case(
+        OWN,
+        "mine.yaml:4: spot.unpausable",
+        "did you mean 'terminate'?",
+        "park, terminate, warn",
+        files=policy("lease: 8h\nrenew_until: 9h\nspot:\n  unpausable: terminat\n"),
+    ),
+    Case("up --yes", "config.toml: lease", "longer than renew_until", "at least", files=config("lease = '100h'")),
+    Case("up --yes", "config.toml: renew_until", "shorter", "at least", files=config("renew_until = '1h'")),
 ]
 PRICES = [
     *(
@@ -227,7 +250,7 @@ ENVIRONMENT = [
     Case("up --yes", "CLOUDGPU_HOME", "is no directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null"}),
     Case("up --yes", "CLOUDGPU_HOME", "not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null/x"}),
 ]
-CASES = [*DURATIONS, *PRICES, *PLACES, *GPUS, *NAMED, *TEMPLATES, *SETTINGS, *FILES, *WORDS, *ENVIRONMENT]
+CASES = [*DURATIONS, *POLICIES, *PRICES, *PLACES, *GPUS, *NAMED, *TEMPLATES, *SETTINGS, *FILES, *WORDS, *ENVIRONMENT]
 
 
 def made(home: Path, files: Files) -> None:

@@ -11,6 +11,7 @@ from cloudgpu.cli.planned import plan
 from cloudgpu.core.facts import Market, Network, Setup, Volume, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.plan import Extra, launch_plan
+from cloudgpu.core.policy import Origin
 from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.shelf import offered
@@ -22,16 +23,27 @@ ADDRESS = Extra("public IPv4 address", Money.usd("3.65"), kept=False, source="a 
 VOLUME = Extra("volume data (200 GB)", None, kept=True, source="no price in the catalogue")
 
 
-def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None):
+def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_by=(Origin.POLICY, Origin.POLICY)):
     offer = make_offer(pick(offered("lab", Want(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), want=want or Want(market=market))
-    found = launch_plan(
-        request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, extras=extras, remarks=remarks
-    )
+    said = {"extras": extras, "remarks": remarks, "said_by": said_by}
+    found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
     text = plan(plan_value(found), NOW)
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("said_by", "words"),
+    [
+        ((Origin.POLICY, Origin.POLICY), "policy default: lease 1h, renew-until 2h cost"),
+        ((Origin.TYPED, Origin.POLICY), "lease 1h as typed, renew-until 2h cost"),
+        ((Origin.SETTINGS, Origin.TYPED), "lease 1h from config.toml, renew-until 2h as typed"),
+    ],
+)
+def test_the_policy_is_named_and_who_said_how_long(said_by, words):
+    assert words in shown(said_by=said_by)
 
 
 def test_what_is_paid_beside_the_machine_stands_beside_it():
