@@ -1,0 +1,176 @@
+"""Kills the unchanged command at a call that it makes to our model of AWS, and says what must hold afterwards.
+
+The server is in the test's process: when the call that is meant arrives, or when it is done and before it is answered,
+the server kills the command with SIGKILL and closes the connection. Calls are counted per action, since some are made
+side by side. Of calls that change nothing one of the two moments is enough: both find the same cloud and the same
+files. What there is is read back from moto and by plain boto3, never by the product.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cli.program import Program
+from tests.clouds.aws.plain import client
+from tests.clouds.aws.server import AwsServer
+
+REGION = "us-east-1"
+CONFIG = f'provider = "aws"\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\n'
+HEADLINE = ("up", "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
+ON_DEMAND = tuple(word for word in HEADLINE if word != "--spot")
+READS = ("Describe", "Get", "List")
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Just `before` or just `after` the `nth` call of an action."""
+
+    action: str
+    nth: int
+    phase: str
+
+    @property
+    def said(self) -> str:
+        """Where that is, for people."""
+        return f"{self.phase} {self.action} number {self.nth}"
+
+
+def moments(actions: list[str]) -> list[Moment]:
+    """Return where to kill a command that makes these calls."""
+    seen: Counter[str] = Counter()
+    found = []
+    for action in actions:
+        seen[action] += 1
+        phases = ("before",) if action.startswith(READS) else ("before", "after")
+        found += [Moment(action, seen[action], phase) for phase in phases]
+    return found
+
+
+class Watch:
+    """What the server tells of each call: `then` is done once, at the moment; what it returns the server does."""
+
+    def __init__(self, at: Moment | None = None, then: Callable[[], str | None] = lambda: None) -> None:
+        self.actions: list[str] = []
+        self.came = False
+        self._at, self._then = at, then
+        self._numbers: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, number: int, action: str, phase: str) -> str | None:
+        """Count the call; act where it is meant."""
+        with self._lock:
+            if phase == "before":
+                self.actions.append(action)
+                self._numbers[number] = self.actions.count(action)
+            meant = Moment(action, self._numbers[number], phase) == self._at and not self.came
+            self.came |= meant
+        return self._then() if meant else None
+
+
+class AwsLife:
+    """One home with an account at the model, its commands, and what must hold."""
+
+    def __init__(self, server: AwsServer, home: Path) -> None:
+        server.reset()
+        self.server, self.home = server, home
+        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
+        self.program.config(CONFIG)
+
+    def counted(self, *args: str) -> list[str]:
+        """Run a verb to its end and return the actions that it called."""
+        self.server.on_call = watch = Watch()
+        self.done(*args)
+        self.server.on_call = None
+        return watch.actions
+
+    def killed(self, *args: str, at: Moment) -> bool:
+        """Run a verb and kill it at a moment; return whether that came."""
+        process = self.program.start(*args)
+
+        def kill() -> str:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(TIMEOUT_S)
+            return "drop"
+
+        return self._watched(process, Watch(at, kill), args)
+
+    def interrupted(self, *args: str, at: Moment) -> bool:
+        """Run a verb, and let AWS take the spot machine at a moment; return whether that came."""
+        process = self.program.start(*args)
+
+        def take() -> None:
+            for machine in self.living():
+                self.server.interrupt(machine.id)
+
+        return self._watched(process, Watch(at, take), args, *range(11))
+
+    def _watched(self, process: subprocess.Popen[bytes], watch: Watch, args: tuple[str, ...], *codes: int) -> bool:
+        self.server.on_call = watch  # a command needs half a second before its first call
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            self.server.on_call = None
+            process.kill()
+        assert process.returncode in (0, -signal.SIGKILL, *codes), (args, process.returncode, out, err)
+        return watch.came
+
+    def done(self, *args: str, code: int = 0) -> dict[str, Any]:
+        """Run a verb that ends with this exit code; return its JSON document."""
+        done = self.program(*args, "-o", "json", timeout=TIMEOUT_S)
+        assert done.code == code, (args, done.code, done.out, done.err)
+        document: dict[str, Any] = done.json
+        return document
+
+    # What AWS has, without the product.
+
+    def living(self) -> list[Any]:
+        """Return the machines that are not ended, as moto keeps them."""
+        return self.server.instances(live=True)
+
+    def ids(self) -> list[str]:
+        """Return the cloudgpu-id of each living machine."""
+        return [tag["value"] for one in self.living() for tag in one.get_tags() if tag["key"] == "cloudgpu-id"]
+
+    def billed(self) -> list[str]:
+        """Return by name all that costs money, machines first."""
+        return [*(one.id for one in self.living()), *self._kept()]
+
+    def _kept(self) -> Iterator[str]:
+        ec2 = client(region=REGION)
+        yield from (one["VolumeId"] for one in ec2.describe_volumes()["Volumes"])
+        yield from (one["SnapshotId"] for one in ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"])
+        yield from (one["ImageId"] for one in ec2.describe_images(Owners=["self"])["Images"])
+        requests = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+        yield from (one["SpotInstanceRequestId"] for one in requests if one["State"] in ("open", "active", "disabled"))
+
+    # What must hold.
+
+    def check_known(self) -> list[dict[str, Any]]:
+        """At most one machine, and the ledger knows it, and is right; return what `ls --refresh` shows."""
+        seen: list[dict[str, Any]] = self.done("ls", "--refresh")["machines"]
+        assert len(self.living()) <= 1
+        assert set(self.ids()) <= {one["id"] for one in seen}, "AWS has a machine that the ledger does not know"
+        assert self.done("cost", "--verify")["faults"] == []
+        return seen
+
+    def check_one(self, up: tuple[str, ...] = HEADLINE) -> None:
+        """The same `up` again: one machine, and it is the one that is said."""
+        again = self.done(*up)["machine"]
+        assert self.ids() == [again["id"]]
+
+    def check_down_leaves_nothing(self) -> None:
+        """`down` ends everything that costs money, and nothing stays in the home but the ledger and the keys."""
+        self.done("down", "--all", "--yes")
+        assert self.billed() == []
+        assert self.done("ls")["machines"] == []
+        left = {path.relative_to(self.home).parts[0] for path in self.home.rglob("*") if not path.is_dir()}
+        assert left <= {"config.toml", "ledger", "keys"}, left
