@@ -41,6 +41,7 @@ class ProviderSettings:
     """What a factory gets: the account's configured name, its table of config.toml, where files may be kept.
 
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
+    `ledger` is whose volumes are meant by their names; empty: anybody's.
     """
 
     account: str
@@ -48,6 +49,7 @@ class ProviderSettings:
     home: Path
     clock: Callable[[], datetime]
     pause: Callable[[float], None] = time.sleep
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +170,15 @@ class KnowsHostKeys(Protocol):
 class Beside:
     """Something that a launch costs beside the machine: `quantity` of `stored_as` in the catalogue's storage prices.
 
-    `kept` says whether it goes on costing while the machine is stopped or parked. `what` is for people.
+    `running` says whether it costs while the machine runs, `kept` whether it does while that is stopped or parked.
+    `what` is for people.
     """
 
     what: str
     stored_as: str
     quantity: float  # GB, or how many addresses
     kept: bool
+    running: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.facts import TAG_IMAGE, TAG_VOLUME, Available, Setup, Volume, Want
+from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Available, Setup, Volume, Want
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
@@ -19,10 +19,8 @@ from cloudgpu.providers.base import Bound
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Unanswered
 
-_THERE = [
-    {"Name": "status", "Values": ["creating", "available", "in-use"]},
-    {"Name": "tag-key", "Values": [TAG_VOLUME]},
-]
+_STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
+_NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +135,11 @@ def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
 
 
 def _volumes(aws: Aws, region: str) -> list[Data]:
+    """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
+    mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
     with aws.said("DescribeVolumes", region):
-        found = [one for page in pages(aws.ec2(region), "describe_volumes", Filters=_THERE) for one in page["Volumes"]]
+        answers = pages(aws.ec2(region), "describe_volumes", Filters=[_STATES, _NAMED, *mine])
+        found = [one for page in answers for one in page["Volumes"]]
     return [Data(tags_of(one)[TAG_VOLUME], one["VolumeId"], one["AvailabilityZone"], one["Size"]) for one in found]
 
 

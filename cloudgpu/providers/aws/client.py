@@ -35,6 +35,7 @@ class Aws:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
         self.home = settings.home
+        self.ledger = settings.ledger
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None], Any] = {}

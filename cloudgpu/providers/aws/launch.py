@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.facts import TAG_OWNER, Attempt, Instance
 from cloudgpu.errors import (
     CloudgpuError,
+    InvalidRequest,
     LaunchUncertain,
     NoCapacity,
     ProviderUnavailable,
@@ -72,7 +73,7 @@ class _Sender:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
             except CloudgpuError as fault:
                 if not self._unsure:
-                    raise
+                    raise self._explained(fault, asked) from fault
                 return self._made_before(fault)
 
     def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +111,18 @@ class _Sender:
         if isinstance(fault, (NoCapacity, QuotaExceeded)):
             raise fault
         raise self._uncertain(fault) from fault
+
+    def _explained(self, fault: CloudgpuError, asked: dict[str, Any]) -> CloudgpuError:
+        """Return the refusal of a profile that is not there with the way out; any other as it is."""
+        profile = asked.get("IamInstanceProfile", {}).get("Name")
+        if profile is None or not isinstance(fault, InvalidRequest) or "profile" not in fault.message.lower():
+            return fault
+        return InvalidRequest(
+            fault.message,
+            field=f"accounts.{self._aws.account}.instance_profile",
+            value=profile,
+            next="Make it again with cloudgpu init aws, or take instance_profile out of config.toml.",
+        )
 
     def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
         return LaunchUncertain(

@@ -34,6 +34,19 @@ def saved(attempt):
     return attempt_from_json(attempt_to_json(attempt))
 
 
+def quick(provider):
+    """Let a provider share the SDK's clients, which take most of a short test's time to make; return the provider."""
+    aws = provider._aws
+    aws._clients = _SHARED.setdefault("clients", {})
+    aws._session = _SHARED.get("session")
+    aws.ec2("us-east-1")
+    _SHARED["session"] = aws._session or _SHARED.get("session")
+    return provider
+
+
+_SHARED = {}  # by the tests of this process: the environment is that of the fixture `aws` in each of them
+
+
 def soon(minutes=5):
     """Return a deadline."""
     return datetime.now(UTC) + timedelta(minutes=minutes)
