@@ -29,7 +29,7 @@ def plan(value: Value, now: datetime) -> str:
             ),
             ("policy", _policy(value)),
             ("cost", _cost(value)),
-            *(("beside", _extra(extra)) for extra in value["extras"]),
+            *(("beside", _extra(extra)) for extra in value["extras"] if extra["running"]),
             ("stop", _stop(value)),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),

@@ -10,6 +10,8 @@ from cloudgpu.core.plan import MONTH_H, Extra
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Beside
 
+BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
+_IMAGES = {"aws": "ebs_snapshot"}  # the price list's word for what images are billed as, where it is not `snapshot`
 _MONTHS = {"usd_per_gb_month": 1, "usd_per_gib_month": 1, "usd_per_hour": MONTH_H}
 
 
@@ -18,12 +20,25 @@ def extra(provider: str, region: str, item: Beside) -> Extra:
     try:
         listed = disk_price(provider, region, item.stored_as)
     except InvalidRequest:
-        return Extra(item.what, None, item.kept, "no price in the catalogue")
+        return Extra(item.what, None, item.kept, "no price in the catalogue", running=item.running)
     if listed.unit not in _MONTHS:
-        return Extra(item.what, None, item.kept, f"priced by {listed.unit}")
+        return Extra(item.what, None, item.kept, f"priced by {listed.unit}", running=item.running)
     factor = Fraction(item.quantity).limit_denominator(1000) * _MONTHS[listed.unit]
     dated = f", as of {listed.as_of:%Y-%m-%d}" if listed.as_of else ""
-    return Extra(item.what, listed.price.scaled(factor), item.kept, f"{listed.source}{dated}", listed.upper_bound)
+    return Extra(
+        what=item.what,
+        per_month=listed.price.scaled(factor),
+        kept=item.kept,
+        source=f"{listed.source}{dated}",
+        upper_bound=listed.upper_bound or item.stored_as in BY_CHANGED_BLOCKS,
+        running=item.running,
+    )
+
+
+def image_price(provider: str, region: str, size_gb: int) -> Extra:
+    """Return what the image of a disk costs per month at most: as the snapshots of which it is made."""
+    stored_as = _IMAGES.get(provider, "snapshot")
+    return extra(provider, region, Beside(f"image of {size_gb} GB", stored_as, size_gb, kept=True))
 
 
 def monthly(leftover: Leftover) -> Extra:

@@ -261,6 +261,46 @@ class Cloudgpu:
         filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
         return market_value(filters, order_of(sort), self._clock())
 
+    def regions(
+        self,
+        *,
+        gpu: str | None = None,
+        spot: bool = False,
+        ping: bool = False,
+        sort: str | None = None,
+        account: str | None = None,
+        provider: str | None = None,
+    ) -> Document:
+        """Return the regions of an account, with what a GPU costs in each now and how far each is.
+
+        A region that does not answer raises nothing: it is named under `unanswered`.
+        """
+        from cloudgpu.control.regions import question_of, regions_value
+
+        question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
+        return regions_value(self._session, question, account=account, provider=provider)
+
+    def quota(
+        self,
+        *,
+        region: str | None = None,
+        gpu: str | None = None,
+        request: str | None = None,
+        count: int | None = None,
+        spot: bool = False,
+        account: str | None = None,
+        provider: str | None = None,
+    ) -> Document:
+        """Return the account's limits on machines with GPUs; with `request`, ask for a higher one and return that."""
+        from cloudgpu.control.quotas import quotas_value
+        from cloudgpu.control.raising import Asking, carry_out, plan_raise
+        from cloudgpu.core.facts import Market
+
+        if request is None:
+            return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)
+        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
+
     def cost(self) -> Document:
         """Return what every machine has cost so far, beside an owned desktop. Asks no cloud."""
         from cloudgpu.control.costs import costs

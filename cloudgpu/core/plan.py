@@ -19,7 +19,7 @@ MONTH_H = 730  # hours in a month, as the clouds' own price pages count
 class Extra:
     """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
 
-    `kept`: it goes on costing while the machine is stopped or parked.
+    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked.
     """
 
     what: str
@@ -27,6 +27,7 @@ class Extra:
     kept: bool
     source: str
     upper_bound: bool = False
+    running: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def extra_value(extra: Extra) -> dict[str, Any]:
         "what": extra.what,
         "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
         "at_most": extra.upper_bound,
+        "running": extra.running,
         "kept": extra.kept,
         "source": extra.source,
     }

@@ -64,6 +64,13 @@ def pick_stop_means():
     return pick(offered("lab", Want(market=Market.SPOT)), Market.SPOT).stop_means
 
 
+def test_what_costs_only_while_it_is_parked_is_said_there_alone():
+    parked = Extra("image while parked", Money.usd(3), kept=True, source="a list", upper_bound=True, running=False)
+    said = shown(replace(DISK, kept=False), parked)
+    assert f"{pick_stop_means()}: at most $3.00 a month" in said
+    assert "image while parked" not in said
+
+
 def test_a_price_that_is_not_known_is_said_and_never_left_out():
     assert "volume data (200 GB): price not known" in shown(VOLUME)
     assert f"{pick_stop_means()}: its price is not known" in shown(VOLUME)
@@ -119,6 +126,7 @@ def test_the_document_has_it_all():
             "what": VOLUME.what,
             "usd_per_month": None,
             "at_most": False,
+            "running": True,
             "kept": True,
             "source": "no price in the catalogue",
         }

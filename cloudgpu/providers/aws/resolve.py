@@ -13,6 +13,7 @@ from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import Data, data_volume
 from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
+from cloudgpu.providers.aws.storage import SNAPSHOT
 from cloudgpu.providers.base import Beside, Resolved
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 
 def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
-    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=item.stoppable or request.setup.keep_disk)
+    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=item.stoppable)
+    if request.setup.keep_disk and not item.stoppable:
+        yield Beside(f"image of {disk_gb} GB while parked", SNAPSHOT, disk_gb, kept=True, running=False)
     if request.setup.network.public_ip:
         yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=False)
     wanted = request.setup.volume

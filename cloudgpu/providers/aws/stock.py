@@ -15,12 +15,12 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.places import check_zone, named_region, wanted_regions
 
-STOPS = "stop keeps its disk, and a stopped machine costs that disk alone"
+STOPS = "keeps its disk, and a stopped machine costs that disk alone"
 PARKS = (
-    "stop parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
+    "parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
     "meanwhile, and start launches a new machine from that"
 )
-STOPS_PERSISTENT = "stop keeps its disk and its spot request, and costs that disk alone; down cancels the request"
+STOPS_PERSISTENT = "keeps its disk and its spot request, and costs that disk alone; down cancels the request"
 
 
 @dataclass(frozen=True, slots=True)

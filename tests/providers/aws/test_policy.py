@@ -42,7 +42,7 @@ def test_what_goes_with_its_machine_is_not_said_to_stay(provider):
     item = spot(provider)
     for setup, stays in ((USUAL, True), (GOES, False)):
         found = provider.resolve(attempt_at(provider, item, setup=setup).request, item)
-        assert [one.kept for one in found.beside if "system disk" in one.what] == [stays]
+        assert [one.what for one in found.beside if one.kept] == (["image of 64 GB while parked"] if stays else [])
         assert ("its disk stays" in found.guards[1], "its disk is deleted" in found.guards[1]) == (stays, not stays)
 
 

@@ -1,0 +1,130 @@
+"""`cloudgpu quota`: the account's limits on machines with GPUs, and a request for a higher one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+
+ROOM = 35  # columns that a line has left for what a limit counts
+
+
+def command(
+    *,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose limits: aws.")] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only this region.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME[:COUNT]", help="Only the limits that count machines with this GPU.")
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(metavar="CODE=VALUE", help="Ask for this limit; or `enough`, for what --gpu needs."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(metavar="N", help="With --request enough: for so many machines more.")
+    ] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot/--on-demand", help="With --request enough: the limit of which market.")
+    ] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the account's limits on machines with GPUs, or ask for a higher one.
+
+    A limit counts what runs at once on a market in a region, by everybody in the account. --request shows what it
+    will ask for and asks once; the provider decides, in minutes or days. Exit code 8 when a region did not answer.
+    """
+    from cloudgpu.control.quotas import quotas_value
+
+    session = open_here()
+    if request is not None:
+        from cloudgpu.control.raising import Asking
+        from cloudgpu.core.facts import Market
+
+        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        _request(session, asking, account, provider, yes=yes, output=output)
+        return
+    for option, given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):
+        if given:
+            raise InvalidRequest(
+                f"{option} goes with --request.", field=option, value=None, next=f"Leave {option} out."
+            )
+    document = quotas_value(session, region=region, gpu=gpu, account=account, provider=provider)
+    emit(output, document, _text(document))
+    if document["unanswered"]:
+        for gap in document["unanswered"]:
+            tell(f"{gap['scope']} did not answer: {gap['why']}")
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def _request(
+    session: Any, asking: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
+) -> None:
+    from cloudgpu.control.raising import carry_out, plan_raise
+
+    found = plan_raise(session, asking, account=account, provider=provider)
+    if output is Format.TEXT:
+        tell(_asked(found.value()))
+    confirm("Ask for it?", yes=yes, why="This asks the provider for something in your name")
+    document = carry_out(found)
+    emit(
+        output,
+        document,
+        _answer(document),
+    )
+
+
+def _answer(document: dict[str, Any]) -> str:
+    look = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
+    return f"Asked: request {document['id']}. See what became of it: {look}"
+
+
+def _asked(value: dict[str, Any]) -> str:
+    now, place = value["now"], f"{value['code']} in {value['region']}"
+    if now is None:
+        return f"limit {place}: to be {value['asked']:g}; what it is now is not known"
+    used = f", {_figure(now['used'])} used"
+    return f"{now['name']} ({place}): {_figure(now['limit'])} {now['unit']} now{used}; to be {value['asked']:g}"
+
+
+def _text(document: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import paragraph, table
+
+    rows = [
+        [_places(regions), quota["code"], _figure(quota["used"]), _figure(quota["limit"]), _cut(quota["name"])]
+        for quota, regions in _alike(document["quotas"])
+    ]
+    lines = [table(rows, ["REGION", "CODE", "USED", "LIMIT", "COUNTS"], right=(2, 3))]
+    units = sorted({quota["unit"] for quota in document["quotas"]})
+    lines += ["", paragraph(f"In {' and '.join(units)}, at once; ? is not known; +N: and N more regions alike.")]
+    for need in document["needs"]:
+        market = need["market"].replace("_", "-")
+        lines.append(paragraph(f"{need['instance_type']} {market} counts {need['vcpus']} of {need['code']}."))
+    return "\n".join(lines)
+
+
+def _alike(quotas: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return each limit once with the regions in which it is the same, used alike."""
+    found: dict[tuple[Any, ...], tuple[dict[str, Any], list[str]]] = {}
+    for quota in quotas:
+        key = (quota["code"], quota["used"], quota["limit"])
+        found.setdefault(key, (quota, []))[1].append(quota["region"])
+    return list(found.values())
+
+
+def _places(regions: list[str]) -> str:
+    return regions[0] + (f" +{len(regions) - 1}" if len(regions) > 1 else "")
+
+
+def _figure(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:g}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= ROOM else f"{name[: ROOM - 2]}.."

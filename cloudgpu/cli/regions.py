@@ -1,0 +1,81 @@
+"""`cloudgpu regions`: where an account may launch, what a GPU costs there now, and how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.errors import ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.regions import Question
+
+
+def command(
+    *,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose regions: aws.")] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME[:COUNT]", help="What it costs there, like v100 or a100:8.")
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
+    ping: Annotated[bool, typer.Option("--ping", help="Time a TCP connection to each region's endpoint.")] = False,
+    sort: Annotated[str | None, typer.Option(metavar="WHAT", help="What stands first: price, ping or name.")] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the regions of an account, with what a GPU costs in each and how far each is.
+
+    Prices are those of the cheapest machine with that GPU which the provider launches there now: spot prices are
+    asked, on-demand prices are a dated list. Exit code 8 when a region did not answer: it is named.
+    """
+    from cloudgpu.control.regions import question_of, regions_value
+
+    question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
+    document = regions_value(open_here(), question, account=account, provider=provider)
+    emit(output, document, _text(document, question))
+    if document["unanswered"]:
+        for gap in document["unanswered"]:
+            tell(f"{gap['scope']}: no answer: {gap['why']}")
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def _text(document: dict[str, Any], question: Question) -> str:
+    from cloudgpu.cli.render import paragraph, table
+    from cloudgpu.control.regions import sources
+
+    rows = [row for row in document["regions"] if question.gpu is None or row["price"]]
+    elsewhere = [row["region"] for row in document["regions"] if row not in rows]
+    columns = [("REGION", [row["region"] for row in rows])]
+    if question.pings:
+        columns.append(("PING", [_ping(row) for row in rows]))
+    if question.gpu:
+        columns += [
+            ("$/H", [_price(row) for row in rows]),
+            ("TYPE", [row["instance_type"] for row in rows]),
+            ("ZONE", [row["zone"] for row in rows]),
+        ]
+    headings = [heading for heading, _ in columns]
+    cells = [[column[number] for _, column in columns] for number in range(len(rows))]
+    right = [number for number, heading in enumerate(headings) if heading in ("PING", "$/H")]
+    market = document["market"].replace("_", "-")
+    notes = [
+        f"{market} prices of {question.gpu}: {'; '.join(sources(rows))}." if question.gpu and rows else "",
+        f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
+        "PING is the median of three TCP connections, in ms; - did not answer." if question.pings else "",
+    ]
+    said = [paragraph(note) for note in notes if note]
+    return "\n".join([table(cells, headings, right=right), *([""] if said else []), *said])
+
+
+def _ping(row: dict[str, Any]) -> str:
+    return "-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}"
+
+
+def _price(row: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars
+
+    return dollars(row["price"]["usd_per_hour"], 4)

@@ -1,0 +1,140 @@
+"""Asks a provider for a higher limit: what will be asked is a value first, and never less than the limit is now."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.config.textfile import shown
+from cloudgpu.control.accounts import provider_with
+from cloudgpu.control.quotas import Need, needs_of, quota_value
+from cloudgpu.control.session import Session
+from cloudgpu.core.facts import Market, Quota
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import HasQuota
+
+Document = dict[str, Any]
+ENOUGH = "enough"
+MOST = 100_000  # more vCPUs than anybody is given at once
+MOST_MACHINES = 1000
+_SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What `quota --request` was asked, word by word."""
+
+    request: str
+    region: str | None = None
+    gpu: str | None = None
+    count: int | None = None
+    market: Market = Market.ON_DEMAND
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """A higher limit that is about to be asked for; `quota` is what it is now, None where that is not known."""
+
+    provider: Any
+    region: str
+    code: str
+    limit: float
+    quota: Quota | None
+    need: Need | None = None
+
+    def value(self) -> Document:
+        """Return it as what `quota --request` shows before it asks."""
+        return {
+            "provider": self.provider.kind,
+            "account": self.provider.account,
+            "region": self.region,
+            "code": self.code,
+            "asked": self.limit,
+            "now": None if self.quota is None else quota_value(self.quota),
+        }
+
+
+def plan_raise(session: Session, asking: Asking, *, account: str | None, provider: str | None) -> Raise:
+    """Return what would be asked for. Reads the present limits and changes nothing.
+
+    Raises InvalidRequest for words that cannot be meant, or a limit that is not above the present one.
+    """
+    _check(asking)
+    one = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
+    region = str(asking.region)
+    if asking.request == ENOUGH:
+        need = _need(one.kind, asking)
+        quota = _found(one, region, need.code)
+        limit = ((quota.used if quota else 0) or 0) + need.vcpus
+        found = Raise(one, region, need.code, limit, quota, need)
+    else:
+        code, limit = _named(asking.request)
+        found = Raise(one, region, code, limit, _found(one, region, code))
+    _check_higher(found)
+    return found
+
+
+def carry_out(found: Raise) -> Document:
+    """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
+    return found.value() | {"id": found.provider.request_quota(found.region, found.code, found.limit)}
+
+
+def _check(asking: Asking) -> None:
+    if asking.region is None:
+        raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
+    if asking.count is not None and not 1 <= asking.count <= MOST_MACHINES:
+        said = f"--count is {asking.count}: it is how many machines are to run, 1 to {MOST_MACHINES:,}."
+        raise _refused("--count", str(asking.count), said, "For example --count 2.")
+    if asking.request == ENOUGH and asking.gpu is None:
+        raise _refused("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
+    for option, given in (("--gpu", asking.gpu), ("--count", asking.count)):
+        if given is not None and asking.request != ENOUGH:
+            said = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
+            raise _refused(option, str(given), said, f"Leave {option} out, or write --request {ENOUGH}.")
+
+
+def _need(kind: str, asking: Asking) -> Need:
+    for need in needs_of(kind, str(asking.gpu), asking.count or 1):
+        if need.market is asking.market:
+            return need
+    said = f"It is not known which limit of {kind} counts {asking.gpu} on this market."
+    raise _refused("--gpu", asking.gpu, said, "Name the limit: --request CODE=VALUE.")
+
+
+def _named(request: str) -> tuple[str, float]:
+    found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9-]{0,63})=([0-9]{1,7})", request, re.ASCII)
+    if found and 1 <= int(found[2]) <= MOST:
+        return found[1], float(found[2])
+    said = (
+        f"{shown(request)!r} is no limit to ask for: it is CODE=VALUE with a whole number up to {MOST:,}, or {ENOUGH}."
+    )
+    raise _refused("--request", shown(request), said, _SYNTAX)
+
+
+def _found(one: HasQuota, region: str, code: str) -> Quota | None:
+    """Return the present limit; None for one that is not about GPUs, which the provider may raise all the same."""
+    quotas = {quota.code: quota for quota in one.quotas(region)}
+    meant = near(code, quotas)
+    if code not in quotas and meant:
+        raise _refused("--request", code, f"There is no limit {code}; did you mean {meant}?", f"Use {meant}.")
+    return quotas.get(code)
+
+
+def _check_higher(found: Raise) -> None:
+    quota = found.quota
+    if quota is None or quota.limit is None or found.limit > quota.limit:
+        return
+    used = "" if quota.used is None else f", of which {quota.used:g} are used"
+    raise _refused(
+        "--request",
+        f"{found.limit:g}",
+        f"{quota.name} ({quota.code}) in {found.region} allows {quota.limit:g} {quota.unit}{used}: "
+        f"{found.limit:g} is no more.",
+        f"Ask for more than {quota.limit:g}, or leave it as it is.",
+    )
+
+
+def _refused(field: str, value: str | None, said: str, way: str) -> InvalidRequest:
+    return InvalidRequest(said, field=field, value=value, next=way)

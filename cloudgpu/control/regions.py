@@ -1,0 +1,133 @@
+"""The regions of an account: what a GPU costs in each now, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.catalog import gpus
+from cloudgpu.control.accounts import provider_with
+from cloudgpu.control.ping import Ping, pings
+from cloudgpu.control.session import Session
+from cloudgpu.control.wishes import gpu_wish
+from cloudgpu.core.catalog import meant_by
+from cloudgpu.core.facts import Market, Offer, Region, Unanswered, Want
+from cloudgpu.core.offers import fits, join, ranked
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import HasPrices, HasRegions, Provider
+from cloudgpu.report.values import price_value
+
+Document = dict[str, Any]
+PING_GAP = "round trip"
+
+
+class Order(StrEnum):
+    """What stands first."""
+
+    PRICE = "price"
+    PING = "ping"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about regions. `order` None: by price, else by round trip, else by name, as asked."""
+
+    gpu: str | None = None
+    market: Market = Market.ON_DEMAND
+    ping: bool = False
+    order: Order | None = None
+
+    @property
+    def pings(self) -> bool:
+        """Whether connections are opened."""
+        return self.ping or self.order is Order.PING
+
+    @property
+    def first(self) -> Order:
+        """What stands first."""
+        return self.order or (Order.PRICE if self.gpu else Order.PING if self.ping else Order.NAME)
+
+
+def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None) -> Question:
+    """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
+    if sort is not None and sort not in set(Order):
+        raise InvalidRequest(
+            f"{sort!r} is no order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
+        )
+    for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot)):
+        if given and gpu is None:
+            raise InvalidRequest(
+                f"{option} is about the price of a GPU, and none is named.",
+                field=option.partition(" ")[0],
+                value=sort if sort == Order.PRICE else None,
+                next="Add --gpu NAME.",
+            )
+    market = Market.SPOT if spot else Market.ON_DEMAND
+    return Question(gpu, market, ping, None if sort is None else Order(sort))
+
+
+def regions_value(session: Session, question: Question, *, account: str | None, provider: str | None) -> Document:
+    """Return the regions with what was asked about each; what did not answer is named under `unanswered`.
+
+    Asks the provider what it launches and at which price, and opens connections where `ping` says so. Raises
+    InvalidRequest for a provider without regions, or an unknown GPU.
+    """
+    one = provider_with(session, HasRegions, "regions", account=account, provider=provider)
+    model, count = gpu_wish(question.gpu)
+    if model is not None:
+        meant_by(model, gpus())  # raises for one that nobody has
+    places: list[Region] = list(one.regions())
+    want = Want(gpu=model, gpu_count=count or 1, market=question.market)
+    cheapest, gaps = _cheapest(one, want) if model else ({}, [])
+    times = pings(places) if question.pings else {}
+    gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
+    rows = [_row(place, cheapest.get(place.name), times.get(place.name)) for place in places]
+    return {
+        "provider": one.kind,
+        "account": one.account,
+        "gpu": question.gpu,
+        "market": str(question.market),
+        "regions": sorted(rows, key=lambda row: _key(row, question.first)),
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
+    }
+
+
+def _cheapest(provider: Provider, want: Want) -> tuple[dict[str, Offer], list[Unanswered]]:
+    """Return the cheapest offer of each region, and the regions that did not answer."""
+    stock = provider.available(want)
+    items = [item for item in stock.items if fits(item, want)]
+    prices = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
+    found: dict[str, Offer] = {}
+    for offer in ranked(join(items, prices)[0], want):
+        found.setdefault(offer.available.region, offer)
+    return found, list(stock.unanswered)
+
+
+def _row(place: Region, offer: Offer | None, ping: Ping | None) -> Document:
+    return {
+        "region": place.name,
+        "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
+        "price": None if offer is None else price_value(offer.price),
+        "instance_type": None if offer is None else offer.available.instance_type,
+        "zone": None if offer is None else offer.available.zone,
+    }
+
+
+def _key(row: Document, order: Order) -> tuple[float, float, str]:
+    """Return what a row is ordered by; what is not known comes last."""
+    price = float(row["price"]["usd_per_hour"]) if row["price"] else float("inf")
+    ping = float("inf") if row["ping_ms"] is None else row["ping_ms"]
+    keys = {Order.PRICE: (price, ping), Order.PING: (ping, price), Order.NAME: (0.0, 0.0)}
+    return (*keys[order], row["region"])
+
+
+def sources(rows: Iterable[Document]) -> list[str]:
+    """Return who says the prices, each once with the oldest day on which that was true."""
+    oldest: dict[str, str] = {}
+    for price in (row["price"] for row in rows if row["price"]):
+        day = price["as_of"][:10]
+        oldest[price["source"]] = min(day, oldest.get(price["source"], day))
+    return [f"{source} ({day})" for source, day in sorted(oldest.items())]
