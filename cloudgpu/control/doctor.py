@@ -47,7 +47,7 @@ def examine(
     except CloudgpuError as fault:
         return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
-    checks += [_ledger(session), _key(session), _ssh_client()]
+    checks += [_policy(session), _ledger(session), _key(session), _ssh_client()]
     checks += list(_extras())
     named = _named(session, provider, account)
     checks += list(_accounts(session, named, region))
@@ -87,6 +87,19 @@ def _settings(session: Session) -> str:
     file = session.home.config_file
     said = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
     return f"{said}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
+
+
+def _policy(session: Session) -> Check:
+    from cloudgpu.control.policies import find_policy, spans_of
+    from cloudgpu.core.times import duration_text
+
+    try:
+        policy = find_policy(session, None)
+        spans = spans_of(policy, session.settings)
+    except CloudgpuError as fault:
+        return failed("policy", fault)
+    lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"
+    return Check("policy", Verdict.OK, f"{policy.name}: {lives}")
 
 
 def _ledger(session: Session) -> Check:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.doctor import examine
 from cloudgpu.control.lifecycle import end, new_lease, stop
 from cloudgpu.core.facts import Kind
 from cloudgpu.core.times import from_iso
@@ -188,3 +189,18 @@ def test_down_leaves_nothing_whatever_the_policy(lab):
         end(lab.session, lab.up(policy=policy, spot=True).row, why="test")
     assert not lab.machines()
     assert not lab.cloud.leftovers().items
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ('policy = "throwaway"', 0, "throwaway: lease 4h, renew-until 12h"),
+        ('lease = "100h"', 2, "longer than renew_until of the policy default"),
+        ('policy = "nosuch"', 2, "No policy is called 'nosuch'"),
+    ],
+)
+def test_doctor_says_which_policy_counts_or_what_is_wrong_with_it(lab, text, code, says):
+    settings(lab, text)
+    checks = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock)
+    (check,) = (one for one in checks if one.name == "policy")
+    assert (check.exit_code, says in check.said) == (code, True), check
