@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from cloudgpu.access.keys import new_host_key
+from tests.cli.aws_line import Line
 from tests.cli.program import Program
+from tests.clouds.aws.fixtures import aws, aws_process
+
+__all__ = ["aws", "aws_process"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -122,6 +126,21 @@ def test_the_history_is_a_machine_with_lines(printed, written):
     assert len(history) > 5
     assert not faults(written, "machine", machine)
     assert not [one for line in history for one in faults(written, "line", line)]
+
+
+ON_A_CLOUD = {
+    "regions": "regions --gpu v100 --ping",
+    "quota": "quota --gpu v100",
+    "quota --request": "quota --request enough --gpu v100 --count 20 --region us-east-1 --yes",
+    "up --dry-run": "up --gpu v100 --spot --ssh-from 203.0.113.7 --volume data:20 --dry-run",
+}
+
+
+@pytest.mark.parametrize("heading", ON_A_CLOUD)
+def test_what_is_printed_about_a_cloud_is_as_the_page_says(heading, written, own_home, capsys, aws):
+    said = Line(own_home, capsys, aws)(ON_A_CLOUD[heading], "-o", "json")
+    assert said.code == 0, said.out
+    assert not faults(written, heading, said.json)
 
 
 def test_every_document_of_the_page_was_printed(printed, written):
