@@ -23,25 +23,29 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
     name = f"permissions {account}"
     try:
         found = provider.permissions(region)
-    except CloudgpuError as fault:
-        yield failed(name, fault)
+    except CloudgpuError as silence:
+        yield failed(name, silence)
         return
-    denied = [one for one in found if one.allowed is False]
-    way_out = (
-        f"Attach {document(session.settings.accounts[account].provider)} to the user or role (docs/permissions.md)."
-    )
-    for one in denied:
-        lost = "" if one.needed else "; cloudgpu does without, and says so where it matters"
-        verdict = Verdict.FAIL if one.needed else Verdict.WARN
-        yield Check(
-            name,
-            verdict,
-            f"{one.action} is denied: it is needed to {one.used_for}{lost}",
-            way_out,
-            AuthFailed.exit_code if one.needed else 0,
-        )
-    if not denied:
+    lacking = [one for one in found if one.allowed is False]
+    for one in lacking:
+        fault = denied(one, session.settings.accounts[account].provider)
+        if one.needed:
+            yield failed(name, fault)
+        else:
+            does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
+            yield Check(name, Verdict.WARN, does_without, fault.next)
+    if not lacking:
         yield Check(name, Verdict.OK, _said(found))
+
+
+def denied(one: Permission, kind: str) -> AuthFailed:
+    """Return the fault of an action that is not allowed, with the document that has it."""
+    return AuthFailed(
+        f"{one.action} is denied: it is needed to {one.used_for}.",
+        field="permission",
+        value=one.action,
+        next=f"Attach {document(kind)} to the user or role (docs/permissions.md).",
+    )
 
 
 def document(kind: str) -> str:
@@ -51,6 +55,6 @@ def document(kind: str) -> str:
 
 def _said(found: Sequence[Permission]) -> str:
     allowed = sum(one.allowed is True for one in found)
-    unknown = [one.action for one in found if one.allowed is None]
-    rest = f"; not known without a machine: {', '.join(unknown)}" if unknown else ""
-    return f"{allowed} of {len(found)} actions are allowed, none is denied{rest}"
+    unknown = len([one for one in found if one.allowed is None])
+    rest = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
+    return f"{allowed} of {len(found)} actions are allowed, none is denied{rest if unknown else ''}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.permitted import denied
 from cloudgpu.control.prepare import Prepared
 from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.session import Session
@@ -16,7 +17,7 @@ from cloudgpu.core.facts import TAG_ID
 from cloudgpu.core.fold import spent
 from cloudgpu.core.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.base import HasLeftovers, Pausable
+from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable
 
 Row = dict[str, Any]
 LEASE = timedelta(minutes=30)
@@ -81,10 +82,14 @@ class _Trial:
     left: list[str] = field(default_factory=list)
 
     def live(self) -> None:
-        """Launch, see in the listing, reach, stop, start and reach again; a stage that fails is the last."""
+        """Launch, see in the listing, ask what is allowed now that there is a machine, reach, stop, start, reach again.
+
+        A stage that fails is the last.
+        """
         try:
             row = self._step("launch", self._launch)
             self._step("listed", lambda: self._listed(row))
+            self._step("permitted", lambda: self._permitted(row))
             row = self._step("ssh", lambda: wait_until_ready(self.session, row), "answers with the pinned host key")
             if not self._can_stop(row):
                 return
@@ -128,6 +133,17 @@ class _Trial:
 
         self._until(found, f"{row['name']} is missing from the provider's listing.")
         return "in the listing, with its tags"
+
+    def _permitted(self, row: Row) -> str:
+        provider = self.session.provider(row["account"])
+        if not isinstance(provider, ChecksPermissions):
+            return "this provider cannot be asked"
+        found = provider.permissions(row["region"])
+        for one in found:
+            if one.needed and one.allowed is False:
+                raise denied(one, row["provider"])
+        known = sum(one.allowed is not None for one in found)
+        return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
     def _nothing_left(self, row: Row) -> str:
         provider = self.session.provider(row["account"])

@@ -53,7 +53,7 @@ def test_a_whole_life_goes_well_and_leaves_nothing(reachable):
     for call in ("stop", "start"):
         reachable.cloud.fail_next(call, takes(reachable, 20))
     trial = tried(reachable.session, small(reachable))
-    order = ["launch", "listed", "ssh", "stop", "start", "ssh again", "down", "leftovers"]
+    order = ["launch", "listed", "permitted", "ssh", "stop", "start", "ssh again", "down", "leftovers"]
     assert names(trial) == [(name, True) for name in order]
     assert [stage.seconds for stage in trial.stages if stage.name in ("stop", "start")] == [20, 20]
     assert trial.ok
@@ -96,7 +96,14 @@ def test_planning_launches_and_writes_nothing(lab):
 def test_an_unreachable_machine_is_ended_all_the_same(lab):
     """The fake's machines have no address."""
     trial = tried(lab.session, small(lab))
-    assert names(trial) == [("launch", True), ("listed", True), ("ssh", False), ("down", True), ("leftovers", True)]
+    assert names(trial) == [
+        ("launch", True),
+        ("listed", True),
+        ("permitted", True),
+        ("ssh", False),
+        ("down", True),
+        ("leftovers", True),
+    ]
     assert (code(trial), trial.left) == (10, ())
     assert lab.machines() == []
 
@@ -130,7 +137,7 @@ def test_no_capacity_is_said_before_anything_is_launched(lab):
 def test_a_stop_that_is_not_proved_is_the_gravest_and_the_machine_is_ended(reachable):
     reachable.cloud.fail_next("stop", silence, times=1_000)
     trial = tried(reachable.session, small(reachable))
-    assert names(trial)[3:] == [("stop", False), ("down", True), ("leftovers", True)]
+    assert names(trial)[4:] == [("stop", False), ("down", True), ("leftovers", True)]
     assert code(trial) == 9
     assert reachable.machines() == []
 
@@ -174,3 +181,27 @@ def test_a_gpu_that_cannot_be_read_is_refused(lab):
 @pytest.mark.parametrize(("codes", "counts"), [((), 0), ((0, 4), 4), ((10, 8), 8), ((8, 9, 10), 9), ((2, 6), 6)])
 def test_nine_counts_before_eight_before_the_rest(codes, counts):
     assert gravest(codes) == counts
+
+
+def test_what_is_denied_is_found_once_there_is_a_machine(reachable):
+    reachable.cloud.deny("save_image")
+    trial = tried(reachable.session, small(reachable))
+    assert names(trial) == [
+        ("launch", True),
+        ("listed", True),
+        ("permitted", False),
+        ("down", True),
+        ("leftovers", True),
+    ]
+    assert "fake:save_image is denied: it is needed to make images." in trial.stages[2].said
+    assert code(trial) == 6
+
+
+def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
+    prepared = small(lab)
+    lab.cloud.fail_next("leftovers", lambda: None)  # that of `down`
+    lab.cloud.fail_next("leftovers", silence, times=100)
+    trial = tried(lab.session, prepared)
+    assert names(trial)[-2:] == [("down", True), ("leftovers", False)]
+    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert code(trial) == 8
