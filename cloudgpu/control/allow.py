@@ -28,11 +28,18 @@ WITHIN_S = 60
 def network_of(typed: str | None, *, anywhere: bool = False) -> str | None:
     """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
 
-    Raises InvalidRequest for one that cannot be, or that is wide and was not asked for.
+    Raises InvalidRequest for one that cannot be, or that is as wide as to be everybody's.
     """
     if typed is None:
         return ANYWHERE if anywhere else None
-    return cidr_wish(typed, "--from", anywhere=anywhere)
+    if anywhere:
+        raise InvalidRequest(
+            f"--from {typed} and --from-anywhere contradict each other.",
+            field="--from-anywhere",
+            value=typed,
+            next="Leave one of them out.",
+        )
+    return cidr_wish(typed, "--from")
 
 
 @dataclass(slots=True)
@@ -115,8 +122,7 @@ def _moved(session: Session, row: Row, keeper: Reachable, cidr: str, known: dict
     machine = row["provider_id"]
     with alone(session, row):
         before = keeper.allowed(machine)
-        if before.get(CALLER) != cidr:
-            keeper.allow(machine, CALLER, cidr)
+        keeper.allow(machine, CALLER, cidr)  # also where it seems so: a crash may have left the old rule beside it
         for label in before:
             if _is_of_the_dead(label, known):
                 keeper.allow(machine, label, None)

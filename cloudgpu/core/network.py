@@ -14,6 +14,7 @@ from cloudgpu.errors import InvalidRequest
 
 ANYWHERE = "0.0.0.0/0"
 WIDEST = 8  # bits: no network of one holder is larger; what is wider has to be asked for by a word of its own
+_NOBODY = ipaddress.IPv4Network("0.0.0.0/32")
 _HIGHEST_PORT = 65535
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]"
@@ -40,6 +41,8 @@ def cidr_wish(text: str, field: str, *, anywhere: bool = False) -> str:
         alone = typed.partition("/")[0]
         says = f"names an address inside a network: that network is {found}"
         raise _refused(text, field, says, f"{found}, or {alone}/32 for that address alone")
+    if found == _NOBODY:
+        raise _refused(text, field, "is nobody's address; everybody's network would be 0.0.0.0/0", "203.0.113.7")
     if found.prefixlen < WIDEST and not anywhere:
         whom = "everybody" if found.prefixlen == 0 else f"{found.num_addresses:,} addresses"
         raise InvalidRequest(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.network import Jump, cidr_wish, covers, jump_wish
+from cloudgpu.core.network import Jump, cidr_wish, covers, jump_wish, plain
 from cloudgpu.errors import InvalidRequest
 
 
@@ -36,6 +36,7 @@ def test_an_address_alone_is_a_network_of_one(typed, meant):
         ("2001:db8::7/128", "reached over IPv4"),
         ("::/0", "reached over IPv4"),
         ("203.0.113.7/24", "that network is 203.0.113.0/24"),
+        ("0.0.0.0/32", "is nobody's address"),
         ("0.0.0.0/0", "would let everybody try"),
         ("0.0.0.0/1", "would let 2,147,483,648 addresses try"),
         ("10.0.0.0/7", "would let 33,554,432 addresses try"),
@@ -125,3 +126,11 @@ def test_what_could_be_read_as_an_option_or_a_command_is_no_jump_host(typed):
 def test_a_jump_host_is_handed_to_ssh_as_options_and_destination():
     assert Jump("bastion").options() == ("bastion",)
     assert Jump("2001:db8::7", "ada", 2222).options() == ("-p", "2222", "ada@2001:db8::7")
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [("203.0.113.7/32", "203.0.113.7"), ("203.0.113.0/24", "203.0.113.0/24"), ("0.0.0.0/0", "everybody")],
+)
+def test_a_network_is_said_in_words(network, words):
+    assert plain(network) == words

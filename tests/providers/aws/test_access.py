@@ -98,6 +98,13 @@ def test_what_is_so_already_changes_nothing(net):
     assert len([call for call in net.server.calls if call.action in CHANGING]) == before
 
 
+def test_what_a_crash_between_the_two_left_open_is_closed_by_the_next_call(net):
+    net.add(HOME, "cloudgpu caller")
+    net.add(CAFE, "cloudgpu caller")
+    net.provider.allow(net.machine, "caller", CAFE)
+    assert net.seen == {(CAFE, 22, "cloudgpu caller")}
+
+
 def test_two_labels_with_one_address_share_a_rule_and_neither_loses_it(net):
     net.provider.allow(net.machine, "caller", HOME)
     net.provider.allow(net.machine, "cg-1.k3d9", HOME)
