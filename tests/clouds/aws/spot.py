@@ -16,6 +16,7 @@ from moto.ec2.utils import convert_tag_spec, generic_filter, random_spot_request
 
 from tests.clouds.aws import pricing, types
 from tests.clouds.aws.model import Model
+from tests.clouds.aws.types import WILD
 
 PRODUCTS = {"Linux/UNIX": Decimal(1), "Red Hat Enterprise Linux": Decimal("1.4"), "Windows": Decimal("1.9")}
 AGE = timedelta(minutes=20)  # of the newest price
@@ -159,7 +160,7 @@ def _history(
 
 
 def _meant(value: str, wanted: list[str]) -> bool:
-    return not wanted or any(fnmatchcase(value, one) for one in wanted)
+    return not wanted or value in wanted or any(fnmatchcase(value, one) for one in wanted if set(one) & WILD)
 
 
 def _aware(at: Any) -> datetime | None:

@@ -15,6 +15,7 @@ from moto.ec2.utils import generic_filter
 
 from tests.clouds.aws.model import Model
 
+WILD = set("*?[")
 V100_ZONES = ("us-east-1b", "us-west-2a")
 
 
@@ -31,7 +32,10 @@ class Types(EC2Response):
             said = f"The following supplied instance types do not exist: [{', '.join(unknown)}]"
             raise EC2ClientError("InvalidInstanceType", said)
         found = [InstanceType(name) for name in names or sorted(offered) if name in INSTANCE_TYPES]
-        return ActionResult({"InstanceTypes": generic_filter(self._filters_from_querystring(), found)})
+        chosen = generic_filter(self._filters_from_querystring(), found)
+        begin, size = int(self._get_param("NextToken") or 0), int(self._get_param("MaxResults") or 100)
+        more = {"NextToken": str(begin + size)} if begin + size < len(chosen) else {}
+        return ActionResult({"InstanceTypes": chosen[begin : begin + size], **more})
 
     def describe_instance_type_offerings(self) -> ActionResult:
         """Return what is offered where; filters may have several values and wildcards."""
@@ -58,7 +62,7 @@ def offers(kind: str, region: str, patterns: list[str]) -> list[dict[str, str]]:
 
 
 def _any(value: str, wanted: list[str]) -> bool:
-    return any(fnmatchcase(value, one) for one in wanted)
+    return value in wanted or any(fnmatchcase(value, one) for one in wanted if set(one) & WILD)
 
 
 def extend() -> None:
