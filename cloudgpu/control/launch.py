@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import Barred
 from cloudgpu.agent import source as agent_source
-from cloudgpu.control import saved
+from cloudgpu.control import kept, saved
 from cloudgpu.control.lifecycle import lease_line, remove_unfit
 from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
 from cloudgpu.control.offering import resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
 from cloudgpu.control.reach import client_key, wait_until_ready
-from cloudgpu.control.session import Session, living
+from cloudgpu.control.session import Session, present
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
+from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
+from cloudgpu.core.keeping import comes_back, stays
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import Lease, stop_means
 from cloudgpu.core.times import epoch, from_iso, iso
@@ -81,8 +83,8 @@ def launch(
                 agree()
             settle_others(session)
             row = _launch_anew(session, prepared)
-    if wait and (not found or row["state"] in ("running", "pending")):
-        row = _until_ready(session, row, found=found)
+    if not found or row["state"] in ("running", "pending"):
+        row = _until_ready(session, row, found=found, wait=wait)
     tidy(session)
     return Launched(row, found)
 
@@ -99,16 +101,22 @@ def _look_first(session: Session, account: str) -> None:
 
 
 def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Row | None, bool]:
-    """Return the living machine of this request, and whether it was there before an interrupted launch.
+    """Return the machine of this request, and whether it was there before an interrupted launch.
+
+    One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
 
     What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
     where the plan that was agreed to covers it.
     """
     row = None if prepared.new else living_of(session.ledger, prepared.key, prepared.fingerprint)
-    if row is not None:
+    if row is not None and row["ended"] is None:
         row = refresh(session, row)  # what ended unseen is no machine to return
         if row["ended"] is None:
             return row, True
+        row = kept.seen(session, row)
+    if row is not None and comes_back(row) and not prepared.again:
+        return row, True
+    if row is not None and not comes_back(row):
         living_of(session.ledger, prepared.key, prepared.fingerprint)  # says so, where its key is used up
     row = unsettled_of(session.ledger, prepared.lock)
     if row is None:
@@ -140,9 +148,10 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> R
     return session.ledger.machine(row["id"]) or row
 
 
-def _until_ready(session: Session, row: Row, *, found: bool) -> Row:
+def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
     try:
-        return wait_until_ready(session, row)
+        row = with_volume(session, row)
+        return wait_until_ready(session, row) if wait else row
     except LedgerUnavailable as fault:
         raise fault if found else ended_unrecorded(session, row, fault) from fault
     except CloudgpuError as fault:
@@ -280,7 +289,7 @@ def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:
         return prepared.key, _next_attempt(prepared.key, rows)
     for generation in range(1, len(rows) + 2):
         key = derived_key(prepared.fingerprint, generation)
-        if not any(row["key"] == key and row["attempt"] in ("made", "open") for row in rows):
+        if not any(row["key"] == key and (row["attempt"] in ("made", "open") or stays(row)) for row in rows):
             return key, _next_attempt(key, rows)
     message = "more generations than machines"
     raise AssertionError(message)
@@ -291,7 +300,7 @@ def _next_attempt(key: str, rows: list[Row]) -> int:
 
 
 def _name(prepared: Prepared, key: str, rows: list[Row]) -> str:
-    taken = {row["name"] for row in living(rows) if row["key"] != key}
+    taken = {row["name"] for row in present(rows) if row["key"] != key}
     if prepared.name is None:
         return made_name(key, taken)
     if prepared.name in taken:

@@ -55,7 +55,7 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
     Raises InvalidRequest for a machine that can be neither, or whose policy keeps nothing of it; StopUnproved when the
     proof did not come in time.
     """
-    with _alone(session, row):
+    with alone(session, row):
         row = session.ledger.machine(row["id"]) or row
         check_stop(row)
         if keeping.stays(row) or _is_parked_by_stop(session, row):
@@ -124,7 +124,7 @@ def start(session: Session, row: Row, lease: Lease) -> Row:
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone.
     """
     session.check_launchable()
-    with _alone(session, row):
+    with alone(session, row):
         row = _settled(session, row)
         provider = _pausable(session, row)
         latest = refresh(session, row)
@@ -168,11 +168,10 @@ def end_all_of(session: Session, row: Row, *, why: str) -> Ended:
     parked. Raises StopUnproved when the proof did not come in time, Unrecorded when the machine is gone and the ledger
     is full.
     """
-    with _alone(session, row):
+    with alone(session, row):
         row = session.ledger.machine(row["id"]) or row
         try:
             row = _settled_and_ended(session, row, why)
-            kept.discard_line(session, row, why)
             row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
         except Unrecorded:
             raise
@@ -188,6 +187,7 @@ def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
         row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
     if row["ended"] is None:
         return _end(session, row, why)
+    kept.discard_line(session, row, why)
     if row["provider_id"]:
         session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
     return row
@@ -201,7 +201,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
     row, why = session.ledger.machine(row["id"]) or row, f"it did not come up: {fault.message}"
     try:
         if row["kept"]:
-            with _alone(session, row):
+            with alone(session, row):
                 put_back(session, row, why=why)
             fault.message += " It was ended again; its image is kept."
             fault.next = f"Run: cloudgpu start {row['name']}"
@@ -279,5 +279,6 @@ def _gone(row: Row) -> InstanceNotFound:
     )
 
 
-def _alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
+def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
+    """Return what keeps every other process from this machine, and from launches of the same request."""
     return hold(session.home.locks, lock_name(row["key"] or row["id"]), wait=900)

@@ -17,6 +17,7 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, Price, State, Unanswered
+from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
@@ -119,7 +120,7 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     ours: set[str] = set()
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != session.ledger.id]
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
-    for instance in _one_per_machine(mine, look):
+    for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, now)
     if not listing.unanswered:
@@ -130,6 +131,13 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     gaps = [asdict(gap) for gap in listing.unanswered]
     drafts.append(looked(scope_of(kind, account), len(ours), gaps, now))
     session.ledger.append(drafts)
+
+
+def _is_of_this_life(rows: dict[str, Row], instance: Instance) -> bool:
+    """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
+    row = rows.get(instance.tags[TAG_ID])
+    gone = instance.state in (State.TERMINATED, State.STOPPING)
+    return row is None or not gone or not is_of_earlier_life(row, instance.tags)
 
 
 def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:

@@ -19,6 +19,7 @@ from cloudgpu.core.facts import (
     TAG_POLICY,
     TAG_PROJECT,
     TAG_RENEW_UNTIL,
+    TAG_SEQ,
     Attempt,
     Instance,
     Leftover,
@@ -36,6 +37,7 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -
     request, item = attempt.request, attempt.offer.available
     body = {
         "attempt": attempt.number,
+        "seq": int(attempt.tags[TAG_SEQ]),
         "token": attempt.token,
         "key": request.key,
         "request": fingerprint,

@@ -16,6 +16,7 @@ from cloudgpu.control.setups import check_setup
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
+from cloudgpu.core.keeping import comes_back
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Policy, Said, Spans
@@ -43,6 +44,7 @@ class Prepared:
     key: str | None = None
     name: str | None = None
     new: bool = False
+    again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer
 
     @property
@@ -83,6 +85,28 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     )
 
 
+def prepare_again(session: Session, request: LaunchRequest, row: Row, spans: Spans) -> Prepared:
+    """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
+
+    Raises as `prepare` does.
+    """
+    provider, template = session.provider(request.account), find_template(session, request.template)
+    request = tied(session, provider, request)
+    offers = offers_or_known(session, provider, request.want, None)
+    first = first_exact(session, provider, request, offers)
+    return Prepared(
+        plan=_plan(session, provider, template, request, offers, first, spans),
+        offers=tuple(offers),
+        template=template,
+        fingerprint=row["request"],
+        existing=None,
+        key=row["key"],
+        name=row["name"],
+        again=True,
+        exact=first,
+    )
+
+
 def _plan(
     session: Session,
     provider: Provider,
@@ -116,15 +140,18 @@ def _guards(provider: Provider) -> tuple[str, ...]:
 
 
 def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
-    """Return the living machine of this request; raise InvalidRequest when `key` cannot be used for it."""
+    """Return the machine of this request that lives, or that can be started from what is kept of it.
+
+    Raises InvalidRequest when `key` cannot be used for it.
+    """
     rows = view.machines()
     if key is None:
-        same = [row for row in living(rows) if _is_of(row, fingerprint) and row["attempt"] == "made"]
-        return same[-1] if same else None
+        same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
+        return max(same, key=lambda row: row["ended"] is None) if same else None
     for row in rows:
-        if row["key"] != key or row["attempt"] == "refused" or row["attempt"] == "void":
+        if row["key"] != key or (row["attempt"] in ("refused", "void") and not comes_back(row)):
             continue
-        if row["ended"] is not None:
+        if row["ended"] is not None and not comes_back(row):
             raise InvalidRequest(
                 f"The machine of --key {key} ended at {minute(row['ended'])}; a key launches one machine, once.",
                 field="--key",
@@ -138,8 +165,12 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
                 value=key,
                 next=f"Repeat that request as it was, or use another --key (cloudgpu show {row['name']}).",
             )
-        return row if row["attempt"] == "made" else None
+        return row if _is_there(row) else None
     return None
+
+
+def _is_there(row: Row) -> bool:
+    return comes_back(row) or (row["ended"] is None and row["attempt"] == "made")
 
 
 def _is_of(row: Row, fingerprint: str) -> bool:

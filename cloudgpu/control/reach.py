@@ -14,6 +14,7 @@ from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
+from cloudgpu.core.keeping import stays
 from cloudgpu.core.times import minute
 from cloudgpu.errors import (
     InstanceNotFound,
@@ -69,11 +70,16 @@ def _left(session: Session, deadline: datetime) -> float:
     return max(1.0, (deadline - session.clock()).total_seconds())
 
 
-def _wait_running(session: Session, row: Row, deadline: datetime) -> Row:
+def wait_until_running(session: Session, row: Row) -> Row:
+    """Wait until the machine runs; return the new row. Raises Unreachable when it ended or did not run in time."""
+    return _wait_running(session, row, session.clock() + READY_WITHIN, addressed=False)
+
+
+def _wait_running(session: Session, row: Row, deadline: datetime, *, addressed: bool = True) -> Row:
     pause = 0.05
     while True:
         row = _look(session, row)
-        if row["state"] == "running" and row["address"]:
+        if row["state"] == "running" and (row["address"] or not addressed):
             return row
         if row["ended"] or row["state"] in ("stopped", "deallocated", "terminated"):
             raise Unreachable(
@@ -183,6 +189,13 @@ def check_reachable(row: Row) -> None:
     if row["state"] in ("stopped", "deallocated", "stopping"):
         raise Unreachable(
             f"{name} is {row['state']}" + (f" ({row['reason']})." if row["reason"] else "."),
+            field="name",
+            value=name,
+            next=f"Run: cloudgpu start {name}",
+        )
+    if stays(row):
+        raise Unreachable(
+            f"{name} does not run: only its disk is kept.",
             field="name",
             value=name,
             next=f"Run: cloudgpu start {name}",

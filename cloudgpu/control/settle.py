@@ -11,6 +11,7 @@ from cloudgpu.control.observe import observed, settled
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
+from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -115,7 +116,8 @@ def settle_by_listing(session: Session, row: Row) -> None:
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
     for instance in listing.instances:
-        if instance.tags.get(TAG_ID) == row["id"] and instance.tags.get(TAG_LEDGER) == session.ledger.id:
+        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        if ours and not is_of_earlier_life(row, instance.tags):
             session.ledger.append(_found(row, instance, now))
             return
     if listing.unanswered:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuErr
     found = [
         instance.id
         for instance in listing.instances
-        if instance.tags.get(TAG_ID) == row["id"] and instance.tags.get(TAG_LEDGER) == session.ledger.id
+        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        and not is_of_earlier_life(row, instance.tags)
     ]
     if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
         raise fault

@@ -4,7 +4,7 @@ Every time inside a body is `times.iso` text; every amount is whole nano-dollars
 
 kind                 subject  body
 ledger_opened        ledger   ledger
-launch_intended      machine  attempt token key request(fingerprint) name provider account region zone instance_type
+launch_intended      machine  attempt seq token key request(fingerprint) name provider account region zone instance_type
                               market accelerators price owner project policy template expires renew_until renew_s
                               stoppable stop_means setup
 launch_settled       machine  token outcome(made refused void) why

@@ -19,6 +19,7 @@ _LAUNCH = (
     "policy template expires renew_until stoppable stop_means setup"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
+_OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet
 _PRICING = ("launch_intended", "machine_adopted", "price_observed")
 _LEASE = ("expires", "renew_until", "hold_until")
 
@@ -31,7 +32,7 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     what is running now.
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
-    that was asked and not yet seen to be done.
+    that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as that machine's tags say.
     """
     lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
     row: Row = {}
@@ -65,7 +66,7 @@ def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
-    row |= {"kept": [], "parked": False, "discard": False}
+    row |= {"kept": [], "parked": False, "discard": False, "seq": 0}
     return row
 
 
@@ -76,7 +77,7 @@ def _intended(row: Row, line: Event) -> None:
     row |= {"number": line.body["attempt"], "token": line.body["token"], "attempt": "open"}
     row["renew_s"] = line.body.get("renew_s")
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
-    row["discard"] = False
+    row |= {"discard": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
 
 
 def _adopted(row: Row, line: Event) -> None:

@@ -36,6 +36,11 @@ def stays(row: Row) -> bool:
     return row["ended"] is not None and bool(row["kept"] or row["parked"])
 
 
+def comes_back(row: Row) -> bool:
+    """Say whether this machine is gone and can be started from what is kept of it."""
+    return stays(row) and not row["discard"]
+
+
 def is_on_purpose(thing: Leftover) -> bool:
     """Say whether the user keeps this by name: a volume or an image that no `down` touches."""
     return TAG_VOLUME in thing.tags or TAG_IMAGE in thing.tags
@@ -113,9 +118,18 @@ def _parking(found: list[Leftover]) -> list[Step]:
     return [Step(Do.SAVE, thing) for thing in sorted(free, key=lambda thing: best.get(thing.kind, 3))[:1]]
 
 
+def is_of_earlier_life(row: Row, tags: Mapping[str, str]) -> bool:
+    """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
+    return TAG_SEQ in tags and _length(tags) < row["seq"]
+
+
 def _life(thing: Leftover) -> int:
     """Return how long the ledger was when the machine was launched whose disk this is: later lives count higher."""
-    text = thing.tags.get(TAG_SEQ, "")
+    return _length(thing.tags)
+
+
+def _length(tags: Mapping[str, str]) -> int:
+    text = tags.get(TAG_SEQ, "")
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 

@@ -1,0 +1,38 @@
+"""Gives a machine the data volume that it was launched with: after each start, and after each launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.reach import wait_until_running
+from cloudgpu.core.attempts import setup_from_json
+from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.names import tag_value
+from cloudgpu.providers.base import HasVolumes
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def with_volume(session: Session, row: Row) -> Row:
+    """Attach the volume of the machine's setup, made where it is not there yet; return the row. Idempotent.
+
+    Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
+    Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
+    """
+    volume = setup_from_json(row["setup"]).volume if row["setup"] else None
+    provider = session.provider(row["account"])
+    if volume is None or not isinstance(provider, HasVolumes):
+        return row
+    session.tell(f"{row['name']}: attaching the volume {volume.name} as soon as it runs")
+    row = wait_until_running(session, row)
+    tags = {
+        TAG_LEDGER: session.ledger.id,
+        TAG_OWNER: tag_value(row["owner"] or ""),
+        TAG_PROJECT: tag_value(row["project"] or ""),
+    }
+    attached = provider.attach(row["provider_id"], volume, tags)
+    session.tell(f"{row['name']}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
+    return row

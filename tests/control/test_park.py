@@ -1,0 +1,434 @@
+"""Parked machines: whatever dies in between, never two images, nothing lost, and nothing billed after `down`."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from cloudgpu.control.lifecycle import end, end_all_of, new_lease, start, stop
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first
+from cloudgpu.core import keeping
+from cloudgpu.core.facts import Kind, Setup, Volume
+from cloudgpu.errors import (
+    InstanceNotFound,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    StopUnproved,
+    Unreachable,
+)
+
+DATA = Setup(volume=Volume("data", 100))
+
+
+def things(lab, *kinds):
+    return [
+        one for one in lab.cloud.leftovers().items if one.kind in (kinds or tuple(Kind)) and one.attached_to is None
+    ]
+
+
+def spot(lab, **more):
+    row = lab.up(spot=True, **more).row
+    lab.later(seconds=1)
+    return row
+
+
+def now(lab, row):
+    return lab.session.ledger.machine(row["id"])
+
+
+def parked(lab, **more):
+    return stop(lab.session, spot(lab, **more), why="test")
+
+
+def back(lab, row, **more):
+    return come_back(lab.session, plan_comeback(lab.session, now(lab, row), None, **more), wait=False)
+
+
+def left(lab):
+    """A spot machine that was taken away, whose disk was left."""
+    row = spot(lab)
+    lab.cloud.take(row["provider_id"])
+    look_at_all(lab.session)
+    return now(lab, row)
+
+
+def kinds_kept(row):
+    return [entry["kind"] for entry in row["kept"]]
+
+
+def test_stop_parks_a_spot_machine_as_one_image_and_nothing_else(lab):
+    row = parked(lab)
+    assert (row["state"], row["billed"], row["parked"], kinds_kept(row)) == ("terminated", False, True, ["image"])
+    assert keeping.is_parked(row)
+    assert lab.machines() == []
+    (image,) = things(lab)
+    assert (image.kind, image.ready, image.id) == (Kind.IMAGE, True, row["kept"][0]["id"])
+
+
+def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
+    lab = make_lab("stop_s = 30\nimage_s = 600")
+    row = spot(lab)
+    billed = []
+    lab.cloud.fail_next("save_image", lambda: billed.append(bool(lab.machines())))
+    stop(lab.session, row, why="test")
+    assert billed == [False]
+    kinds = [event.kind for event in lab.session.ledger.events(row["id"])]
+    assert kinds.index("park_asked") < kinds.index("kept_observed")
+    assert len(things(lab)) == 1
+
+
+def test_a_parked_machine_is_stopped_already(lab):
+    row = parked(lab)
+    calls = lab.cloud.calls["save_image"]
+    assert stop(lab.session, row, why="again")["parked"]
+    assert lab.cloud.calls["save_image"] == calls
+
+
+def test_an_image_that_takes_too_long_is_said_and_the_next_look_goes_on_with_it(make_lab):
+    lab = make_lab("image_s = 3600")
+    row = spot(lab)
+    with pytest.raises(ProviderUnavailable, match="costs no compute") as caught:
+        stop(lab.session, row, why="test")
+    assert "ls --refresh" in caught.value.next
+    assert lab.machines() == []
+    lab.later(hours=1)
+    look_at_all(lab.session)  # the image is made of the snapshot
+    look_at_all(lab.session)  # the disk is removed
+    assert keeping.is_parked(now(lab, row))
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+
+
+def test_a_start_brings_the_machine_back_with_its_id_key_and_name_and_removes_the_image(lab):
+    row = parked(lab, name="otter", key="k1")
+    again = back(lab, row)
+    assert (again["id"], again["name"], again["key"], again["number"]) == (row["id"], "otter", "k1", 2)
+    assert (again["state"], again["parked"], again["market"]) == ("running", False, "spot")
+    (machine,) = lab.machines()
+    assert machine.tags["cloudgpu-id"] == row["id"]
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]  # nobody has seen it come up yet
+    look_at_all(lab.session)
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+    lab.later(minutes=20)
+    look_at_all(lab.session)
+    assert things(lab) == []
+    assert now(lab, row)["kept"] == []
+
+
+def test_the_image_goes_at_once_when_the_machine_was_seen_to_come_up(lab, monkeypatch):
+    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", lambda _session, row: row)
+    row = parked(lab)
+    again = come_back(lab.session, plan_comeback(lab.session, row, None))
+    assert (again["state"], again["kept"], things(lab)) == ("running", [], [])
+
+
+def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
+    def dead(_session, _row):
+        raise Unreachable("it does not answer")
+
+    row = parked(lab)
+    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", dead)
+    with pytest.raises(Unreachable) as caught:
+        come_back(lab.session, plan_comeback(lab.session, row, None))
+    assert "its image is kept" in caught.value.message
+    assert lab.machines() == []
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+    latest = now(lab, row)
+    assert (latest["parked"], keeping.comes_back(latest)) == (True, True)
+
+
+def test_without_capacity_what_is_kept_stays(lab):
+    row = parked(lab)
+    plan = plan_comeback(lab.session, row, None)
+    for zone in ("north-a", "north-b", "south-a", "south-b"):
+        lab.cloud.exhaust(zone)
+    with pytest.raises(NoCapacity) as late:
+        come_back(lab.session, plan, wait=False)
+    with pytest.raises(NoCapacity) as early:
+        plan_comeback(lab.session, row, None)
+    assert "stays" in late.value.message
+    assert "stays" in early.value.message
+    assert "cloudgpu start" in late.value.next
+    assert "--move" in early.value.next
+    assert keeping.is_parked(now(lab, row))
+    for zone in ("north-a", "north-b"):
+        lab.cloud.refill(zone)
+    assert back(lab, row)["state"] == "running"
+    assert len(lab.machines()) == 1
+
+
+def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(lab):
+    for more in ({}, {"key": "mine"}):
+        row = parked(lab, **more)
+        found = lab.up(spot=True, **more)
+        assert (found.found, found.row["id"], found.row["parked"]) == (True, row["id"], True)
+        assert lab.machines() == []
+        end(lab.session, row, why="test")
+
+
+def test_up_finds_an_interrupted_machine_that_nobody_has_noticed_and_launches_no_second(lab):
+    row = spot(lab)
+    lab.cloud.take(row["provider_id"])
+    lab.later(seconds=5)
+    found = lab.up(spot=True)
+    assert (found.found, found.row["id"], kinds_kept(found.row)) == (True, row["id"], ["disk"])
+    assert lab.machines() == []
+
+
+def test_a_new_machine_beside_a_parked_one_has_its_own_name_and_id(lab):
+    row = parked(lab)
+    other = lab.up(spot=True, new=True).row
+    assert other["id"] != row["id"]
+    assert other["name"] != row["name"]
+
+
+def test_what_an_interruption_left_is_seen_by_a_look_and_taken_up_by_start(lab):
+    row = left(lab)
+    assert (kinds_kept(row), row["parked"], row["reason"]) == (["disk"], False, "interrupted")
+    assert lab.session.find(row["name"])["id"] == row["id"]
+    assert back(lab, row)["state"] == "running"
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+
+
+def test_a_left_disk_is_imaged_and_removed_after_fourteen_days(lab):
+    row = left(lab)
+    lab.later(days=13, hours=23)
+    look_at_all(lab.session)
+    assert [one.kind for one in things(lab)] == [Kind.DISK]
+    lab.later(hours=2)
+    look_at_all(lab.session)
+    look_at_all(lab.session)
+    assert [one.kind for one in things(lab)] == [Kind.IMAGE]
+    assert keeping.is_parked(now(lab, row))
+
+
+def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
+    row = parked(lab)
+    (old,) = things(lab)
+    again = back(lab, row)
+    lab.later(seconds=5)
+    lab.cloud.take(again["provider_id"])
+    look_at_all(lab.session)
+    assert sorted(kinds_kept(now(lab, row))) == ["disk", "image"]
+    third = back(lab, row)
+    assert third["number"] == 3
+    (image,) = things(lab)
+    assert image.id != old.id
+
+
+def test_down_removes_what_is_kept_and_proves_it(lab):
+    for make in (parked, left):
+        row = end(lab.session, make(lab), why="test")
+        assert (row["kept"], row["parked"], things(lab), lab.machines()) == ([], False, [], [])
+        with pytest.raises(InstanceNotFound):
+            lab.session.find(row["name"])
+
+
+def test_down_says_what_it_could_not_prove(lab):
+    row = parked(lab)
+    lab.cloud.hide(row["region"])
+    with pytest.raises(StopUnproved, match="could not be proved"):
+        end(lab.session, row, why="test")
+    lab.cloud.show(row["region"])
+    look_at_all(lab.session)  # goes on with the end that was asked
+    assert things(lab) == []
+    assert now(lab, row)["kept"] == []
+
+
+def test_other_ledgers_things_are_never_touched(lab):
+    row = left(lab)
+    (disk,) = things(lab)
+    lab.cloud.save_image(disk.id, "theirs", {**disk.tags, "cloudgpu-ledger": "led-other"})
+    lab.later(days=15)
+    look_at_all(lab.session)
+    end(lab.session, row, why="test")
+    assert [one.tags["cloudgpu-ledger"] for one in things(lab)] == ["led-other"]
+
+
+def test_a_silent_region_leaves_what_was_known_and_is_named(lab):
+    row = left(lab)
+    lab.cloud.hide(row["region"])
+    look = look_at_all(lab.session)
+    assert [gap.scope for gap in look.unanswered] == [row["region"]]
+    assert kinds_kept(now(lab, row)) == ["disk"]
+
+
+def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab):
+    row = left(lab)
+    (disk,) = things(lab)
+    lab.cloud.save_image(disk.id, "lost", {**disk.tags, "cloudgpu-id": "cg-lost", "cloudgpu-name": "lost"})
+    look_at_all(lab.session)
+    found = lab.session.find("lost")
+    assert (found["id"], kinds_kept(found), found["price"]) == ("cg-lost", ["image"], None)
+    with pytest.raises(InvalidRequest, match="not known how to launch"):
+        plan_comeback(lab.session, found, None)
+    end(lab.session, found, why="test")
+    end(lab.session, row, why="test")
+    assert things(lab) == []
+
+
+def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked(lab):
+    row = lab.up().row
+    lab.later(seconds=1)
+    row = stop(lab.session, row, why="test")
+    lab.cloud.exhaust(row["zone"])
+    with pytest.raises(NoCapacity) as caught:
+        start(lab.session, row, new_lease(lab.session, row, None))
+    said = offer_to_move(lab.session, now(lab, row), caught.value).next
+    assert "--move" in said
+    assert "an hour" in said
+    assert plan_move(lab.session, now(lab, row)).offers[0].available.zone != row["zone"]
+    moved = back(lab, move(lab.session, now(lab, row), why="test"), wider=True)
+    assert (moved["id"], moved["state"], moved["region"]) == (row["id"], "running", row["region"])
+    assert moved["zone"] != row["zone"]
+    assert len(lab.machines()) == 1
+    assert things(lab, Kind.DISK) == []
+
+
+def test_a_running_machine_is_not_moved(lab):
+    row = lab.up().row
+    with pytest.raises(InvalidRequest, match="only a stopped machine"):
+        plan_move(lab.session, row)
+
+
+def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_lost(lab):
+    row = spot(lab, setup=DATA)
+    (volume,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    assert (volume.name, volume.attached_to, volume.size_gb) == ("data", row["provider_id"], 100)
+    end(lab.session, row, why="test")
+    lab.cloud.fail_next("attach", ProviderUnavailable("silence"))
+    with pytest.raises(ProviderUnavailable) as caught:
+        lab.up(spot=True, setup=DATA)
+    assert "billed meanwhile" in caught.value.next
+    again = lab.up(spot=True, setup=DATA)
+    assert again.found
+    (same,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    assert (same.id, same.attached_to) == (volume.id, again.row["provider_id"])
+
+
+def test_down_keeps_a_volume_and_names_it(lab):
+    done = end_all_of(lab.session, spot(lab, setup=DATA), why="test")
+    assert [(one.kind, one.name) for one in done.on_purpose] == [(Kind.VOLUME, "data")]
+    assert [one.name for one in things(lab)] == ["data"]
+
+
+# A process may die before or after any call that changes something.
+
+CHANGES = ("end_keeping_disk", "save_image", "remove", "terminate", "launch")
+
+
+class Died(BaseException):
+    """The process is gone: nothing in it catches this."""
+
+
+def dying(lab, monkeypatch, count, *, after):
+    """Let the process die at its `count`-th change of the cloud, before it or after it."""
+    left_over = itertools.count()
+
+    def watched(method):
+        real = getattr(lab.cloud, method)
+
+        def call(*args, **more):
+            mine = next(left_over) == count
+            if mine and not after:
+                raise Died
+            done = real(*args, **more)
+            if mine:
+                raise Died
+            return done
+
+        return call
+
+    for method in CHANGES:
+        monkeypatch.setattr(lab.cloud, method, watched(method))
+
+
+def cut_short(lab, monkeypatch, work, count, *, after):
+    """Do `work` in a process that dies at a change; return whether it did."""
+    with monkeypatch.context() as patch:
+        dying(lab, patch, count, after=after)
+        try:
+            work()
+        except Died:
+            return True
+    return False
+
+
+def every_death(work_of):
+    """Yield (count, after) for tests that go over all deaths of one piece of work."""
+    return pytest.mark.parametrize(("count", "after"), [(n, a) for n in range(work_of) for a in (False, True)])
+
+
+def images(lab):
+    return [one for one in lab.cloud.leftovers().items if one.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
+
+
+@pytest.mark.parametrize("then", ["look", "start", "down", "stop"])
+@every_death(3)
+def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, count, after, then):
+    row = spot(lab)
+    assert cut_short(lab, monkeypatch, lambda: stop(lab.session, row, why="test"), count, after=after)
+    lab.session = lab.opened()
+    lab.cloud = lab.session.provider("lab")
+    if lab.machines() and then in ("look", "start"):  # it died before it began: the machine runs as if nothing was
+        look_at_all(lab.session)
+        assert len(lab.machines()) == 1
+        return
+    if then == "look":
+        for _ in range(3):
+            look_at_all(lab.session)
+            assert len(images(lab)) <= 1
+        assert keeping.is_parked(now(lab, row))
+    elif then == "stop":
+        look_at_all(lab.session)
+        assert keeping.is_parked(stop(lab.session, now(lab, row), why="again"))
+    elif then == "start":
+        look_at_all(lab.session)
+        assert back(lab, row)["state"] == "running"
+        assert len(lab.machines()) == 1
+    assert len(images(lab)) <= 1
+    end(lab.session, now(lab, row), why="test")
+    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+    assert now(lab, row)["kept"] == []
+
+
+@pytest.mark.parametrize("then", ["look", "start", "down"])
+@every_death(2)
+def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, monkeypatch, count, after, then):
+    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", lambda _session, row: row)
+    row = parked(lab)
+    work = lambda: come_back(lab.session, plan_comeback(lab.session, row, None))  # noqa: E731
+    assert cut_short(lab, monkeypatch, work, count, after=after)
+    lab.session = lab.opened()
+    lab.cloud = lab.session.provider("lab")
+    lab.later(seconds=1)
+    assert lab.machines() or images(lab)
+    if then == "look":
+        look_at_all(lab.session)
+        lab.later(minutes=20)
+        look_at_all(lab.session)
+        assert len(lab.machines()) + len(images(lab)) == 1
+    elif then == "start":
+        latest = settled_first(lab.session, now(lab, row))
+        if keeping.comes_back(latest):
+            assert back(lab, row)["state"] == "running"
+        assert len(lab.machines()) == 1
+    end(lab.session, now(lab, row), why="test")
+    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+
+
+@pytest.mark.parametrize("make", [parked, left, spot], ids=lambda make: make.__name__)
+@every_death(1)
+def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch, make, count, after):
+    row = make(lab)
+    assert cut_short(lab, monkeypatch, lambda: end(lab.session, row, why="test"), count, after=after)
+    lab.session = lab.opened()
+    lab.cloud = lab.session.provider("lab")
+    if not lab.machines():
+        look_at_all(lab.session)
+        look_at_all(lab.session)
+        assert lab.cloud.leftovers().items == ()
+    end(lab.session, now(lab, row), why="test")
+    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
