@@ -13,6 +13,7 @@ from cloudgpu.core.images import GpuDriver, PublicImage
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.boot import boot_tag
 from cloudgpu.providers.aws.client import KIND
+from cloudgpu.providers.aws.storage import code_of
 from cloudgpu.providers.aws.translate import tags_of
 
 if TYPE_CHECKING:
@@ -132,15 +133,11 @@ def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[st
 
 def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
     """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
-    from botocore.exceptions import ClientError
-
     try:
         with aws.said("DescribeImages", region):
             found = aws.ec2(region).describe_images(**asked)["Images"]
     except InvalidRequest as fault:
-        cause = fault.__cause__
-        code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
-        if code.startswith("InvalidAMIID"):
+        if code_of(fault).startswith("InvalidAMIID"):
             return []
         raise
     newest = sorted(found, key=lambda one: str(one.get("CreationDate", "")), reverse=True)

@@ -19,6 +19,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.aws import network
 from cloudgpu.providers.aws.bootdata import user_data
 from cloudgpu.providers.aws.request import Call, call_of, run_instances
+from cloudgpu.providers.aws.storage import code_of
 from cloudgpu.providers.aws.translate import instance
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound")  # what was just made is not known everywhere at once
+NOT_YET_TIMES = 5
 
 
 def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -57,6 +60,7 @@ class _Sender:
         self._aws, self._region, self._deadline = aws, region, deadline
         self._token, self._zone = attempt.token, attempt.offer.available.zone
         self._unsure = False  # a send was not answered: it may have made the machine
+        self._not_yet = NOT_YET_TIMES
 
     def send(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the machine as AWS says it."""
@@ -70,11 +74,15 @@ class _Sender:
                 self._unsure |= not isinstance(fault, RateLimited)
                 wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
                 self._wait(wait, fault)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
             except CloudgpuError as fault:
-                if not self._unsure:
+                if code_of(fault) in NOT_YET and self._not_yet:
+                    self._not_yet -= 1
+                    self._wait(pause, fault)
+                elif self._unsure:
+                    return self._made_before(fault)
+                else:
                     raise self._explained(fault, asked) from fault
-                return self._made_before(fault)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
         with self._aws.said("RunInstances", self._region, value=self._zone):
@@ -82,7 +90,7 @@ class _Sender:
         found: dict[str, Any] = answer["Instances"][0]
         return found
 
-    def _wait(self, seconds: float, fault: ProviderUnavailable) -> None:
+    def _wait(self, seconds: float, fault: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""
         left = (self._deadline - self._aws.clock()).total_seconds()
         if seconds < left:

@@ -14,11 +14,13 @@ from cloudgpu.core.names import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import access, rules
 from cloudgpu.providers.aws.request import Call
+from cloudgpu.providers.aws.storage import code_of
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 KEY_PREFIX = "cloudgpu-"
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)
 _TRIES = 2  # what another process makes at the same moment is found the second time
 
 
@@ -89,8 +91,6 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str) -> str:
 
     Raises InvalidRequest where the name is taken by another key.
     """
-    from botocore.exceptions import ClientError
-
     name, ec2 = key_name(public_line), aws.ec2(region)
     for _ in range(_TRIES):
         with aws.said("DescribeKeyPairs", region, value=name):
@@ -106,7 +106,7 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str) -> str:
                     TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, {TAG_OWNER: owner})}],
                 )
         except InvalidRequest as fault:
-            if not _is(fault.__cause__, "InvalidKeyPair.Duplicate", ClientError):
+            if code_of(fault) != "InvalidKeyPair.Duplicate":
                 raise
             continue  # another process was first: is it the same key?
         return name
@@ -173,8 +173,21 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
             value=group_name(attempt),
             next="Run it again, or name a group with --security-group.",
         )
-    access.admit(aws, call.region, found, dict(call.callers))
+    _open(aws, call, found)
     return str(found["GroupId"])
+
+
+def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
+    """Let the callers in; a group that was just made is not known everywhere at once."""
+    for pause in NOT_YET_PAUSES_S:
+        try:
+            access.admit(aws, call.region, found, dict(call.callers))
+        except InvalidRequest as fault:
+            if code_of(fault) != "InvalidGroup.NotFound" or not pause:
+                raise
+            aws.pause(pause)
+        else:
+            return
 
 
 def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
@@ -197,8 +210,6 @@ def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
 
 def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     """Make the group, tagged in the same call; None where another process was first."""
-    from botocore.exceptions import ClientError
-
     name = group_name(attempt)
     tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
     try:
@@ -210,7 +221,7 @@ def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": _tags(name, tags)}],
             )
     except InvalidRequest as fault:
-        if not _is(fault.__cause__, "InvalidGroup.Duplicate", ClientError):
+        if code_of(fault) != "InvalidGroup.Duplicate":
             raise
         return None
     return {"GroupId": answer["GroupId"]}
@@ -218,7 +229,3 @@ def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
 
 def _tags(name: str, tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in {"Name": name, **tags}.items()]
-
-
-def _is(cause: BaseException | None, code: str, kind: type[Any]) -> bool:
-    return isinstance(cause, kind) and cause.response.get("Error", {}).get("Code") == code

@@ -392,6 +392,24 @@ def test_throttled_until_the_deadline_is_throttled(aws, tmp_path):
     assert not aws.instances()
 
 
+@pytest.mark.parametrize("action", ["RunInstances", "AuthorizeSecurityGroupIngress"])
+def test_what_was_just_made_may_not_be_known_everywhere_yet(aws, tmp_path, action):
+    waits = []
+    provider = quick(account(tmp_path, pause=waits.append))
+    aws.faults.add(action, error="InvalidGroup.NotFound", times=2)
+    provider.launch(attempt_at(provider), deadline=soon())
+    assert waits == [1.0, 2.0]
+    assert len(machines(aws)) == 1
+
+
+@pytest.mark.parametrize("action", ["RunInstances", "AuthorizeSecurityGroupIngress"])
+def test_what_stays_unknown_is_refused(aws, provider, action):
+    aws.faults.add(action, error="InvalidGroup.NotFound", times=100)
+    with pytest.raises(InvalidRequest, match=r"InvalidGroup\.NotFound"):
+        provider.launch(attempt_at(provider), deadline=soon())
+    assert not aws.instances()
+
+
 # Refusals
 
 
