@@ -5,6 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 
+from cloudgpu.config.data import data_dir
 from cloudgpu.core.facts import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
@@ -96,7 +97,7 @@ def test_credentials_that_do_not_work_are_one_sentence(aws, provider):
 
 def test_the_role_is_asked_for_where_the_settings_name_one(aws, tmp_path):
     own = account(tmp_path, instance_profile="cloudgpu-machine")
-    own.make_machine_role('{"Version": "2012-10-17", "Statement": []}')
+    own.make_machine_role((data_dir("policies") / "permissions" / "aws-machine.json").read_text())
     assert asked(own)["iam:PassRole"].allowed is True
     roles = [call.parameters.get("IamInstanceProfile") for call in aws.called("RunInstances")]
     assert {"Name": "cloudgpu-machine"} in roles
