@@ -123,7 +123,11 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
         return None, False
     if prepared.existing is not None:
         agree()
-    row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
+    try:
+        row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
+    except NoCapacity as fault:  # surely not made: the next offer is tried, as the interrupted launch would have done
+        session.tell(f"{row['zone']}: {fault.message}")
+        return _found_or_settled(session, prepared, agree)
     if row["ended"] is not None:
         return None, False
     return _under_the_agreed_lease(session, prepared, row), False

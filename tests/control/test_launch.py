@@ -290,3 +290,15 @@ def test_what_keeps_a_launch_uncertain_says_the_way_out(lab):
     with pytest.raises(ProviderUnavailable) as failed:
         lab.up()
     assert "same up again" in failed.value.next
+
+
+def test_an_interrupted_launch_that_is_refused_now_goes_on_to_the_next_zone(lab):
+    lab.cloud.fail_next("launch", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable):
+        lab.up()
+    (open_,) = lab.rows()
+    lab.cloud.exhaust(open_["zone"])
+    row = lab.up().row
+    assert (row["id"], row["number"]) == (open_["id"], 2)
+    assert row["zone"] != open_["zone"]
+    assert len(lab.machines()) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.soak.crash import check_each
-from tests.soak.crash_aws import HEADLINE, AwsLife, moments
+from tests.soak.crash_aws import HEADLINE, ON_DEMAND, AwsLife, moments
 
 __all__ = ["aws", "aws_process"]
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -33,3 +33,70 @@ def test_the_headline_killed_at_every_call_leaves_one_known_machine_at_most(life
         return died
 
     assert check_each(points, case) == len(points)
+
+
+def test_the_second_zone_after_a_refusal_killed_at_every_change_leaves_one_known_machine_at_most(life):
+    def full(one):
+        one.server.offer("p3.2xlarge", "us-east-1c")
+        one.server.faults.add("RunInstances", error="InsufficientInstanceCapacity", zone="us-east-1b", times=99)
+        return one
+
+    actions = full(life()).counted(*HEADLINE)
+    assert actions.count("RunInstances") == 2
+    points = [point for point in moments(actions) if point.action in ("RunInstances", "GetServiceQuota")]
+
+    def case(point):
+        one = full(life())
+        died = one.killed(*HEADLINE, at=point)
+        one.check_known()
+        one.check_one()
+        assert [machine.availability_zone for machine in one.server.instances()] == ["us-east-1c"]
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_on_demand_killed_at_every_call_is_finished_by_the_next(life, verb):
+    def ready(one):
+        name = one.done(*ON_DEMAND)["machine"]["name"]
+        if verb == "start":
+            one.done("stop", name, "--yes")
+        return name
+
+    one = life()
+    name = ready(one)
+    points = moments(one.counted(verb, name, *VERBS[verb][1:]))
+
+    def case(point):
+        one = life()
+        name = ready(one)
+        died = one.killed(verb, name, *VERBS[verb][1:], at=point)
+        one.check_known()
+        if verb != "down":
+            one.done(verb, name, *VERBS[verb][1:])
+            assert [machine.state for machine in one.living()] == [{"stop": "stopped", "start": "running"}[verb]]
+        one.check_one(ON_DEMAND)
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) >= 0.8 * len(points)  # what a wait polls differs from run to run
+
+
+def test_the_end_of_a_spot_machine_killed_at_every_call_leaves_nothing_after_the_next(life):
+    one = life()
+    one.done(*HEADLINE)
+    points = moments(one.counted("down", "--all", "--yes"))
+
+    def case(point):
+        one = life()
+        one.done(*HEADLINE)
+        died = one.killed("down", "--all", "--yes", at=point)
+        one.check_known()
+        if point.phase == "after":
+            one.check_one()  # a launch in between does not hide what the end has left
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) >= 0.8 * len(points)
