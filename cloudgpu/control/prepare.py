@@ -12,7 +12,7 @@ from cloudgpu.control.extras import extra
 from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
 from cloudgpu.control.policies import find_policy, keeps_disk, spans_of
 from cloudgpu.control.session import Session, living
-from cloudgpu.control.setups import check_setup
+from cloudgpu.control.setups import check_setup, setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
@@ -127,7 +127,7 @@ def _plan(
         guards=resolved.guards or _guards(provider),
         now=session.clock().replace(microsecond=0),
         extras=tuple(extra(item.provider, item.region, each) for each in resolved.beside),
-        remarks=(*first.passed_over, *resolved.remarks),
+        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks),
         said_by=(spans.lease_from, spans.renew_from),
     )
 

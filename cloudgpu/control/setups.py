@@ -122,6 +122,16 @@ def check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_deman
         )
 
 
+def setup_remarks(setup: Setup) -> tuple[str, ...]:
+    """Return what has to be read before a machine is set up so."""
+    if setup.network.public_ip:
+        return ()
+    alone = "without a public address"
+    fetches = f"{alone} it fetches packages only where its subnet has a way out (a NAT gateway, say)"
+    reached = f"{alone} your computer has to be in its network (by a VPN, say), or --jump names a host in between"
+    return (fetches,) if setup.network.jump else (reached, fetches)
+
+
 def _missing(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield each option that was given and what it is about, where the provider has no such thing."""
     looks_up, network = isinstance(provider, Resolves), setup.network

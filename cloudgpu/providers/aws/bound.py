@@ -13,6 +13,7 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.images import AMI, described
 from cloudgpu.providers.aws.places import named_region
+from cloudgpu.providers.aws.storage import LARGEST_GB
 from cloudgpu.providers.aws.translate import tags_of
 from cloudgpu.providers.base import Bound
 
@@ -113,6 +114,7 @@ def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
         known = {one.name for volumes in answers.values() for one in volumes}
         raise _nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
     if not found:
+        _check_size(wanted)
         return None
     if len(here) > 1:
         zones = sorted(one.zone for one in here)
@@ -132,6 +134,17 @@ def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
             next=f"Leave the size out: --volume {one.name}",
         )
     return one
+
+
+def _check_size(wanted: Volume) -> None:
+    """Refuse what AWS would refuse only when the machine runs already."""
+    if (wanted.size_gb or 0) > LARGEST_GB:
+        raise InvalidRequest(
+            f"A volume of {wanted.size_gb:,} GB cannot be: gp3 has {LARGEST_GB:,} GB at most.",
+            field="--volume",
+            value=f"{wanted.name}:{wanted.size_gb}",
+            next=f"For example --volume {wanted.name}:{LARGEST_GB}",
+        )
 
 
 def _volumes(aws: Aws, region: str) -> list[Data]:

@@ -105,6 +105,12 @@ _REQUESTS = {  # by the field that the request got wrong
         NotFoundException ResourceNotFoundException UnknownParameter UnsupportedInstanceAttribute
         UnsupportedProtocol ValidationError ValidationException""",
 }
+_WAYS = {  # where AWS's sentence says what is wrong, and not what would be right
+    "--image": "See what there is: cloudgpu image ls, or aws ec2 describe-images --region REGION",
+    "--subnet": "See what there is: aws ec2 describe-subnets --region REGION",
+    "--security-group": "See what there is: aws ec2 describe-security-groups --region REGION",
+    "--volume": "See what there is: aws ec2 describe-volumes --region REGION",
+}
 _NO_NETWORK = Meaning(
     InvalidRequest,
     "--subnet",
@@ -127,7 +133,7 @@ def _table() -> dict[str, Meaning]:
     known |= dict.fromkeys(("Blocked", "OptInRequired", "PendingVerification", "AccountDisabled"), blocked)
     known |= dict.fromkeys(CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials"))
     for field, codes in _REQUESTS.items():
-        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field))
+        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field, _WAYS.get(field, "")))
     return known
 
 

@@ -59,7 +59,7 @@ def check_region(aws: Aws, region: str) -> None:
     What the settings and the catalogue know is not asked; a region that is known and not enabled, AWS refuses itself.
     """
     chosen = aws.options.regions
-    if region in aws.options.exclude_regions or (chosen and region not in chosen):
+    if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
         message = f"Account {aws.account} does not use {region}: so its settings say, and ls would not look there."
         way = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
         raise InvalidRequest(message, field="--region", value=region, next=way)

@@ -13,13 +13,13 @@ from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import Data, data_volume
 from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
-from cloudgpu.providers.aws.storage import SNAPSHOT
+from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
 from cloudgpu.providers.base import Beside, Resolved
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
-USUAL_GB, LARGEST_GB = 64, 16_384
+USUAL_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
 AGENT = "the agent on the machine (lease; it renews while somebody works)"
 TIMER = (

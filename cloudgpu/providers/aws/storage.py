@@ -14,6 +14,7 @@ from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.translate import TAG_PREFIX, tags_of
 
 Raw = Mapping[str, Any]
+LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
 _GOING = ("deleting", "deleted")

@@ -1,0 +1,194 @@
+"""Bad input about AWS, on our model of it: exit code, field, value, the way out; nothing launched, nothing recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from cloudgpu.control.session import open_session
+from tests.cli.aws_line import Line
+from tests.clouds.aws import images
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.aws.plain import client
+
+__all__ = ["aws", "aws_process"]
+UP = "up --yes --ssh-from 203.0.113.7 --gpu v100 --region us-east-1"
+MADE = {"RunInstances", "CreateVolume", "CreateSecurityGroup", "ImportKeyPair", "CreateTags", "CreateImage"}
+
+
+@dataclass
+class Case:
+    """A command line, the field that is wrong, words of the sentence and of the way out, the exit code."""
+
+    words: str
+    field: str
+    says: str
+    out: str
+    code: int = 2
+
+
+@pytest.fixture
+def line(own_home, capsys, aws):
+    return Line(own_home, capsys, aws)
+
+
+BARE = "up --yes --ssh-from 203.0.113.7"
+PLACES = [
+    Case(f"{BARE} --gpu v100 --region us-esat-1", "--region", "did you mean 'us-east-1'?", "Use us-east-1."),
+    Case(f"{BARE} --gpu v100 --region westeurope", "--region", "has no region 'westeurope'", "Use one of: "),
+    Case(f"{BARE} --gpu v100 --region eu-west-1", "--region", "does not use eu-west-1", "config.toml"),
+    Case(f"{UP} --zone us-west-2a", "--zone", "lies in us-west-2, not in us-east-1", "Leave --region out"),
+    Case(f"{BARE} --gpu v100 --zone us-east-1z", "--zone", "has no zone 'us-east-1z'", "Use one of: us-east-1a"),
+    Case(f"{BARE} --gpu v100 --zone moon", "--zone", "'moon' is no availability zone", "us-east-1a"),
+    Case(f"{BARE} --gpu v100 --zone us-east-1a", "--zone", "it does in us-east-1b", "--zone us-east-1b", 4),
+]
+TYPES = [
+    Case(f"{BARE} --instance-type p3.2xlrage", "--instance-type", "did you mean 'p3.2xlarge'?", "Use p3.2xlarge"),
+    Case(f"{BARE} --instance-type m9x.huge", "--instance-type", "no instance type 'm9x.huge'", "cloudgpu gpus"),
+    Case(f"{BARE} --instance-type t3.small --gpu v100", "--gpu", "t3.small has no GPU", "--instance-type out"),
+    Case(f"{BARE} --instance-type g5.xlarge --gpu v100", "--gpu", "g5.xlarge has 1x A10G", "--instance-type out"),
+    Case(f"{BARE} --gpu v100:0", "--gpu", "'v100:0' names no GPU", "a100:8"),
+    Case(f"{BARE} --gpu v100:3", "--gpu", "1, 4 or 8", "--gpu v100:4", 4),
+    Case(f"{BARE} --gpu k80", "--gpu", "launches it in no region", "Nearest by memory and speed", 4),
+    Case(f"{BARE} --gpu v1000", "--gpu", "no GPU 'v1000'", "--gpu v100"),
+    Case(f"{UP} --max-price -1", "--max-price", "'-1' is no price", "1.50"),
+    Case(f"{UP} --max-price 0.5", "--max-price", "the cheapest that fits costs $3.0600", "--max-price 3.06", 4),
+]
+DISKS = [
+    Case(f"{UP} --disk 5", "--disk", "disk of 5 GB cannot be", "Ask for "),
+    Case(f"{UP} --disk 70000", "--disk", "from 1 to 65,536", "--disk 100"),
+    Case(f"{UP} --disk 20000", "--disk", "disk of 20,000 GB cannot be", "to 16384 GB"),
+    Case(f"{UP} --disk big", "--disk", "'big' is no size of a disk", "--disk 100"),
+    Case(f"{UP} --volume data:0", "--volume", "'0' is no size", "--volume data:200"),
+    Case(f"{UP} --volume My/Data:20", "--volume", "'My/Data' cannot be a volume's name", "--volume data"),
+    Case(f"{UP} --volume data", "--volume", "There is no volume 'data'", "--volume NAME:GB"),
+    Case(f"{UP} --volume data:70000", "--volume", "from 1 to 65,536", "data:200"),
+    Case(f"{UP} --volume data:20000", "--volume", "volume of 20,000 GB cannot be", "data:16384"),
+]
+IMAGES = [
+    Case(f"{UP} --image trained", "--image", "trained", "cloudgpu image ls"),
+    Case(f"{UP} --image ami-00000000000000000", "--image", "ami-00000000000000000", "image"),
+    Case(f"{UP} --image ami-xyz", "--image", "ami-xyz", "image"),
+    Case(f"{UP} --template jupiter", "template", "did you mean 'jupyter'?", "Use one of"),
+]
+NETWORK = [
+    Case(f"{UP} --subnet subnet-0", "--subnet", "subnet-0", "describe-subnets --region us-east-1"),
+    Case(f"{UP} --subnet subnet-00000000000000000", "--subnet", "subnet-00000000000000000", "describe-subnets"),
+    Case("up --yes --gpu v100 --security-group sg-0", "--security-group", "sg-0", "describe-security-groups"),
+    Case(f"{UP} --security-group sg-0a1b2c3d", "--ssh-from", "contradicts --security-group", "Leave --ssh-from out"),
+    Case("up --yes --gpu v100", "--ssh-from", "could not be found", "--ssh-from 203.0.113.7/32"),
+    Case("up --yes --gpu v100 --ssh-from 0.0.0.0/0", "--ssh-from", "would let everybody", "--ssh-from-anywhere"),
+    Case("up --yes --gpu v100 --ssh-from 10.0.0.0/4", "--ssh-from", "inside a network", "0.0.0.0/4"),
+    Case("up --yes --gpu v100 --ssh-from 203.0.113.7/24", "--ssh-from", "inside a network", "203.0.113.0/24"),
+    Case("up --yes --gpu v100 --ssh-from 2001:db8::1/128", "--ssh-from", "no IPv4", "203.0.113.7/32"),
+    Case("up --yes --gpu v100 --ssh-from ::garbage::", "--ssh-from", "no IPv4", "203.0.113.7/32"),
+    Case("up --yes --gpu v100 --ssh-from home", "--ssh-from", "'home' is no IPv4 address", "203.0.113.7"),
+    Case(f"{UP} --jump bastion:99999", "--jump", "'bastion:99999' is no jump host", "bastion.example.org"),
+    Case(f"{UP} --jump=-oProxyCommand=x", "--jump", "is no jump host", "bastion.example.org"),
+]
+MARKETS = [
+    Case(f"{UP} --persistent", "--persistent", "about spot machines", "Add --spot"),
+    Case(f"{UP} --or-on-demand", "--or-on-demand", "about spot machines", "Add --spot"),
+    Case("up --yes --provider local --image x", "--image", "local provider has no images", "another --provider"),
+    Case("up --yes --account lap", "account", "did you mean 'lab'?", "Use one of"),
+    Case("up --yes --provider gcp --gpu v100", "provider", "gcp", "aws"),
+    Case(f"{UP} --lease 4h --renew-until 2h", "--renew-until", "lease", "at least as long"),
+    Case(UP.replace("--yes ", ""), "--yes", "no terminal to ask on", "Add --yes"),
+]
+CASES = [*PLACES, *TYPES, *DISKS, *IMAGES, *NETWORK, *MARKETS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.words.replace(BARE, "up").partition("up ")[2])
+def test_bad_input_is_named_and_nothing_is_launched(case, line):
+    check(case, line)
+
+
+def check(case, line):
+    before = len(line.aws.calls)
+    said = line(case.words, "-o json")
+    error = said.json["error"]
+    assert (said.code, error["field"]) == (case.code, case.field), error
+    assert case.says in error["message"]
+    assert case.out in (error["next"] or "")
+    assert error["message"].endswith((".", "?"))
+    assert not MADE & {call.action for call in line.aws.calls[before:]}
+    assert line("ls --all -o json").json["machines"] == []
+
+
+def volume(zone="us-east-1a", name="data", size=20):
+    """Make a data volume of ours with plain boto3."""
+    tags = {"cloudgpu-volume": name, "cloudgpu-ledger": "", "cloudgpu-owner": "ada"}
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+    kind = [{"ResourceType": "volume", "Tags": pairs}]
+    return client().create_volume(AvailabilityZone=zone, Size=size, VolumeType="gp3", TagSpecifications=kind)[
+        "VolumeId"
+    ]
+
+
+@pytest.fixture
+def data(line):
+    """A data volume of this ledger, in a zone without V100."""
+    line("ls")  # makes the ledger
+    made = volume()
+    ledger = open_session({"CLOUDGPU_HOME": str(line.home)}).ledger.id
+    client().create_tags(Resources=[made], Tags=[{"Key": "cloudgpu-ledger", "Value": ledger}])
+    return made
+
+
+def test_a_volume_in_another_region_or_zone_is_said_to_be_there(line, data):
+    words = "up --yes --ssh-from 203.0.113.7 --gpu v100 --volume data"
+    check(Case(f"{words} --region us-west-2", "--zone", "volume data lies in us-east-1a", "us-east-1a"), line)
+    check(Case(f"{words} --zone us-east-1b", "--zone", "volume data lies in us-east-1a", "--zone us-east-1a"), line)
+
+
+def test_a_volume_binds_the_launch_to_a_zone_that_may_not_sell_what_is_wanted(line, data):
+    words = "up --yes --ssh-from 203.0.113.7 --gpu v100 --volume data"
+    check(Case(words, "--zone", "does not launch 1x v100 in us-east-1a: it does in us-east-1b", "us-east-1b", 4), line)
+
+
+def test_a_volume_keeps_its_size(line, data):
+    words = "up --yes --ssh-from 203.0.113.7 --gpu t4 --volume"
+    check(Case(f"{words} data:30", "--volume", "has 20 GB, not 30", "--volume data"), line)
+    check(Case(f"{words} dada", "--volume", "did you mean 'data'?", "Use data"), line)
+
+
+def test_an_account_without_a_default_vpc_is_told_the_way_out(line):
+    ec2 = client()
+    for subnet in ec2.describe_subnets()["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+    check(Case(UP, "--subnet", "no default VPC with a subnet in us-east-1b", "aws ec2 create-default"), line)
+
+
+def test_a_subnet_of_another_zone_names_its_own(line):
+    found = client().describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1a"]}])["Subnets"]
+    lies = Case(f"{UP} --subnet {found[0]['SubnetId']}", "--subnet", "lies in us-east-1a", "--zone us-east-1a")
+    check(lies, line)
+
+
+def test_an_image_for_another_architecture_is_refused(line):
+    arm = next(one for one in images.PUBLIC if one.architecture == "arm64").id_in("us-east-1")
+    check(Case(f"{UP} --image {arm}", "--image", "arm64", "x86_64"), line)
+
+
+def test_a_quota_of_nothing_is_named_with_the_request_that_raises_it(line):
+    line.aws.model.quotas["", "L-417A185B"] = 0.0
+    raises = "cloudgpu quota --provider aws --region us-east-1 --request L-417A185B=8"
+    check(Case(UP, "quota", "allows 0 vCPUs, and p3.2xlarge needs 8", raises, 5), line)
+
+
+def test_without_a_public_address_and_a_jump_host_the_plan_says_who_can_reach_it(line):
+    said = line(f"{UP.replace(' --ssh-from 203.0.113.7', '')} --no-public-ip --dry-run -o json")
+    assert said.code == 0, said.out
+    assert any("in its network" in remark for remark in said.json["plan"]["remarks"])
+
+
+@pytest.mark.parametrize("text", ["", "ssh-rsa AAAA nonsense"])
+def test_a_damaged_public_key_is_named(line, text):
+    line("ls")
+    keys = line.home / "keys"
+    keys.mkdir(mode=0o700, exist_ok=True)
+    for name in ("id_ed25519", "id_ed25519.pub"):
+        (keys / name).write_text(text)
+        (keys / name).chmod(0o600)
+    check(Case(UP, "keys", "key", ""), line)
