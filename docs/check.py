@@ -31,7 +31,7 @@ from cloudgpu.providers.local.options import local_options
 Fault = tuple[int, str]  # line, sentence
 ROOT = Path(__file__).parents[1]
 # Whatever else begins with a slash is a path of the machine on which a page was written.
-PATHS = ("a", "bin", "dev", "etc", "home/ada", "tmp", "usr")
+PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "tmp", "usr")
 HOSTS = ("127.0.0.1", "localhost", "www.apache.org", *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
 _URL = re.compile(r"https?://([\w.-]+)\S*")
