@@ -1,0 +1,100 @@
+"""`up` on our model of AWS by the command line, from the headline command to nothing left."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cloudgpu.providers.registry import kinds
+from tests.cli.aws_line import Line
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.aws.plain import client
+
+__all__ = ["aws", "aws_process"]
+FROM = "--ssh-from 203.0.113.7"
+
+
+@pytest.fixture
+def line(own_home, capsys, aws):
+    return Line(own_home, capsys, aws)
+
+
+@pytest.fixture
+def bare(line):
+    """A home without a config.toml."""
+    (line.home / "config.toml").unlink()
+    return line
+
+
+def test_the_headline_command_needs_no_settings(bare):
+    said = bare(f"up --provider aws --gpu v100 --spot --yes --no-wait {FROM} -o json")
+    assert said.code == 0, said.out + said.err
+    machine, plan = said.json["machine"], said.json["plan"]
+    assert (machine["provider"], machine["account"], machine["market"]) == ("aws", "aws", "spot")
+    assert (machine["instance_type"], machine["gpus"][0]["name"]) == ("p3.2xlarge", "V100-16GB")
+    assert plan["price"]["basis"] == "asked"
+    (instance,) = bare.aws.instances(live=True)
+    assert bare("ls --refresh -o json").json["machines"][0]["state"] == "running"
+    assert bare("down --yes").code == 0
+    assert bare.aws.instances(live=True) == []
+    assert client(region=machine["region"]).describe_volumes()["Volumes"] == []
+    assert instance.state == "terminated"
+
+
+def test_the_same_command_again_returns_the_same_machine(bare):
+    words = f"up --provider aws --gpu v100 --spot --yes --no-wait {FROM} -o json"
+    first, second = bare(words).json, bare(words).json
+    assert (first["found"], second["found"]) == (False, True)
+    assert first["machine"]["id"] == second["machine"]["id"]
+    assert len(bare.aws.called("RunInstances")) == 1
+
+
+def test_the_plan_of_the_headline_command_fits_a_terminal_and_says_what_matters(line):
+    said = line(f"up --gpu v100 --spot --dry-run {FROM} --volume data:50")
+    text = " ".join(said.out.split())
+    assert max(map(len, said.out.splitlines())) <= 80
+    for words in (
+        "system disk of 64 GB: $5.12 a month",
+        "public IPv4 address: $3.65 a month",
+        "volume data of 50 GB: $4.00 a month",
+        "parks it: AWS cannot stop a one-time spot machine",
+        "launches a new machine from that: at most $7.20 a month",  # the image, and the volume
+        "from 203.0.113.7/32",
+        "is bound to us-",
+        "a timer on the machine",
+    ):
+        assert words in text
+
+
+def test_without_a_gpu_it_is_the_cheapest_machine_with_one(line):
+    plan = line(f"up --dry-run {FROM} -o json").json["plan"]
+    assert plan["gpus"]
+    assert plan["gpus"][0]["share"] == 1
+    cheaper = line(f"up --dry-run --max-price {float(plan['price']['usd_per_hour']) - 0.0001:.4f} {FROM} -o json")
+    assert (cheaper.code, cheaper.json["error"]["field"]) == (4, "--max-price")
+
+
+def test_spot_that_is_not_there_becomes_on_demand_only_where_that_was_allowed(line):
+    line.aws.faults.add(action="RunInstances", market="spot", times=9, error="InsufficientInstanceCapacity", status=400)
+    words = f"up --gpu v100 --spot --yes --no-wait {FROM}"
+    said = line(f"{words} -o json")
+    assert (said.code, said.json["error"]["kind"]) == (4, "no_capacity")
+    assert line.aws.instances(live=True) == []
+    said = line(f"{words} --or-on-demand --name other -o json")
+    assert said.code == 0, said.out
+    assert said.json["machine"]["market"] == "on_demand"
+    assert len(line.aws.instances(live=True)) == 1
+
+
+def test_a_persistent_request_can_be_stopped_and_the_plan_says_so(line):
+    plan = line(f"up --gpu v100 --spot --persistent --dry-run {FROM} -o json").json["plan"]
+    assert plan["stop_means"].startswith("keeps its disk and its spot request")
+    assert [extra["what"] for extra in plan["extras"] if extra["kept"]] == ["system disk of 64 GB"]
+
+
+def test_the_help_names_every_provider_that_can_be_launched_on(line):
+    said = line("up --help")
+    named = re.search(r"Where to launch: ([a-z, ]+)\.", " ".join(said.out.split()))
+    assert named
+    assert set(re.split(r", | or ", named[1])) == set(kinds())
