@@ -1,0 +1,214 @@
+"""Every call that cloudgpu makes on AWS is allowed by the document of its use, and no document allows more.
+
+Calls are captured from real runs of the command line against our model of AWS, and judged with the tags that things
+bear at that moment. What AWS itself makes of a document is not proved here: README says what is left to a live account.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import boto3
+import pytest
+from botocore.exceptions import UnknownServiceError
+
+from cloudgpu.access.keys import new_host_key
+from cloudgpu.cli.app import run
+from cloudgpu.config.data import data_dir
+from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
+from tests.address_service import AddressService
+from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
+from tests.clouds.aws.iam import Judge, actions
+from tests.clouds.aws.userdata import cloud_config
+
+NAMES = ("aws-init", "aws-launch", "aws-machine", "aws-read", "aws-reap")
+# Actions that are no call of ours, each with the call that takes them, as AWS's documentation has it.
+NO_CALLS = {
+    "iam:PassRole": "RunInstances with an instance profile, and AddRoleToInstanceProfile",
+    "iam:CreateServiceLinkedRole": "RunInstances on the spot market, once in the life of an account",
+    "iam:TagRole": "CreateRole with tags",
+    "iam:TagInstanceProfile": "CreateInstanceProfile with tags",
+}
+FREE = {"sts:GetCallerIdentity"}  # AWS: no permissions are required to perform this operation
+LARGEST = 6_144  # characters of a managed policy, blanks not counted (IAM and STS quotas)
+UP = ("up", "--yes", "--no-wait", "--template", "bare", "--ssh-from", "198.51.100.7/32")
+
+
+def document(name):
+    return json.loads((data_dir("policies") / "permissions" / f"{name}.json").read_text())
+
+
+class Watched:
+    """A user of the model; `under` a document, every call is judged by it."""
+
+    def __init__(self, server, home):
+        self.server, self.home = server, home
+        self.machines = server.serve_ssh()
+        self.service = AddressService(b"198.51.100.7")
+        (home / "config.toml").write_text(
+            f'owner = "ada"\nprovider = "aws"\naddress_services = ["{self.service.url}"]\n'
+            f"[accounts.aws]\nssh_port = {server.ssh_port}\nregions = ['us-east-1', 'us-west-2']\n"
+        )
+
+    @contextmanager
+    def under(self, name):
+        judge = Judge(document(name))
+
+        def before(number, _action, phase):
+            if phase == "before" and self.server.calls[number - 1].action:
+                call = self.server.calls[number - 1]
+                if f"{call.service}:{call.action}" not in FREE:
+                    judge.see(call)
+
+        self.server.on_call = before
+        yield judge
+        self.server.on_call = None
+        assert judge.faults == []
+
+    def settle(self):
+        """Put the agent into the user's home, as the machine's own start script does."""
+        (machine,) = self.server.instances(live=True)
+        base = self.machines.home(machine.id) / ".cloudgpu"
+        base.mkdir(exist_ok=True)
+        for file in cloud_config(str(machine.user_data))["write_files"]:
+            if file["path"].endswith(("/agent", "/agent.py", "/agent.json")):
+                path = base / file["path"].rpartition("/")[2]
+                path.write_text(file["content"])
+                path.chmod(0o700)
+
+    def do(self, *words, code=0):
+        assert run(list(words)) == code, words
+
+
+@pytest.fixture
+def user(aws, own_home):  # noqa: F811
+    watched = Watched(aws, own_home)
+    yield watched
+    watched.service.end()
+
+
+def unused(judge, name):
+    """What of a document nothing needed: its actions, and its statements."""
+    left = actions(document(name)) - judge.actions - set(NO_CALLS)
+    sids = {one["Sid"] for one in document(name)["Statement"] if set(_listed(one["Action"])) - set(NO_CALLS)}
+    return sorted(left), sorted(sids - judge.used)
+
+
+def _listed(value):
+    return value if isinstance(value, list) else [value]
+
+
+def look(user):
+    """All that reads."""
+    user.do("ls", "--refresh")
+    user.do("up", "--dry-run", "--gpu", "t4", "--spot", "--zone", "us-east-1b", "--ssh-from", "198.51.100.7/32")
+    user.do("up", "--dry-run", "--gpu", "t4", "--zone", "us-east-1z", code=2)  # the zones that there are, are named
+    user.do("up", "--dry-run", "--instance-type", "t3.small", "--ssh-from", "198.51.100.7/32")
+    user.do("up", "--dry-run", "--gpu", "t4", "--no-public-ip", "--jump", "ada@bastion")
+    user.do("quota", "--region", "us-east-1")
+    user.do("regions", "--gpu", "t4")
+    config = user.home / "config.toml"
+    config.write_text(config.read_text().replace("regions =", "exclude_regions ="))
+    user.do("ls", "--refresh")  # without a list of regions, AWS is asked for it
+
+
+def test_reading_needs_its_document_and_no_more(user):
+    with user.under("aws-read") as judge:
+        user.do(*UP, "--gpu", "t4", "--dry-run")
+        look(user)
+    missing = [action for action in unused(judge, "aws-read")[0] if action not in ONCE_THERE_IS_A_MACHINE]
+    assert missing == []
+
+
+# Read only where there is something: an owner's key and group, spot requests.
+ONCE_THERE_IS_A_MACHINE = {"ec2:DescribeKeyPairs", "ec2:DescribeSecurityGroups", "ec2:DescribeSpotInstanceRequests"}
+
+
+def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp_path):
+    key = tmp_path / "ben.pub"
+    key.write_text(new_host_key().public_line)
+    with user.under("aws-launch") as judge:
+        user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data:20")
+        for words in (["stop"], ["start"], ["extend", "1h"], ["hold", "1h"]):
+            user.do(words[0], "fox", *words[1:], "--yes")
+        user.do("allow", "fox", "--from", "198.51.100.8/32")
+        user.settle()
+        user.do("share", "fox", "--key", str(key), "--from", "198.51.100.8/32")
+        user.do("allow", "fox", "--from", "198.51.100.7/32")
+        user.do("image", "save", "fox", "--name", "mine", "--yes")
+        user.do("down", "fox", "--yes")
+        user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
+        user.do("stop", "elk", "--yes")
+        user.do("start", "elk", "--yes")
+        user.do("down", "elk", "--yes")
+        user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
+        user.do("stop", "owl", "--yes")
+        user.do("down", "owl", "--yes")
+        user.do("image", "rm", "mine", "--yes")
+        user.do("volume", "rm", "data", "--yes")
+        user.do("quota", "--request", "L-DB2E81BA=128", "--region", "us-east-1", "--yes")
+        look(user)
+    assert unused(judge, "aws-launch") == ([], [])
+
+
+def test_reaping_needs_its_document_and_no_more(user):
+    user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
+    user.do(*UP, "--name", "hen", "--gpu", "t4", "--spot")
+    user.do(*UP, "--name", "fox", "--gpu", "t4")
+    user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
+    with user.under("aws-reap") as judge:
+        for name in ("elk", "fox", "owl"):
+            user.do("stop", name, "--yes")
+        user.do("extend", "hen", "1h", "--yes")
+        user.do("down", "--all", "--yes")
+        config = user.home / "config.toml"
+        config.write_text(config.read_text().replace("regions =", "exclude_regions ="))
+        user.do("ls", "--refresh")
+    assert unused(judge, "aws-reap") == ([], [])
+
+
+def test_init_needs_its_document_and_no_more(user):
+    with user.under("aws-init") as judge:
+        user.do("init", "aws", "--yes")
+        user.do("init", "aws", "--remove", "--yes")
+    assert unused(judge, "aws-init") == ([], [])
+
+
+def test_doctor_asks_for_what_the_document_of_launching_has():
+    probed = {probe.action for probe in (*READS, *CHANGES, *UNASKED)}
+    assert probed == actions(document("aws-launch"))
+
+
+def test_a_document_of_fewer_uses_allows_nothing_that_launching_does_not():
+    launching = actions(document("aws-launch"))
+    assert actions(document("aws-read")) | actions(document("aws-reap")) <= launching
+    assert not {one for one in actions(document("aws-read")) if not one.partition(":")[2].startswith(("D", "G", "L"))}
+
+
+def test_a_machine_may_set_its_own_last_active_tag_and_nothing_else():
+    (statement,) = document("aws-machine")["Statement"]
+    assert statement["Action"] == "ec2:CreateTags"
+    assert statement["Condition"]["ForAllValues:StringEquals"] == {"aws:TagKeys": ["cloudgpu-last-active"]}
+    own = statement["Condition"]["ArnLike"]["ec2:SourceInstanceARN"]
+    assert own == statement["Resource"].removesuffix("*") + "${ec2:InstanceID}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_document_is_one_that_iam_takes(aws, name):  # noqa: F811
+    """moto reads the grammar as IAM does; sizes and names of actions are compared here."""
+    text = (data_dir("policies") / "permissions" / f"{name}.json").read_text()
+    boto3.client("iam", region_name="us-east-1").create_policy(PolicyName=name, PolicyDocument=text)
+    assert len(json.dumps(json.loads(text), separators=(",", ":"))) <= LARGEST
+    sids = [one["Sid"] for one in json.loads(text)["Statement"]]
+    assert len(set(sids)) == len(sids)
+    assert [one for one in actions(json.loads(text)) - set(NO_CALLS) if not _is_an_operation(one)] == []
+
+
+def _is_an_operation(action):
+    service, _, name = action.partition(":")
+    named = {"servicequotas": "service-quotas"}.get(service, service)
+    try:
+        return name in boto3.client(named, region_name="us-east-1").meta.service_model.operation_names
+    except UnknownServiceError:
+        return False
