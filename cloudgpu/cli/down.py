@@ -20,9 +20,11 @@ def command(
 ) -> None:
     """End machines and all that was made with them, and prove that they are gone.
 
-    Can be repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one
-    could not be proved; the others are ended all the same.
+    A parked machine's image goes with it. Volumes and saved images stay: they are named, with what they cost. Can be
+    repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one could not be
+    proved; the others are ended all the same.
     """
+    from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import dollars
     from cloudgpu.control.documents import ended, to_end
 
@@ -33,6 +35,7 @@ def command(
         confirm(f"End {listed}? What is on {'them' if len(rows) > 1 else 'it'} is deleted.", yes=yes)
     document, gravest = ended(session, rows, gaps)
     gone = [f"{value['name']} is gone. It cost {dollars(value['spent_usd'], 4)}." for value in document["ended"]]
+    gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
     emit(output, document, "\n".join(gone) or ("" if gravest else "No machine is running."))

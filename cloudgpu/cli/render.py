@@ -91,23 +91,44 @@ def price(value: dict[str, Any] | None) -> str:
 
 def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
     """Return the table of `ls`."""
-    rows = []
-    for value in values:
-        state = "unsettled" if value["unsettled"] else value["state"]
-        hourly = dollars(value["price"] and value["price"]["usd_per_hour"], 4)
-        rows.append(
-            [
-                value["name"],
-                state + ("" if value["billed"] or value["ended"] else " (free)" if value["state"] == "stopped" else ""),
-                value["provider"],
-                _what(value),
-                "spot" if value["market"] == "spot" else "",
-                hourly,
-                dollars(value["spent_usd"]),
-                _lease(value, now),
-            ]
-        )
+    rows = [
+        [
+            value["name"],
+            _state(value),
+            value["provider"],
+            _what(value),
+            "spot" if value["market"] == "spot" else "",
+            _price_of(value),
+            dollars(value["spent_usd"]),
+            _lease(value, now),
+        ]
+        for value in values
+    ]
     return table(rows, ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], right=(5, 6))
+
+
+def stays(value: dict[str, Any]) -> bool:
+    """Say whether a machine is gone, and something of it is kept."""
+    return bool(value["ended"] and (value["kept"] or value["parked"]))
+
+
+def _state(value: dict[str, Any]) -> str:
+    if value["unsettled"]:
+        return "unsettled"
+    if stays(value):
+        if value["parked"]:
+            (*others, last) = value["kept"] or [None]
+            return "parked" if last and last["ready"] and last["kind"] == "image" and not others else "parking"
+        return "interrupted" if value["reason"] == "interrupted" else "disk left"
+    free = value["state"] == "stopped" and not value["billed"] and not value["ended"]
+    return f"{value['state']}{' (free)' if free else ''}"
+
+
+def _price_of(value: dict[str, Any]) -> str:
+    """Return what an hour costs; of a machine that is gone and kept, what a month of that costs."""
+    if stays(value):
+        return f"{dollars(value['kept_usd_per_month'])}/mo"
+    return dollars(value["price"] and value["price"]["usd_per_hour"], 4)
 
 
 def _what(value: dict[str, Any]) -> str:
@@ -115,6 +136,8 @@ def _what(value: dict[str, Any]) -> str:
 
 
 def _lease(value: dict[str, Any], now: datetime) -> str:
+    if stays(value):
+        return "start or down"
     if value["ended"]:
         return f"ended {ago(value['ended'], now)}"
     if value["hold_until"] and from_iso(value["hold_until"]) > now:
@@ -132,7 +155,8 @@ def machine(value: dict[str, Any], now: datetime) -> str:
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
     billed = "billed" if value["billed"] else "not billed"
     reason = f": {value['reason']}" if value["reason"] else ""
-    state = "launch interrupted, not settled" if value["unsettled"] else f"{value['state']} ({billed}){reason}"
+    state = f"{_state(value) if stays(value) else value['state']} ({billed}){reason}"
+    state = "launch interrupted, not settled" if value["unsettled"] else state
     return facts(
         [
             ("name", f"{value['name']}  ({value['id']})"),
@@ -150,5 +174,16 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("template", value["template"]),
             ("owner", f"{value['owner']}, project {value['project']}"),
             ("ended", when(value["ended"], now) if value["ended"] else None),
+            ("kept", _kept(value)),
         ]
     )
+
+
+def _kept(value: dict[str, Any]) -> str | None:
+    """Return what stays of a machine without it, what that costs a month, and the next step."""
+    if not value["kept"]:
+        return None
+    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["kept"])
+    name = value["name"]
+    steps = f"; cloudgpu start {name}, or cloudgpu down {name}" if value["ended"] else "; removed by ls --refresh"
+    return f"{things}: at most {dollars(value['kept_usd_per_month'])} a month{steps}"

@@ -2,40 +2,99 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
 
 
 def command(
     name: MaybeName = None,
     *,
     lease: Annotated[str | None, typer.Option(metavar="TIME", help="The new lease, like 8h.")] = None,
+    move: Annotated[
+        bool,
+        typer.Option("--move", help="Where it has no capacity: launch its image elsewhere in the region, any type."),
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Start a stopped machine under a new lease, and wait until SSH is verified."""
-    from cloudgpu.cli.render import dollars, price
+    """Start a stopped machine under a new lease, and wait until SSH is verified.
+
+    A parked machine, and one that was interrupted and left its disk, is launched again from its image, under its own
+    name; the image is removed when the machine has come up. Exit code 4 where there is no capacity: what is kept stays.
+    """
     from cloudgpu.control.asked import duration
-    from cloudgpu.control.lifecycle import new_lease, start
-    from cloudgpu.control.reach import wait_until_ready
+    from cloudgpu.control.resume import settled_first
+    from cloudgpu.core.keeping import comes_back
+    from cloudgpu.report.values import machine_value
+
+    session = open_here()
+    span = duration(lease, "--lease")
+    row = settled_first(session, session.find(name))
+    if move and not comes_back(row):
+        row = _moved(session, row, yes=yes)
+    if comes_back(row):
+        row = _brought_back(session, row, span, wider=move, wait=not no_wait, yes=yes, output=output)
+    else:
+        row = _started(session, row, span, wait=not no_wait, yes=yes)
+    value = machine_value(row, session.clock())
+    emit(output, value, f"{row['name']} is {row['state']}. Jupyter: cloudgpu tunnel {row['name']}")
+
+
+def _started(session: Session, row: Row, span: timedelta | None, *, wait: bool, yes: bool) -> Row:
+    from cloudgpu.cli.render import dollars, price
+    from cloudgpu.control.lifecycle import new_lease
+    from cloudgpu.control.resume import start_stopped
     from cloudgpu.core.money import Money
     from cloudgpu.core.plan import run_cost
     from cloudgpu.report.values import machine_value, usd
 
-    session = open_here()
-    span = duration(lease, "--lease")
-    row = session.find(name)
     until = new_lease(session, row, span)
     value = machine_value(row, session.clock())
     lives = until.expires - session.clock()
     cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
     confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
-    row = start(session, row, until)
-    if not no_wait:
-        row = wait_until_ready(session, row)
-    value = machine_value(row, session.clock())
-    emit(output, value, f"{row['name']} is {row['state']}. Jupyter: cloudgpu tunnel {row['name']}")
+    return start_stopped(session, row, until, wait=wait)
+
+
+def _moved(session: Session, row: Row, *, yes: bool) -> Row:
+    """Ask, with what it costs, end the stopped machine and make an image of its disk."""
+    from cloudgpu.control.resume import move, plan_move
+
+    found = plan_move(session, row)
+    cheapest, per_month = found.offers[0], found.image.per_month
+    costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
+    confirm(
+        f"Move {row['name']} out of {row['zone']}? It ends, and its disk becomes an image ({costs}), which is launched "
+        f"from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
+        yes=yes,
+    )
+    return move(session, row, why="it is moved")
+
+
+def _brought_back(
+    session: Session, row: Row, span: timedelta | None, *, wider: bool, wait: bool, yes: bool, output: Format
+) -> Row:
+    """Show the plan of the launch from the image, ask, and carry it out."""
+    from cloudgpu.cli.up import tell_plan
+    from cloudgpu.control.documents import planned
+    from cloudgpu.control.resume import come_back, plan_comeback
+
+    prepared = plan_comeback(session, row, span, wider=wider)
+
+    def agree() -> None:
+        tell_plan(planned(session, prepared), session.clock(), output)
+        confirm(f"Launch {row['name']} again from its image?", yes=yes)
+
+    agree()
+    return come_back(session, prepared, wait=wait, agree=agree)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 
 
 def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format.TEXT) -> None:
     """Stop a machine: what runs on it ends, its disk is kept, and it is proved not to be billed any more.
 
-    Exit code 9 when that could not be proved.
+    A machine that cannot be stopped (one-time spot) is parked: it ends, and an image of its disk is kept from which
+    `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
+    `ls --refresh` or `start` goes on with it.
     """
     from cloudgpu.control.lifecycle import check_stop, stop
     from cloudgpu.report.values import machine_value
@@ -20,6 +24,18 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
         confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.", yes=yes)
     else:
         confirm(f"Stop {row['name']}?", yes=yes)
-    row = stop(session, row, why="asked by the user")
-    value = machine_value(row, session.clock())
-    emit(output, value, f"{row['name']} is {row['state']} and not billed. Start it again: cloudgpu start {row['name']}")
+    value = machine_value(stop(session, row, why="asked by the user"), session.clock())
+    emit(output, value, _said(value))
+
+
+def _said(value: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars, stays
+
+    name = value["name"]
+    if not stays(value):
+        return f"{name} is {value['state']} and not billed. Start it again: cloudgpu start {name}"
+    costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
+    ways = [("start", "bring it back"), ("down", "remove its image, too")]
+    return f"{name} is parked: it has ended, and its image costs {costs}.\n" + "\n".join(
+        f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways
+    )

@@ -101,6 +101,8 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
     name = machine["name"]
     if result["found"]:
         tell(f"{name} was already launched by the same request; --new launches a second one")
+    if machine["kept"] and machine["ended"]:
+        return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not ready:

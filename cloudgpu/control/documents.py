@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.lifecycle import end
+from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.report.values import machine_value, plan_value, usd
@@ -70,7 +70,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tup
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name.
     """
-    from cloudgpu.control.session import living
+    from cloudgpu.control.session import present
 
     if all_ and names:
         raise InvalidRequest(
@@ -80,10 +80,10 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tup
             next="Leave out --all, or the names.",
         )
     if all_:
-        known = living(session.ledger.machines())
+        known = present(session.ledger.machines())
         try:
             gaps = _look_first(session)
-            return living(session.ledger.machines()), gaps
+            return present(session.ledger.machines()), gaps
         except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
             session.tell(f"what the accounts have could not be written down ({fault.message})")
             return known, []
@@ -121,14 +121,28 @@ def ended(
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *gaps]
     now = session.clock()
-    values = [machine_value(row, now) for row in gone]
-    return {"ended": values, "failed": [fault.as_dict() for fault in faults]}, _gravest(faults)
+    document = {
+        "ended": [machine_value(one.row, now) for one in gone],
+        "kept": _on_purpose(gone),
+        "failed": [fault.as_dict() for fault in faults],
+    }
+    return document, _gravest(faults)
 
 
-def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Row | CloudgpuError]:
+def _on_purpose(gone: Sequence[Ended]) -> list[Document]:
+    """Return what the user keeps by name of these machines, each thing once."""
+    things = {thing.id: thing for one in gone for thing in one.on_purpose}
+    if not things:
+        return []
+    from cloudgpu.control.things import leftover_value
+
+    return [leftover_value(thing) for thing in things.values()]
+
+
+def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Ended | CloudgpuError]:
     """End these machines side by side: one whose proof does not come keeps no other one on."""
 
-    def apart(row: Row) -> Row | CloudgpuError:
+    def apart(row: Row) -> Ended | CloudgpuError:
         with session.beside() as own:
             return _ended(own, row)
 
@@ -136,9 +150,9 @@ def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Row | Cloudgpu
         return list(pool.map(apart, rows))
 
 
-def _ended(session: Session, row: Row) -> Row | CloudgpuError:
+def _ended(session: Session, row: Row) -> Ended | CloudgpuError:
     try:
-        return end(session, row, why="asked by the user")
+        return end_all_of(session, row, why="asked by the user")
     except CloudgpuError as fault:
         return fault
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)

@@ -13,6 +13,7 @@ from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
 from cloudgpu.control.session import open_session, silent, utc_now
 from cloudgpu.control.view import listed
+from cloudgpu.core.facts import Kind
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -139,20 +140,65 @@ class Cloudgpu:
         return JupyterTunnel(self._session, self._session.find(name), first_port=port)
 
     def stop(self, name: str | None = None) -> Document:
-        """Stop a machine, its disk kept, and return it once it is proved not to be billed; else StopUnproved."""
+        """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed."""
         from cloudgpu.control.lifecycle import stop
 
         return self._machine(stop(self._session, self._session.find(name), why="asked by the user"))
 
-    def start(self, name: str | None = None, *, lease: timedelta | str | None = None, wait: bool = True) -> Document:
-        """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified."""
-        from cloudgpu.control.lifecycle import new_lease, start
-        from cloudgpu.control.reach import wait_until_ready
+    def start(
+        self,
+        name: str | None = None,
+        *,
+        lease: timedelta | str | None = None,
+        wait: bool = True,
+        move: bool = False,
+    ) -> Document:
+        """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
-        session = self._session
-        row = session.find(name)
-        row = start(session, row, new_lease(session, row, duration(lease, "--lease")))
-        return self._machine(wait_until_ready(session, row) if wait else row)
+        A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
+        imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays.
+        """
+        from cloudgpu.control.resume import started
+
+        row = self._session.find(name)
+        return self._machine(started(self._session, row, duration(lease, "--lease"), move_it=move, wait=wait))
+
+    def save_image(self, name: str | None, image: str | None = None, *, restart: bool = True) -> Document:
+        """Save a running or stopped machine as an image under a name, and return it once it is ready.
+
+        A running machine restarts for it unless `restart` is false: what it writes then may be cut in two.
+        """
+        from cloudgpu.control.things import leftover_value, save
+
+        return leftover_value(save(self._session, self._session.find(name), image, restart=restart))
+
+    def images(self) -> Document:
+        """Return the images that are kept by name, with what they cost; what did not answer is under `unanswered`."""
+        return self._things(Kind.IMAGE)
+
+    def volumes(self) -> Document:
+        """Return the data volumes, with what they cost; what did not answer is under `unanswered`."""
+        return self._things(Kind.VOLUME)
+
+    def remove_image(self, name: str, *, region: str | None = None) -> Document:
+        """Remove an image, and prove that it is gone."""
+        return self._remove(Kind.IMAGE, name, region)
+
+    def remove_volume(self, name: str, *, region: str | None = None) -> Document:
+        """Remove a data volume with all that is on it, and prove that it is gone."""
+        return self._remove(Kind.VOLUME, name, region)
+
+    def _things(self, kind: Kind) -> Document:
+        from cloudgpu.control.things import named, things_value
+
+        return things_value(named(self._session, kind), kind)
+
+    def _remove(self, kind: Kind, name: str, region: str | None) -> Document:
+        from cloudgpu.control.things import leftover_value, remove, the_one
+
+        thing = the_one(self._session, kind, name, region)
+        remove(self._session, thing)
+        return {"removed": leftover_value(thing)}
 
     def down(self, *names: str, all: bool = False) -> Document:  # noqa: A002  (the option's name)
         """End machines and all that was made with them, and prove it; without a name the only one there is.

@@ -100,8 +100,9 @@ def parked(session: Session, row: Row) -> Row:
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
-    tell = _once(session, row)
+    tell, done = _once(session, row), None
     while True:
+        before = done
         try:
             things = things_of(session, row, leftovers_at(session, row))
             row = record(session, row, things)
@@ -109,15 +110,16 @@ def parked(session: Session, row: Row) -> Row:
                 return row
             if not keeping.stays(row):
                 raise _nothing_is_left(row)
-            _round(session, row, things, tell)
+            done = _round(session, row, things, tell)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as fault:
             last = fault.message
         if session.clock() >= deadline:
             raise _not_yet(row, last)
-        session.pause(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+        if done == before:  # nothing has changed: wait for the provider
+            session.pause(pause)
+            pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
 def _once(session: Session, row: Row) -> Callable[[str], None]:
@@ -132,15 +134,20 @@ def _once(session: Session, row: Row) -> Callable[[str], None]:
     return tell
 
 
-def _round(session: Session, row: Row, things: Sequence[Leftover], tell: Callable[[str], None]) -> None:
-    """Do all that can be done now. What is still in use is removed in a later round."""
+def _round(
+    session: Session, row: Row, things: Sequence[Leftover], tell: Callable[[str], None]
+) -> list[tuple[str, bool]]:
+    """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
+    done = []
     for step in keeping.steps(row, things, session.clock()):
         if step.do is Do.SAVE:
             tell(f"making an image of its disk ({step.thing.size_gb} GB)")
         elif step.thing.kind is Kind.DISK:
             tell("removing its disk")
         with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
-            carry_out(session, step)
+            made = carry_out(session, step)
+            done.append((made.id, made.ready) if made else (step.thing.id, False))
+    return done
 
 
 def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:

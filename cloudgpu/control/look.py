@@ -51,7 +51,7 @@ def look_at(session: Session, accounts: Sequence[str], *, kept: bool = False) ->
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
     with ThreadPoolExecutor(max_workers=max(1, 2 * len(accounts))) as pool:
-        listings = pool.map(lambda account: _listing(session, account), accounts)
+        listings = pool.map(lambda account: _listing(session, account, asked_at), accounts)
         things = pool.map(lambda account: leftovers_of(session, account), accounts if kept else ())
     for account, answer in zip(accounts, listings, strict=True):
         _write_listing(session, account, answer, look)
@@ -91,9 +91,8 @@ class _Answer:
     asked_at: datetime
 
 
-def _listing(session: Session, account: str) -> _Answer:
+def _listing(session: Session, account: str, asked_at: datetime) -> _Answer:
     kind = session.settings.accounts[account].provider if account in session.settings.accounts else "?"
-    asked_at = session.clock()
     try:
         provider = session.provider(account)
         return _Answer(provider.kind, provider.list(), asked_at)

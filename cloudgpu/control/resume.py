@@ -7,17 +7,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
+from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import alone, new_lease
+from cloudgpu.control.lifecycle import alone, new_lease, start
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.park import park
 from cloudgpu.control.prepare import Prepared, prepare_again
 from cloudgpu.control.prove import PROVED_WITHIN
+from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.settle import settle
+from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import keeping
 from cloudgpu.core.attempts import setup_from_json
-from cloudgpu.core.facts import Kind, LaunchRequest, Market, Setup, Want
+from cloudgpu.core.facts import Kind, LaunchRequest, Market, Network, Setup, Want
 from cloudgpu.core.names import machine_id
 from cloudgpu.core.plan import Extra
 from cloudgpu.core.policy import Origin, Spans
@@ -41,6 +44,30 @@ class Move:
     row: Row
     image: Extra
     offers: tuple[Offer, ...]
+
+
+def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True) -> Row:
+    """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
+
+    Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
+    """
+    try:
+        row = start(session, row, lease)
+    except NoCapacity as fault:
+        raise offer_to_move(session, session.ledger.machine(row["id"]) or row, fault) from fault
+    row = with_volume(session, row)
+    return wait_until_ready(session, row) if wait else row
+
+
+def started(session: Session, row: Row, span: timedelta | None, *, move_it: bool = False, wait: bool = True) -> Row:
+    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
+    row = settled_first(session, row)
+    if move_it and not keeping.comes_back(row):
+        plan_move(session, row)
+        row = move(session, row, why="it is moved")
+    if keeping.comes_back(row):
+        return come_back(session, plan_comeback(session, row, span, wider=move_it), wait=wait)
+    return start_stopped(session, row, new_lease(session, row, span), wait=wait)
 
 
 def settled_first(session: Session, row: Row) -> Row:
@@ -157,9 +184,6 @@ def check_comeback(session: Session, row: Row) -> None:
 def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(row["setup"]) if row["setup"] else _USUAL
-    network = setup.network
-    if len(network.ssh_from) == 1 and network.ssh_from[0].endswith("/32"):  # where the user was then: asked anew
-        network = replace(network, ssh_from=())
     image = next(entry["id"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE and entry["ready"])
     return LaunchRequest(
         key=row["key"],
@@ -173,8 +197,22 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         policy=row["policy"],
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
-        setup=replace(setup, image=image, network=network),
+        setup=replace(setup, image=image, network=_network(session, setup.network)),
     )
+
+
+def _network(session: Session, then: Network) -> Network:
+    """Return the network of the launch, open to where the user is now if it was open to one address alone.
+
+    Where no address service answers, it is open to the address of then.
+    """
+    if len(then.ssh_from) != 1 or not then.ssh_from[0].endswith("/32"):
+        return then
+    try:
+        return replace(then, ssh_from=(caller_cidr(session),))
+    except InvalidRequest:
+        session.tell(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
+        return then
 
 
 def _want(row: Row, *, wider: bool) -> Want:

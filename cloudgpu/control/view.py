@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session import Session, living
+from cloudgpu.control.session import Session, living, present
 from cloudgpu.report.values import foreign_value, machine_value
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
 
 
 def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> dict[str, Any]:
-    """Return the answer of `ls`: living machines, with `ended` all; ask every account first where `refresh` says so.
+    """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
 
     An account that did not answer is named under `unanswered`: its machines are as last seen.
     """
@@ -42,7 +42,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     now, rows = session.clock(), session.ledger.machines()
     return {
-        "machines": [machine_value(row, now) for row in (rows if ended else living(rows))],
+        "machines": [machine_value(row, now) for row in (rows if ended else present(rows))],
         "view_as_of": age_of_view(session, rows),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "doubt": doubt,

@@ -26,7 +26,8 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` as far as the last look tells; `unsettled` says that its launch
-    was interrupted and nobody knows yet whether it exists.
+    was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
+    a month: at most, for images.
     """
     value = {name: row[name] for name in _PLAIN}
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
@@ -34,7 +35,26 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
     value["unsettled"] = row["attempt"] == "open"
     value["asked"] = row["asked"]
+    value["parked"] = row["parked"]
+    value["kept"] = [kept_value(entry) for entry in row["kept"]]
+    value["kept_usd_per_month"] = _sum_of(row["kept"])
     return value
+
+
+def kept_value(entry: Row) -> dict[str, Any]:
+    """Return something that is kept, with its price a month, null where that is not known."""
+    names = ("id", "kind", "region", "zone", "size_gb", "made_at", "ready")
+    return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+
+
+def _sum_of(entries: list[Row]) -> str | None:
+    """Return what all of it costs a month; None where a part has no known price."""
+    prices = [entry["nanos_per_month"] for entry in entries]
+    return None if None in prices else usd(Money(sum(prices)))
+
+
+def _monthly(nanos: int | None) -> str | None:
+    return None if nanos is None else usd(Money(nanos))
 
 
 def foreign_value(instance: Instance) -> dict[str, Any]:

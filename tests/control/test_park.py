@@ -40,7 +40,9 @@ def now(lab, row):
 
 
 def parked(lab, **more):
-    return stop(lab.session, spot(lab, **more), why="test")
+    row = stop(lab.session, spot(lab, **more), why="test")
+    lab.later(seconds=1)
+    return row
 
 
 def back(lab, row, **more):

@@ -1,0 +1,74 @@
+"""What `image` and `volume` share: the list of what is kept by name, and the removal of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, confirm, emit, tell
+from cloudgpu.cli.render import dollars, table
+from cloudgpu.core.facts import Kind
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Value = dict[str, Any]
+
+
+def listing(session: Session, word: str, output: Format) -> None:
+    """Print the images or volumes of this ledger; leave with 8 when a part did not answer."""
+    from cloudgpu.control.things import named, things_value
+
+    document = things_value(named(session, Kind(word)), Kind(word))
+    emit(output, document, _table(document[f"{word}s"], word, session))
+    for gap in document["unanswered"]:
+        tell(f"{gap['scope']} did not answer: {gap['why']}")
+    if document["unanswered"]:
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
+    """Ask, remove the image or volume, and print that it is gone."""
+    from cloudgpu.control.things import leftover_value, remove, the_one
+
+    if name is None:
+        raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")
+    thing = the_one(session, Kind(word), name, region)
+    confirm(f"Remove the {word} {thing.name} ({thing.size_gb} GB)? What is on it is lost.", yes=yes)
+    remove(session, thing)
+    emit(output, {"removed": leftover_value(thing)}, f"The {word} {thing.name} is gone.")
+
+
+def monthly(value: Value) -> str:
+    """Return what something kept costs a month, in words; `at most` for what is billed by what is used of it."""
+    if value["usd_per_month"] is None:
+        return "price not known"
+    at_most = "at most " if value["kind"] in (Kind.IMAGE, Kind.SNAPSHOT) else ""
+    return f"{at_most}{dollars(value['usd_per_month'])} a month"
+
+
+def _table(values: list[Value], word: str, session: Session) -> str:
+    if not values:
+        return f"No {word} is kept."
+    names = {row["provider_id"]: row["name"] for row in session.ledger.machines() if row["provider_id"]}
+    rows = [
+        [
+            value["name"],
+            value["provider"],
+            value["zone"] or value["region"],
+            f"{value['size_gb']} GB",
+            monthly(value).removesuffix(" a month"),
+            _used_by(value, names),
+        ]
+        for value in values
+    ]
+    return table(rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if word == "volume" else ""], right=(3,))
+
+
+def _used_by(value: Value, names: dict[str, str]) -> str:
+    if not value["ready"]:
+        return "being made"
+    holder = value["attached_to"]
+    return str(names.get(holder, holder)) if holder else ""
