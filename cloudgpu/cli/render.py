@@ -26,14 +26,20 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
-    """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
-    from textwrap import fill
+    """Return `label  text` lines, wrapped under the text; pairs without a text are left out.
+
+    Nothing is broken at a hyphen: commands and paths are there to be copied.
+    """
+    from textwrap import TextWrapper
 
     said = [(label, text) for label, text in pairs if text]
     width = max((len(label) for label, _ in said), default=0) + 4
-    return "\n".join(
-        fill(text, 80, initial_indent=f"  {label}".ljust(width), subsequent_indent=" " * width) for label, text in said
-    )
+    wrapper = TextWrapper(80, subsequent_indent=" " * width, break_on_hyphens=False)
+    lines = []
+    for label, text in said:
+        wrapper.initial_indent = f"  {label}".ljust(width)
+        lines.append(wrapper.fill(text))
+    return "\n".join(lines)
 
 
 def paragraph(text: str) -> str:

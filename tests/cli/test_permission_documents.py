@@ -18,6 +18,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.config.data import data_dir
 from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
+from tests.clouds.aws.calls import Call
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 from tests.clouds.aws.iam import Judge, actions
 from tests.clouds.aws.userdata import cloud_config
@@ -48,7 +49,7 @@ class Watched:
         self.service = AddressService(b"198.51.100.7")
         (home / "config.toml").write_text(
             f'owner = "ada"\nprovider = "aws"\naddress_services = ["{self.service.url}"]\n'
-            f"[accounts.aws]\nssh_port = {server.ssh_port}\nregions = ['us-east-1', 'us-west-2']\n"
+            f"[accounts.aws]\nssh_port = {server.ssh_port}\nregions = ['us-east-1']\n"
         )
 
     @contextmanager
@@ -65,6 +66,12 @@ class Watched:
         yield judge
         self.server.on_call = None
         assert judge.faults == []
+
+    def ask_for_regions(self):
+        """Take the list of regions out of the settings: AWS is asked for it then. All but one are left out again."""
+        others = [one for one in boto3.Session().get_available_regions("ec2") if one != "us-east-1"]
+        config = self.home / "config.toml"
+        config.write_text(config.read_text().replace("regions = ['us-east-1']", f"exclude_regions = {others}"))
 
     def settle(self):
         """Put the agent into the user's home, as the machine's own start script does."""
@@ -108,9 +115,8 @@ def look(user):
     user.do("up", "--dry-run", "--gpu", "t4", "--no-public-ip", "--jump", "ada@bastion")
     user.do("quota", "--region", "us-east-1")
     user.do("regions", "--gpu", "t4")
-    config = user.home / "config.toml"
-    config.write_text(config.read_text().replace("regions =", "exclude_regions ="))
-    user.do("ls", "--refresh")  # without a list of regions, AWS is asked for it
+    user.ask_for_regions()
+    user.do("ls", "--refresh")
 
 
 def test_reading_needs_its_document_and_no_more(user):
@@ -155,15 +161,13 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
 def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--spot")
-    user.do(*UP, "--name", "fox", "--gpu", "t4")
     user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
     with user.under("aws-reap") as judge:
-        for name in ("elk", "fox", "owl"):
+        for name in ("elk", "owl"):
             user.do("stop", name, "--yes")
         user.do("extend", "hen", "1h", "--yes")
         user.do("down", "--all", "--yes")
-        config = user.home / "config.toml"
-        config.write_text(config.read_text().replace("regions =", "exclude_regions ="))
+        user.ask_for_regions()
         user.do("ls", "--refresh")
     assert unused(judge, "aws-reap") == ([], [])
 
@@ -173,6 +177,25 @@ def test_init_needs_its_document_and_no_more(user):
         user.do("init", "aws", "--yes")
         user.do("init", "aws", "--remove", "--yes")
     assert unused(judge, "aws-init") == ([], [])
+
+
+TERMINATE = {"Sid": "It", "Action": "ec2:TerminateInstances", "Resource": "arn:aws:ec2:*:*:instance/*"}
+NOT_ENOUGH = {
+    "another action": {"Action": "ec2:StopInstances", "Resource": "*"},
+    "another kind of thing": {"Resource": "arn:aws:ec2:*:*:volume/*"},
+    "another value of a tag": {"Condition": {"StringLike": {"aws:ResourceTag/cloudgpu-id": "?"}}},
+    "no such tag": {"Condition": {"StringEquals": {"aws:ResourceTag/not-there": "x"}}},
+}
+
+
+def test_the_judge_refuses_what_a_document_does_not_allow(user):
+    user.do(*UP, "--name", "fox", "--gpu", "t4")
+    (one,) = user.server.instances()
+    call = Call(1, "ec2", "TerminateInstances", "us-east-1", {"InstanceIds": [one.id]}, "")
+    for why, more in {**NOT_ENOUGH, "": {}}.items():
+        judge = Judge({"Statement": [TERMINATE | more]})
+        judge.see(call)
+        assert len(judge.faults) == bool(why), why
 
 
 def test_doctor_asks_for_what_the_document_of_launching_has():

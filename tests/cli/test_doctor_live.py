@@ -1,0 +1,105 @@
+"""`doctor` and `doctor --live` by the command line: on our model of AWS with machines that answer SSH. Not on AWS."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.cli.app import run
+from tests.address_service import AddressService
+from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
+
+LIVE = ("doctor", "--live", "--provider", "aws")
+
+
+@pytest.fixture
+def model(aws, own_home):  # noqa: F811
+    aws.serve_ssh()
+    with AddressService(b"198.51.100.7") as service:
+        (own_home / "config.toml").write_text(
+            f'owner = "ada"\naddress_services = ["{service.url}"]\n'
+            f'[accounts.aws]\nssh_port = {aws.ssh_port}\nregions = ["us-east-1"]\n'
+        )
+        yield aws
+
+
+def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys):
+    assert run([*LIVE, "--yes", "-o", "json"]) == 0
+    told, document = capsys.readouterr()
+    answer = json.loads(told)
+    (one,) = answer["live"]["machines"]
+    assert [stage["name"] for stage in one["stages"] if stage["ok"]] == [
+        "launch", "listed", "permitted", "ssh", "stop", "start", "ssh again", "down", "leftovers",
+    ]  # fmt: skip
+    assert (one["instance_type"], one["left"], answer["live"]["ok"]) == ("t3.small", [], True)
+    assert 0 <= float(one["cost_usd"]) < float(answer["live"]["at_most_usd"]) < 0.05
+    assert [machine.state for machine in model.instances()] == ["terminated"]
+    assert "on demand, $0.0208 an hour" in document
+
+
+def test_it_shows_the_ceiling_and_launches_nothing_unasked(model, capsys):
+    assert run([*LIVE, "--gpu", "t4"]) == 2
+    said = capsys.readouterr().err
+    assert "t3.small in" in said
+    assert "g4dn.xlarge in" in said
+    assert "at most $0.5" in said
+    assert "Add --yes" in said
+    assert model.instances() == []
+
+
+def test_a_stop_that_is_denied_is_found_before_it_is_needed_and_the_machine_is_ended(model, capsys):
+    model.faults.deny("StopInstances")
+    assert run([*LIVE, "--yes"]) == 6
+    said = capsys.readouterr().out
+    assert "ec2:StopInstances is denied: it is needed to stop machines." in " ".join(said.split())
+    assert [machine.state for machine in model.instances()] == ["terminated"]
+
+
+def test_an_end_that_is_denied_says_what_is_left_and_how_to_end_it(model, capsys):
+    model.faults.deny("TerminateInstances")
+    assert run([*LIVE, "--yes"]) == 6
+    (machine,) = model.instances()
+    assert machine.state == "running"
+    name = next(tag["value"] for tag in machine.get_tags() if tag["key"] == "Name")
+    assert f"left: {name} may still be billed: cloudgpu down {name}" in capsys.readouterr().out
+
+
+def test_a_fault_of_a_check_keeps_everything_from_being_launched(model, capsys):
+    model.faults.deny("RunInstances")
+    assert run([*LIVE, "--yes"]) == 6
+    said = " ".join(capsys.readouterr().out.split())
+    assert "ec2:RunInstances is denied: it is needed to launch machines." in said
+    assert "aws-launch.json" in said
+    assert "Nothing was launched." in said
+    assert model.instances() == []
+
+
+def test_what_can_be_done_without_is_a_note(model, capsys):
+    model.faults.deny("GetServiceQuota", service="servicequotas")
+    assert run(["doctor", "--provider", "aws"]) == 0
+    assert "note permissions aws" in capsys.readouterr().out
+
+
+def test_expired_credentials_are_one_fault(model, capsys):
+    model.faults.add(error="ExpiredToken", times=1_000)
+    assert run(["doctor", "--provider", "aws"]) == 6
+    said = capsys.readouterr().out
+    assert said.count("FAIL") == 1
+    assert "have expired" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["doctor", "--gpu", "t4"], "--gpu"),
+        (["doctor", "--provider", "asw"], "--provider"),
+        (["doctor", "--account", "nobody"], "account"),
+        ([*LIVE, "--gpu", "t4:0", "--yes"], "--gpu"),
+        ([*LIVE, "--region", "us-west-7", "--yes"], None),
+    ],
+)
+def test_bad_words_are_refused_and_nothing_is_launched(model, capsys, words, field):
+    assert run([*words, "-o", "json"]) == 2
+    assert field is None or json.loads(capsys.readouterr().out)["error"]["field"] == field
+    assert model.instances() == []
