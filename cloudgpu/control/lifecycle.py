@@ -61,7 +61,7 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
         if keeping.stays(row) or _is_parked_by_stop(session, row):
             row = park(session, row if keeping.stays(row) else _settled(session, row), why=why)
         else:
-            row = _stop(session, _settled(session, row), why)
+            row = _stopped_or_parked(session, _settled(session, row), why)
     tidy(session)
     return row
 
@@ -83,6 +83,16 @@ def check_stop(row: Row) -> None:
 
 def _is_parked_by_stop(session: Session, row: Row) -> bool:
     return row["stoppable"] is False and kept.keeps(session, row)
+
+
+def _stopped_or_parked(session: Session, row: Row, why: str) -> Row:
+    """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
+    try:
+        return _stop(session, row, why)
+    except InvalidRequest:
+        if row["stoppable"] is not None or row["market"] != "spot" or not kept.keeps(session, row):
+            raise
+        return park(session, session.ledger.machine(row["id"]) or row, why=why)
 
 
 def _stop(session: Session, row: Row, why: str) -> Row:
@@ -169,14 +179,14 @@ def end_all_of(session: Session, row: Row, *, why: str) -> Ended:
     is full.
     """
     with alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
         try:
+            row = session.ledger.machine(row["id"]) or row
             row = _settled_and_ended(session, row, why)
             row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
         except Unrecorded:
             raise
         except (LedgerUnavailable, InvalidRequest) as fault:  # a full disk, mostly: no reason to leave it on
-            raise ended_unrecorded(session, row, fault) from fault
+            raise ended_unrecorded(session, row, fault, whole=True) from fault
         saved.forget(session.home.attempts, row["token"] or "none")
     tidy(session)  # not under the lock: what is locked may still be made
     return Ended(row, tuple(on_purpose))

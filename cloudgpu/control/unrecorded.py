@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.kept import leftovers_at, things_of
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.keeping import is_of_earlier_life
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
+from cloudgpu.providers.base import HasLeftovers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cloudgpu.control.session import Session
     from cloudgpu.providers.base import Provider
 
@@ -22,16 +35,19 @@ class Unrecorded(LedgerUnavailable):
     """The machine is gone, and the ledger could not be told."""
 
 
-def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError) -> Unrecorded:
+def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole: bool = False) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `fault`.
 
-    Raises `fault` itself where it is not known what the provider has, StopUnproved when the proof did not come.
+    `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
+    provider has, StopUnproved when the proof did not come.
     """
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: the ledger cannot be written; ending the machine all the same")
     for instance in _known_of(session, provider, row, fault):
         provider.terminate(instance)
-        _prove_gone(session, provider, row, instance)
+        _prove(session, row, partial(_gone, provider, instance))
+    if whole:
+        _prove(session, row, partial(_nothing_kept, session, provider, row))
     return Unrecorded(
         f"{row['name']} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
         field=fault.field,
@@ -56,9 +72,9 @@ def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuErr
     return found
 
 
-def _prove_gone(session: Session, provider: Provider, row: Row, instance: str) -> None:
+def _prove(session: Session, row: Row, done: Callable[[], bool]) -> None:
     deadline = session.clock() + PROVED_WITHIN
-    while not _gone(provider, instance):
+    while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
                 f"{row['name']} may still be billed: its end could not be proved, and the ledger cannot be written.",
@@ -76,3 +92,14 @@ def _gone(provider: Provider, instance: str) -> bool:
         return True
     except ProviderUnavailable:
         return False
+
+
+def _nothing_kept(session: Session, provider: Provider, row: Row) -> bool:
+    """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
+    if not isinstance(provider, HasLeftovers):
+        return True
+    things = things_of(session, row, leftovers_at(session, row))
+    for thing in things:
+        with suppress(InvalidRequest):  # in use, for a moment yet
+            provider.remove(thing)
+    return not things

@@ -65,6 +65,13 @@ def test_down_ends_the_machine_first_and_complains_of_the_ledger_then(disk):
     assert kinds[-1] == "instance_vanished"
 
 
+def test_down_all_ends_a_machine_though_the_look_before_it_cannot_be_written(disk):
+    assert disk.program("up", "--yes", "--no-wait").code == 0
+    disk.leave_free(0)
+    assert "nothing of it is left" in check_said(disk.program("down", "--all", "--yes"), 8)
+    assert processes_of(disk.program.home) == []
+
+
 def test_a_stop_on_a_full_disk_says_so_and_loses_nothing(disk):
     assert disk.program("up", "--yes", "--name", "amber-fox").code == 0
     disk.leave_free(0)
