@@ -23,7 +23,7 @@ from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import scope_of
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import facts
-from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
+from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Market, Offer
 from cloudgpu.core.keeping import comes_back, stays
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import Lease, stop_means
@@ -191,7 +191,20 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
         if row is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return row
-    raise refusal or NoCapacity("Nothing that fits is offered.", field="offer")
+    raise _refused_everywhere(prepared, refusal)
+
+
+def _refused_everywhere(prepared: Prepared, first: NoCapacity | QuotaExceeded | None) -> CloudgpuError:
+    """Return the first refusal, which is made to say how many there were and what may help."""
+    if first is None:
+        return NoCapacity("Nothing that fits is offered.", field="offer")
+    offers, want = _from_the_plan_on(prepared), prepared.plan.request.want
+    if isinstance(first, NoCapacity) and len(offers) > 1:
+        first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
+    if first.next is None:
+        or_else = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
+        first.next = f"Run it again later, ask for another --gpu or --region{or_else}."
+    return first
 
 
 def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
