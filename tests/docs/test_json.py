@@ -96,6 +96,7 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         run("cost --verify", "cost", "--verify")
         run("history", "show", "--history")
         run("doctor", "doctor")
+        run("doctor --live", "doctor", "--live", "--provider", "local", "--yes")
         (root / ".aws").mkdir()
         (root / ".aws" / "credentials").write_text("[lab]\n")
         run("init", "init", "--yes", "--owner", "ada")
@@ -129,6 +130,7 @@ def test_the_history_is_a_machine_with_lines(printed, written):
 
 
 ON_A_CLOUD = {
+    "init aws": "init aws --yes",
     "regions": "regions --gpu v100 --ping",
     "quota": "quota --gpu v100",
     "quota --request": "quota --request enough --gpu v100 --count 20 --region us-east-1 --yes",
@@ -143,10 +145,33 @@ def test_what_is_printed_about_a_cloud_is_as_the_page_says(heading, written, own
     assert not faults(written, heading, said.json)
 
 
+KEPT = (
+    ("up", "up --gpu v100 --spot --ssh-from 203.0.113.7 --volume data:20 --name otter --no-wait --yes"),
+    ("thing", "image save otter --name mine --yes"),
+    ("image ls", "image ls"),
+    ("volume ls", "volume ls"),
+    ("machine", "stop otter --yes"),
+    ("ls", "ls"),
+    ("down", "down otter --yes"),
+    ("image rm, volume rm", "image rm mine --yes"),
+    ("image rm, volume rm", "volume rm data --yes"),
+)
+
+
+def test_what_is_kept_is_printed_as_the_page_says(written, own_home, capsys, aws):
+    line = Line(own_home, capsys, aws)
+    for heading, words in KEPT:
+        said = line(words, "-o", "json")
+        assert said.code == 0, said.out
+        assert not faults(written, heading, said.json)
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
-    assert set(written) - parts - set(printed) == set()
+    parts |= {"live", "trial", "stage"}
+    parts |= {"kept", "thing"}
+    assert set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in KEPT} == set()
 
 
 def test_a_page_that_says_otherwise_is_noticed(written):
