@@ -55,6 +55,8 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     started = line("start otter --yes --no-wait")
     assert started.code == 0, started.err
     assert left(aws) == ["disk", "image", "machine", "snapshot"]
+    (machine,) = line("ls --refresh -o json").json["machines"]  # the life before is still shown by AWS, as terminated
+    assert (machine["state"], machine["unsettled"], machine["parked"]) == ("running", False, False)
     ended = line("down otter --yes")
     assert (ended.code, left(aws)) == (0, []), ended.err
 

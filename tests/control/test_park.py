@@ -10,7 +10,7 @@ from cloudgpu.control.lifecycle import end, end_all_of, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import Kind, Setup, Volume
+from cloudgpu.core.facts import Kind, Market, Setup, Volume, Want
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
@@ -19,6 +19,7 @@ from cloudgpu.errors import (
     StopUnproved,
     Unreachable,
 )
+from cloudgpu.testing import make_attempt
 
 DATA = Setup(volume=Volume("data", 100))
 
@@ -80,6 +81,17 @@ def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
     kinds = [event.kind for event in lab.session.ledger.events(row["id"])]
     assert kinds.index("park_asked") < kinds.index("kept_observed")
     assert len(things(lab)) == 1
+
+
+def test_a_spot_machine_without_a_launch_record_is_parked_when_it_cannot_be_stopped(lab):
+    item = next(one for one in lab.cloud.available(Want(market=Market.SPOT)).items)
+    spot(lab)  # the ledger has an id from its first line on
+    tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
+    lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
+    look_at_all(lab.session)
+    stray = lab.session.find("cg-stray")
+    assert stray["stoppable"] is None
+    assert keeping.is_parked(stop(lab.session, stray, why="test"))
 
 
 def test_a_parked_machine_is_stopped_already(lab):

@@ -329,3 +329,47 @@ def test_every_order_of_a_short_life_tells_the_same() -> None:
     assert all(row == rows[0] for row in rows)
     assert rows[0] is not None
     assert Money(rows[0]["closed_nanos"]) == Money(3_000_000 + 2 * 2_000_000)
+
+
+def kept(second: float, *kinds: str) -> Event:
+    return line(second, "kept_observed", {"kept": [{"kind": kind, "ready": True} for kind in kinds]})
+
+
+def ended(second: float) -> Event:
+    return seen(second, "terminated", billed=False)
+
+
+def test_a_parked_machine_is_parked_until_it_is_started_again() -> None:
+    park = [intent(0), settled(0.5, "made"), running(1), asked(2, "park"), ended(3), kept(4, "disk"), kept(5, "image")]
+    row = row_of(*park)
+    assert (row["parked"], row["asked"], [one["kind"] for one in row["kept"]]) == (True, None, ["image"])
+    refused = row_of(*park, intent(6, attempt=2), settled(7, "refused", attempt=2))
+    assert (refused["parked"], refused["ended"], len(refused["kept"])) == (True, at(7), 1)
+    back = row_of(*park, intent(6, attempt=2), settled(7, "made", attempt=2), running(8))
+    assert (back["parked"], back["ended"], len(back["kept"])) == (False, None, 1)
+    assert row_of(*park, intent(6, attempt=2), settled(7, "made", attempt=2), running(8), kept(9))["kept"] == []
+
+
+def test_a_new_launch_knows_nothing_of_the_life_before() -> None:
+    row = row_of(intent(0, seq=3), running(1), asked(2, "park"), ended(3), intent(6, attempt=2, seq=9))
+    assert (row["provider_id"], row["address"], row["seq"], row["attempt"]) == (None, None, 9, "open")
+
+
+def test_an_end_that_was_asked_keeps_nothing_and_a_park_takes_that_back() -> None:
+    life = [intent(0), running(1), ended(2), kept(3, "disk")]
+    assert not row_of(*life)["discard"]
+    assert row_of(*life, asked(4, "end"))["discard"]
+    assert row_of(*life, asked(4, "end"))["asked"] is None
+    assert (row_of(*life, asked(4, "park"))["parked"], row_of(*life, asked(4, "park"))["asked"]) == (True, None)
+
+
+def test_a_machine_of_which_nothing_is_there_is_not_parked() -> None:
+    row = row_of(intent(0), running(1), asked(2, "park"), kept(2.5), ended(3))
+    assert row["parked"]  # it was not gone yet when nothing was there
+    assert not row_of(intent(0), running(1), asked(2, "park"), ended(3), kept(4))["parked"]
+
+
+def test_a_line_of_an_earlier_version_is_still_read() -> None:
+    old = intent(0)
+    body = {key: value for key, value in old.body.items() if key not in ("setup", "seq")}
+    assert row_of(line(0, "launch_intended", body), running(1))["setup"] is None

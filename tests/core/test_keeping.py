@@ -1,0 +1,114 @@
+"""What is to be done with what stays of a machine, over all that may be there: pure."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core import keeping
+from cloudgpu.core.facts import Kind, Leftover
+from cloudgpu.core.keeping import Do
+from cloudgpu.core.times import iso
+
+NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+
+
+def thing(kind, life=1, *, ready=True, attached_to=None, number=0, made_at=NOW - timedelta(days=1), **tags):
+    tags = {"cloudgpu-id": "cg-1", "cloudgpu-ledger": "led", "cloudgpu-seq": str(life), **tags}
+    name = f"{kind}-{life}-{number}"
+    return Leftover("fake", "lab", "north", "", name, kind, "", 64, "gp3", tags, made_at, ready, attached_to)
+
+
+def row(**more):
+    usual = {"id": "cg-1", "ended": iso(NOW), "parked": True, "discard": False, "kept": [], "provider_id": "i-2"}
+    usual |= {"attempt": "made", "state": "terminated", "since": iso(NOW), "seen_at": iso(NOW), "seq": 1}
+    return usual | {"intended_at": iso(NOW - timedelta(hours=1))} | more
+
+
+def said(found, **more):
+    return [(step.do, step.thing.id) for step in keeping.steps(row(**more), found, NOW)]
+
+
+def test_a_parked_machine_comes_to_one_image_and_nothing_else():
+    disk, snapshot = thing(Kind.DISK), thing(Kind.SNAPSHOT, ready=False)
+    making, image = thing(Kind.IMAGE, ready=False), thing(Kind.IMAGE)
+    assert said([disk]) == [(Do.SAVE, disk.id)]
+    assert said([disk, snapshot]) == [(Do.SAVE, disk.id)]
+    assert said([snapshot]) == [(Do.SAVE, snapshot.id)]
+    assert said([disk, making]) == [(Do.SAVE, disk.id)]
+    assert said([disk, image]) == [(Do.REMOVE, disk.id)]
+    assert said([image]) == []
+    assert said([]) == []
+
+
+def test_what_is_of_a_later_life_counts_and_the_earlier_goes_only_when_its_image_is_ready():
+    old, disk, image = thing(Kind.IMAGE, 1), thing(Kind.DISK, 2), thing(Kind.IMAGE, 2)
+    assert said([old, disk]) == [(Do.SAVE, disk.id)]
+    assert said([old, disk, image]) == [(Do.REMOVE, disk.id), (Do.REMOVE, old.id)]
+
+
+def test_a_disk_that_is_still_attached_is_waited_for_and_another_machines_is_left_alone():
+    assert said([thing(Kind.DISK, attached_to="i-2")]) == []
+    assert said([thing(Kind.DISK, attached_to="i-other")], discard=True, parked=False) == []
+    assert keeping.kept(row(), [thing(Kind.DISK, attached_to="i-other")]) == []
+
+
+def test_what_is_discarded_goes_and_what_was_only_left_stays():
+    found = [thing(Kind.DISK), thing(Kind.IMAGE)]
+    assert {step for step, _ in said(found, parked=False, discard=True)} == {Do.REMOVE}
+    assert said(found, parked=False) == []
+
+
+def test_a_running_machine_gives_up_its_image_only_after_a_while():
+    image, disk = thing(Kind.IMAGE), thing(Kind.DISK, 2, attached_to="i-2")
+    alive = {"ended": None, "parked": False, "state": "running"}
+    assert said([image, disk], **alive) == []
+    assert said([image, disk], **alive, since=iso(NOW - keeping.SURE_AFTER)) == [(Do.REMOVE, image.id)]
+    assert said([image, disk], **alive | {"attempt": "open"}, since=iso(NOW - keeping.SURE_AFTER)) == []
+    fresh = thing(Kind.DISK, 2, made_at=NOW)  # made with the machine, and not attached yet
+    assert said([fresh], **alive, since=iso(NOW - keeping.SURE_AFTER)) == []
+
+
+def test_what_is_kept_on_purpose_or_of_another_ledger_is_no_machines():
+    things = [
+        thing(Kind.VOLUME, **{"cloudgpu-volume": "data"}),
+        thing(Kind.IMAGE, **{"cloudgpu-image": "mine"}),
+        thing(Kind.DISK, **{"cloudgpu-ledger": "other"}),
+        thing(Kind.DISK, **{"cloudgpu-id": "cg-2"}),
+    ]
+    assert keeping.of_machine(things, "cg-1", "led") == []
+
+
+@given(
+    st.lists(
+        st.builds(
+            thing,
+            st.sampled_from([Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE]),
+            st.integers(1, 3),
+            ready=st.booleans(),
+            number=st.integers(0, 2),
+        ),
+        max_size=6,
+        unique_by=lambda one: one.id,
+    )
+)
+def test_the_newest_data_is_never_removed_before_its_image_is_ready(found):
+    for _ in itertools.repeat(None, 12):
+        todo = keeping.steps(row(), found, NOW)
+        if not todo:
+            break
+        newest = max(one.tags["cloudgpu-seq"] for one in found)
+        safe = any(one.kind is Kind.IMAGE and one.ready for one in found if one.tags["cloudgpu-seq"] == newest)
+        for step in todo:
+            if step.do is Do.REMOVE:
+                assert safe
+                found = [one for one in found if one is not step.thing]
+            else:
+                made = thing(Kind.IMAGE, int(newest), number=9)
+                replaced = (Kind.IMAGE, Kind.SNAPSHOT)
+                found = [one for one in found if one is not step.thing or one.kind not in replaced] + [made]
+    assert [one.kind for one in found] in ([], [Kind.IMAGE])
+    assert not found or found[0].ready
