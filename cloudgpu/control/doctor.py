@@ -13,10 +13,11 @@ from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.control import doors
+from cloudgpu.control.accounts import account_of
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.permitted import permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -165,19 +166,11 @@ def _there(module: str) -> bool:
 
 def _named(session: Session, provider: str | None, account: str | None) -> list[str]:
     """Return the accounts that are meant; raise InvalidRequest where there is none such."""
+    if account is not None:
+        return [account_of(session, account=account, provider=provider)]
     accounts = session.settings.accounts
-    if account is not None and account not in accounts:
-        raise session.unknown_account(account)
-    named = [name for name in sorted(accounts) if account in (None, name)]
-    found = [name for name in named if provider in (None, accounts[name].provider)]
-    if found:
-        return found
-    raise InvalidRequest(
-        f"No account of {provider} is configured" + (f" under the name {account}." if account else "."),
-        field="--provider",
-        value=provider,
-        next=f'Add an [accounts.NAME] table with provider = "{provider}" to {session.home.config_file}.',
-    )
+    found = [name for name in sorted(accounts) if provider in (None, accounts[name].provider)]
+    return found or [account_of(session, account=None, provider=provider)]
 
 
 def _accounts(session: Session, names: list[str], region: str | None) -> Iterator[Check]:

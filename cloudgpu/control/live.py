@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from cloudgpu.control.accounts import account_of
 from cloudgpu.control.prepare import Prepared, prepare
 from cloudgpu.control.session import Session
 from cloudgpu.control.trial import LEASE
@@ -40,8 +41,7 @@ def planned(
         Want(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
-    named = session.settings.accounts.get(account or "")
-    kind = named.provider if named else provider or session.settings.provider
+    kind = session.provider(account_of(session, account=account, provider=provider)).kind
     small = _small(session, wish, SMALL.get(kind, ()))
     if gpu is None:
         return [small]

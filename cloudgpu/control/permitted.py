@@ -28,7 +28,7 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
         return
     lacking = [one for one in found if one.allowed is False]
     for one in lacking:
-        fault = denied(one, session.settings.accounts[account].provider)
+        fault = denied(one, provider.kind)
         if one.needed:
             yield failed(name, fault)
         else:

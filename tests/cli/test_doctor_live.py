@@ -89,11 +89,17 @@ def test_expired_credentials_are_one_fault(model, capsys):
     assert "have expired" in said
 
 
+def test_an_account_that_is_not_in_the_settings_is_the_usual_one(aws, own_home, capsys):  # noqa: F811
+    assert run(["doctor", "--provider", "aws", "-o", "json"]) == 0
+    names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]]
+    assert names[-2:] == ["account aws", "permissions aws"]
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
         (["doctor", "--gpu", "t4"], "--gpu"),
-        (["doctor", "--provider", "asw"], "--provider"),
+        (["doctor", "--provider", "asw"], "provider"),
         (["doctor", "--account", "nobody"], "account"),
         ([*LIVE, "--gpu", "t4:0", "--yes"], "--gpu"),
         ([*LIVE, "--region", "us-west-7", "--yes"], None),
