@@ -99,6 +99,13 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     return next((one.price for one in found), None)
 
 
+@cache
+def priced_in(provider: str) -> dict[str, frozenset[str]]:
+    """Return the regions in which each type of a provider has a listed price, on any market, by the type's name."""
+    prices = catalogue()["prices"][_providers(provider)[0]]
+    return {name: frozenset(price[0] for price in listed) for name, listed in prices.items()}
+
+
 def left_out(provider: str | None = None) -> dict[str, str]:
     """Return the names that have a price but are not offered, each with the reason."""
     return {name: why for one in _providers(provider) for name, why in catalogue()["left_out"][one].items()}

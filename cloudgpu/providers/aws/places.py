@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import offers, regions
+from cloudgpu.catalog import priced_in, regions
 from cloudgpu.core.facts import Market, Region, Want
 from cloudgpu.core.names import near
 from cloudgpu.core.offers import markets
@@ -22,14 +22,12 @@ def wanted_regions(aws: Aws, want: Want, names: Sequence[str]) -> tuple[str, ...
     named = named_region(aws, want)
     if named is not None:
         return (named,)
-    prices = {(offer.type.name, offer.listed.region) for offer in offers("aws", legacy=True)}
-    unlisted = set(names) - {name for name, _ in prices}
+    priced = priced_in("aws")
+    sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
+    unlisted = any(name not in priced for name in names)
     asked = Market.SPOT in markets(want)  # spot prices are asked: they are there where the catalogue knows none
-    return tuple(
-        region
-        for region in aws.regions()
-        if unlisted or any((name, region) in prices for name in names) or (asked and region not in regions("aws"))
-    )
+    known = regions("aws")
+    return tuple(one for one in aws.regions() if one in sold or unlisted or (asked and one not in known))
 
 
 def named_region(aws: Aws, want: Want) -> str | None:

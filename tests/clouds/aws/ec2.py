@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
-from moto import settings
+from moto import backends, settings
+from moto.core import responses
 from moto.ec2 import urls
 from moto.ec2 import utils as ec2_utils
 from moto.ec2.models import ec2_backends
 from moto.ec2.responses import EC2Response
+from moto.kms import models as kms
 
 from tests.clouds.aws import types
 from tests.clouds.aws.images import Images
@@ -46,6 +49,15 @@ def install() -> None:
     ec2_utils.instance_value_in_filter_values = _matches
     urls.url_paths["{0}/"] = Ec2.dispatch
     types.extend()
+    _hasten()
+
+
+def _hasten() -> None:
+    """Take from moto what it does anew at every reset or request: an RSA key, its directory, its own methods."""
+    kms.generate_private_key = cache(kms.generate_private_key)
+    responses.method_names_from_class = cache(responses.method_names_from_class)
+    modules = tuple(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: modules
 
 
 def backend(region: str) -> Any:
