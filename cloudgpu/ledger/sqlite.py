@@ -175,10 +175,22 @@ class SqliteLedger:
                 self._file.reader()  # the place is judged before a file is made
                 held = stack.enter_context(held_head(self._head_path, self._patience))
                 record = held.read()
-                connection = self._file.writer() or self._make(record, anew=anew)
+                connection = self._begun(lambda: self._file.writer() or self._make(record, anew=anew))
                 stack.callback(_undo, connection)
-                connection.execute("BEGIN IMMEDIATE")
             yield connection, held, record
+
+    def _begun(self, writer: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        """Return the writer inside a transaction; one that cannot begin is closed, since a reader may do without it.
+
+        On a full disk there is no room for the shared memory that a writer reads through.
+        """
+        try:
+            connection = writer()
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self._file.close()
+            raise
+        return connection
 
     def _make(self, record: Record, *, anew: bool) -> sqlite3.Connection:
         if not anew:
