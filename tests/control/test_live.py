@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from decimal import Decimal
 
 import pytest
 
-from cloudgpu.access.keys import client_key
 from cloudgpu.control.check import gravest
 from cloudgpu.control.live import ceiling, planned
 from cloudgpu.control.trial import tried
@@ -16,15 +16,21 @@ from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, Quo
 from tests.access.sshserver import USER, Server
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A real SSH server, behind all machines of this file."""
+    one = Server(tmp_path_factory.mktemp("ssh")).start()
+    yield one
+    one.kill()
+
+
 @pytest.fixture
-def reachable(make_lab, tmp_path):
-    """A fake cloud whose machines answer SSH with the key of the launch: a real server stands behind all of them."""
-    server = Server(tmp_path / "ssh")
+def reachable(make_lab, server):
+    """A fake cloud whose machines answer SSH with the key of the launch, to this user's key."""
     lab = make_lab(f'host_key = "{server.host_key.public_line}"')
-    server.start(client_key(lab.session.home.keys).public_line)
+    shutil.copytree(server.root / "keys", lab.session.home.keys)
     lab.cloud.address = Address("127.0.0.1", server.port, USER)
-    yield lab
-    server.kill()
+    return lab
 
 
 def names(trial):
