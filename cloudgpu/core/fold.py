@@ -32,7 +32,8 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     what is running now.
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
-    that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as that machine's tags say.
+    that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
+    that machine say.
     """
     lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
     row: Row = {}
