@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cloudgpu.access.connection import Completed, Connection
 
 _AGENT = '"$HOME"/.cloudgpu/agent'
@@ -31,13 +33,33 @@ class JupyterServer:
     started: bool
 
 
-def ensure(connection: Connection, *, wait_s: float = 30) -> JupyterServer:
+class NotYet(Unreachable):
+    """A machine whose agent or JupyterLab is not there, and may come while the machine is being set up."""
+
+
+def give_up(_fault: NotYet) -> bool:
+    """Wait for nothing that is not there yet."""
+    return False
+
+
+def ensure(connection: Connection, *, wait_s: float = 30, go_on: Callable[[NotYet], bool] = give_up) -> JupyterServer:
     """Return the machine's JupyterLab, started when it was not running; it has `wait_s` seconds to answer.
 
-    Raises Unreachable when it cannot be had, with what the machine said.
+    What is not there yet is tried again as long as `go_on` says so. Raises Unreachable when it cannot be had, with
+    what the machine said.
     """
-    answer = _ask(connection, "ensure", wait_s)
-    return JupyterServer(int(answer["port"]), _token(connection), str(answer["root"]), bool(answer["started"]))
+    started = False
+    while True:
+        try:
+            answer = _ask(connection, "ensure", wait_s)
+        except NotYet as fault:
+            if not go_on(fault):
+                raise
+            started = True  # by the try before, where it runs already when it answers
+            continue
+        return JupyterServer(
+            int(answer["port"]), _token(connection), str(answer["root"]), started or bool(answer["started"])
+        )
 
 
 def stop(connection: Connection) -> bool:
@@ -89,7 +111,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             value=name,
             next=_way_to_jupyter(name, said),
         )
-    return Unreachable(
+    return (NotYet if answer.get("starting") else Unreachable)(
         f"JupyterLab on {name} did not start: {said}.",
         field="name",
         value=name,
@@ -105,7 +127,7 @@ def _way_to_jupyter(name: str, said: str) -> str:
 
 def _no_answer(name: str, done: Completed) -> Unreachable:
     if done.status in _NOT_FOUND:
-        return Unreachable(
+        return NotYet(
             f"{name} has no cloudgpu agent, or not yet.",
             field="name",
             value=name,

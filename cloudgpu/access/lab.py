@@ -6,7 +6,7 @@ agent the directory `~/.cloudgpu/jupyter`: `alive` is locked while the server li
 answers, `token` (0600) is the only place of the token besides Jupyter's own 0600 files.
 
 The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"},
-or {"error": a sentence, "missing": whether JupyterLab is not installed} with status 1.
+or {"error": a sentence, "missing": JupyterLab is not installed, "starting": it may still come} with status 1.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ OPTIONS = (  # loopback only, no question to the network
 
 
 class Fault(Exception):
-    """A sentence for the user; `missing`: JupyterLab is not installed."""
+    """A sentence for the user; `missing`: JupyterLab is not installed; `starting`: it runs, and may still answer."""
 
-    def __init__(self, sentence: str, *, missing: bool = False) -> None:
+    def __init__(self, sentence: str, *, missing: bool = False, starting: bool = False) -> None:
         super().__init__(sentence)
         self.missing = missing
+        self.starting = starting
 
 
 class Lab:
@@ -200,7 +201,7 @@ class Lab:
             if not self.alive():
                 raise self.died()
             if time.monotonic() > end:
-                raise Fault("JupyterLab runs but does not answer")
+                raise Fault("JupyterLab runs but does not answer", starting=True)
             time.sleep(POLL_S)
 
     def located(self) -> dict[str, Any]:
@@ -317,9 +318,9 @@ def main(words: list[str]) -> int:
     try:
         answer = lab.ensure(args.wait) if args.verb == "ensure" else lab.stop(args.wait)
     except Fault as fault:
-        answer = {"error": str(fault), "missing": fault.missing}
+        answer = {"error": str(fault), "missing": fault.missing, "starting": fault.starting}
     except OSError as error:
-        answer = {"error": str(error), "missing": False}
+        answer = {"error": str(error), "missing": False, "starting": False}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 1 if "error" in answer else 0
 

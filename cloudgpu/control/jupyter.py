@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access import background, jupyter
@@ -14,6 +15,7 @@ from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.doors import closed
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, moved, reached
+from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
@@ -22,17 +24,21 @@ from cloudgpu.errors import (
     Unreachable,
     WrongHostKey,
 )
+from cloudgpu.providers.base import Resolves
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from cloudgpu.access.connection import Connection
-    from cloudgpu.access.jupyter import JupyterServer
+    from cloudgpu.access.jupyter import JupyterServer, NotYet
     from cloudgpu.access.target import Target
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
 STATUS_WITHIN = 20.0
+SETUP_WITHIN = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
+SETUP_PAUSE_S = 5.0
 DOOR_AFTER_TRIES = 2  # tries to reconnect, from then on it is looked whether the machine is open to us at all
 
 
@@ -135,7 +141,7 @@ class JupyterTunnel:
             return session.target(row)
 
     def _ask_jupyter(self, connection: Connection) -> int:
-        self._server = jupyter.ensure(connection)
+        self._server = jupyter.ensure(connection, go_on=setup_patience(self._session, self._row))
         return self._server.port
 
     def _told(self, event: TunnelEvent) -> None:
@@ -158,6 +164,27 @@ class JupyterTunnel:
             self._session.tell(f"{fault.message} {fault.next} (the tunnel goes on when that is done)")
 
 
+def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
+    """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
+
+    Its first minutes install Jupyter, and a driver where the image has none; said once.
+    """
+    made = row["launched_at"] and from_iso(row["launched_at"])
+    until = made and made + SETUP_WITHIN
+    told: list[str] = []
+
+    def go_on(fault: NotYet) -> bool:
+        if until is None or session.clock() >= until or not isinstance(session.provider(row["account"]), Resolves):
+            return False
+        if not told:
+            told.append(fault.message)
+            session.tell(f"{row['name']}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+        session.pause(SETUP_PAUSE_S)
+        return True
+
+    return go_on
+
+
 def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:
     """Return the answer of `tunnel`; `pid` is the process that holds it."""
     where = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started}
@@ -170,7 +197,7 @@ def start_background(session: Session, row: Row, *, first_port: int) -> tuple[No
     Raises what kept the tunnel from coming up, in its own class.
     """
     with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
-        server = jupyter.ensure(connection)
+        server = jupyter.ensure(connection, go_on=setup_patience(session, row))
     running = background.find(session.home.tunnels, row["id"])
     if running is None:
         words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]

@@ -213,6 +213,29 @@ def test_a_machine_that_is_not_set_up_yet_says_so(connection):
         jupyter.ensure(connection)
 
 
+def test_a_machine_that_is_still_being_set_up_is_waited_for_and_jupyter_started_once(server, connection, tmp_path):
+    ready = tmp_path / "ready"
+    installs = f'until [ -e {ready} ]; do sleep 0.05; done; exec {sys.executable} -m jupyterlab "$@"'
+    waited: list[str] = []
+
+    def go_on(fault):
+        if not waited:
+            Machine(server.home).build(jupyter=["/bin/sh", "-c", installs, "jupyter"])
+        else:
+            ready.touch()
+        waited.append(fault.message)
+        return True
+
+    assert jupyter.ensure(connection, wait_s=1, go_on=go_on).started
+    assert waited[:2] == [
+        "box has no cloudgpu agent, or not yet.",
+        "JupyterLab on box did not start: JupyterLab runs but does not answer.",
+    ]
+    log = (server.home / ".cloudgpu" / "jupyter" / "log").read_text()
+    assert log.count("Serving notebooks from") == 1
+    jupyter.stop(connection)
+
+
 def test_an_agent_that_talks_nonsense_is_named(server, connection):
     machine = Machine(server.home).build()
     (machine.dir / "agent").write_text("#!/bin/sh\necho hello\necho out of memory >&2\nexit 3\n")

@@ -15,9 +15,13 @@ import pytest
 
 from tests.cli import test_templates
 from tests.cli.program import until
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.aws.plain import client
+
+__all__ = ["aws", "aws_process"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED = {"crontab", "d2l.sh", "first-notebook.sh", "first_notebook.py", "spend.sh"}
+TESTED = {"aws-keras.sh", "crontab", "d2l.sh", "first-notebook.sh", "first_notebook.py", "spend.sh"}
 
 
 @pytest.fixture
@@ -161,3 +165,26 @@ def test_the_crontab_names_what_cron_needs_and_every_line_of_it_runs(environ, ow
 
 def test_every_example_is_run_here():
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == TESTED
+
+
+@pytest.fixture
+def on_aws(aws, environ, own_home):
+    """The environment of a user with an account at our model of AWS, whose machines answer SSH."""
+    aws.serve_ssh()
+    table = f'provider = "aws"\nregions = ["us-east-1", "us-west-2"]\nssh_port = {aws.ssh_port}'
+    (own_home / "config.toml").write_text(f"[accounts.aws]\n{table}\n")
+    of_aws = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    yield environ | of_aws | {"CLOUDGPU_HOME": str(own_home)}
+    ends = environ | of_aws | {"CLOUDGPU_HOME": str(own_home)}
+    subprocess.run(["cloudgpu", "down", "--all", "--yes"], env=ends, capture_output=True, check=False)
+
+
+def test_a_machine_on_aws_is_launched_reached_and_stopped(aws, on_aws):
+    done = run("aws-keras.sh", on_aws, "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7")
+    assert done.returncode == 0, done.stderr
+    assert "Jupyter on keras-" in done.stdout
+    assert "is parked: it has ended, and its image costs at most $3.20 a month" in done.stdout
+    assert "no GPU is visible here" in done.stdout
+    assert aws.instances(live=True) == []
+    (image,) = client(region=aws.instances()[0].region_name).describe_images(Owners=["self"])["Images"]
+    assert image["State"] == "available"

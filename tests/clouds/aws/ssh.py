@@ -1,8 +1,9 @@
 """SSH on the machines of our model of AWS: one process with a real SSH server on each running machine's own addresses.
 
-Of user data it does what cloud-init would: the host key, the users' keys and `write_files` below the user's home.
-Nothing else of it runs. Commands run as whoever runs the tests, in a directory of the machine's own, with `sudo` and
-the ways to power off in front of PATH that act on the model: nothing here may shut down the computer it runs on.
+Of user data it does what cloud-init would: the host key, the users' keys, `write_files` below the user's home and
+the agent's files. Nothing else of it runs. Commands run as whoever runs the tests, in a directory of the machine's
+own, with `sudo` and the ways to power off in front of PATH that act on the model: nothing here may shut down the
+computer it runs on.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class Machines:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(_content(file))
                 target.chmod(int(str(file.get("permissions", "0644")), 8))
+        _settle(home, {Path(one["path"]).name: one for one in given.get("write_files", []) if _is_of_ours(one)})
         programs = home.parent / "bin"
         programs.mkdir()
         for name, verb in END.items():
@@ -139,6 +141,24 @@ def _user(given: dict[str, Any]) -> tuple[str, list[str]]:
     named = [one for one in given.get("users", []) if isinstance(one, dict) and one.get("ssh_authorized_keys")]
     first = named[0] if named else {"name": USER}
     return first["name"], [*given.get("ssh_authorized_keys", []), *first.get("ssh_authorized_keys", [])]
+
+
+def _is_of_ours(file: dict[str, Any]) -> bool:
+    return Path(file["path"]).parent == Path("/usr/local/lib/cloudgpu")
+
+
+def _settle(home: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Give the user what the script `settle` would. Jupyter is there already; `on_start` is not run."""
+    if "agent.json" not in files:
+        return
+    base = home / ".cloudgpu"
+    base.mkdir(mode=0o700)
+    for name in ("agent", "agent.py"):
+        (base / name).write_bytes(_content(files[name]))
+    (base / "agent").chmod(0o700)
+    settings = json.loads(_content(files["agent.json"]))
+    command = ["jupyter", "lab", *settings["jupyter"][2:]] if settings["jupyter"] else []
+    (base / "agent.json").write_text(json.dumps({**settings, "root": str(home), "jupyter": command}))
 
 
 def _content(file: dict[str, Any]) -> bytes:

@@ -1,0 +1,28 @@
+"""How long the first tunnel waits for a machine of a cloud that is still being set up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cloudgpu.access.jupyter import NotYet
+from cloudgpu.control.jupyter import SETUP_WITHIN, setup_patience
+
+FAULT = NotYet("otter has no cloudgpu agent, or not yet.")
+
+
+def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
+    row = lab.up(name="otter").row
+    go_on = setup_patience(lab.session, row)
+    begun, tries = lab.clock(), 0
+    lab.said.clear()
+    while go_on(FAULT):
+        tries += 1
+    assert tries > 100
+    assert SETUP_WITHIN - timedelta(minutes=1) < lab.clock() - begun <= SETUP_WITHIN + timedelta(seconds=5)
+    assert lab.said == ["otter: still being set up (otter has no cloudgpu agent, or not yet); waiting for Jupyter"]
+
+
+def test_a_machine_that_is_here_from_its_first_second_is_not_waited_for(lab):
+    row = lab.up(name="otter").row
+    assert not setup_patience(lab.session, row | {"account": "local"})(FAULT)
+    assert not setup_patience(lab.session, row | {"launched_at": None})(FAULT)
