@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
+# Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
+BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
 
 
 def settle_others(session: Session) -> None:
@@ -62,7 +64,7 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
     age = session.clock() - from_iso(row["intended_at"])
     if replay and attempt is not None and age < rule.lifetime:
         session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
-        send(session, attempt, deadline=deadline)
+        _send_again(session, row, attempt, deadline)
     else:
         settle_by_listing(session, row)
     return session.ledger.machine(row["id"]) or row
@@ -71,7 +73,8 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
 def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
     """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
 
-    A launch that the provider refuses now was never made: that settles it, too.
+    A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
+    replay is refused for another reason and the listing cannot tell yet.
     """
     try:
         settle_by_listing(session, row)
@@ -80,19 +83,48 @@ def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
     except ProviderUnavailable:  # too early to tell, or a silence
         with contextlib.suppress(*SURELY_NOT_MADE):
             settle(session, row, deadline=deadline)
+        row = session.ledger.machine(row["id"]) or row
+        if row["attempt"] == "open":
+            raise
     return session.ledger.machine(row["id"]) or row
 
 
-def send(session: Session, attempt: Attempt, *, deadline: datetime) -> Instance:
+def _send_again(session: Session, row: Row, attempt: Attempt, deadline: datetime) -> None:
+    """Send a call that may have been sent before. Raises what the provider raised.
+
+    A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
+    attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
+    """
+    try:
+        send(session, attempt, deadline=deadline, closed_by=(NoCapacity,))
+    except BEFORE_THE_TOKEN as fault:
+        try:
+            settle_by_listing(session, row)
+        except ProviderUnavailable as early:
+            fault.next = " ".join(filter(None, (fault.next, early.next)))
+        except AuthFailed:
+            pass  # the listing is refused as the launch was
+        if (session.ledger.machine(row["id"]) or row)["attempt"] != "made":
+            raise
+
+
+def send(
+    session: Session,
+    attempt: Attempt,
+    *,
+    deadline: datetime,
+    closed_by: tuple[type[CloudgpuError], ...] = SURELY_NOT_MADE,
+) -> Instance:
     """Send a saved call and write down how it ended. The caller holds the launch lock.
 
-    Raises what the provider raised; where the machine was surely not made, the attempt is closed as refused.
+    Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
+    closed as refused.
     """
     provider = session.provider(attempt.request.account)
     known_hosts.pin(session.home.known_hosts, attempt.machine, attempt.boot.host_public_key)
     try:
         instance = provider.launch(attempt, deadline=deadline)
-    except SURELY_NOT_MADE as fault:
+    except closed_by as fault:
         now = session.clock()
         session.ledger.append([settled(attempt.machine, attempt.token, "refused", fault.message, now)])
         saved.forget(session.home.attempts, attempt.token)

@@ -11,7 +11,15 @@ from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.view import age_of_view
 from cloudgpu.core.times import from_iso
-from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited, StopUnproved
+from cloudgpu.errors import (
+    AuthFailed,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+    StopUnproved,
+)
 from cloudgpu.testing import make_attempt
 
 
@@ -119,11 +127,21 @@ def test_ending_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_t
     assert lab.cloud.calls["launch"] == sent
 
 
-@pytest.mark.parametrize("refusal", [NoCapacity("none left"), InvalidRequest("no such image")])
-def test_ending_a_launch_that_the_cloud_refuses_now_succeeds(lab, refusal):
+def test_ending_a_launch_for_which_there_is_no_capacity_now_succeeds(lab):
     lost(lab)
-    lab.cloud.fail_next("launch", refusal)
+    lab.cloud.fail_next("launch", NoCapacity("none left"))
     assert end(lab.session, lab.rows()[0], why="test")["attempt"] in ("refused", "void")
+    assert lab.machines() == []
+
+
+def test_a_refusal_that_says_nothing_of_the_first_sending_ends_no_launch_before_a_listing_can(make_lab):
+    lab = make_lab("lag_s = 60")
+    lost(lab)
+    lab.cloud.fail_next("launch", InvalidRequest("no such image"))
+    with pytest.raises(LaunchUncertain):
+        end(lab.session, lab.rows()[0], why="test")
+    lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
+    assert end(lab.session, lab.rows()[0], why="test")["attempt"] == "void"
     assert lab.machines() == []
 
 
