@@ -257,7 +257,7 @@ def test_it_dies_is_missed_and_started_again_and_stopped(machine):
     first = machine.lab("ensure")
     token = machine.token
     os.kill(first["pid"], signal.SIGKILL)
-    wait_for(lambda: not running(first["pid"]))
+    wait_for(lambda: not running(first["pid"]) and not alive(machine.dir / "jupyter"))
     assert _activity(machine) == ("UNKNOWN", "JupyterLab: JupyterLab died")
     second = machine.lab("ensure")
     assert second["started"]

@@ -93,6 +93,26 @@ def test_a_persistent_request_can_be_stopped_and_the_plan_says_so(line):
     assert [extra["what"] for extra in plan["extras"] if extra["kept"]] == ["system disk of 64 GB"]
 
 
+LOOKS = ["DescribeInstanceTypeOfferings", "GetParameters", "DescribeSubnets", "GetServiceQuota", "DescribeImages"]
+NETWORK = ["DescribeKeyPairs", "DescribeSecurityGroups"]
+MADE_ONCE = ["ImportKeyPair", "CreateSecurityGroup", "AuthorizeSecurityGroupIngress"]
+
+
+def test_up_asks_aws_no_more_than_it_needs(line):
+    def calls(words=""):
+        begun = len(line.aws.calls)
+        said = line(f"up --gpu v100 --region us-east-1 --yes --no-wait --new {FROM}{words}")
+        assert said.code == 0, said.err
+        return [call.action for call in line.aws.calls[begun:]]
+
+    first, second, spot = calls(), calls(), calls(" --spot")
+    in_all_regions = ["DescribeInstances"] * 2  # the look at the account, a quarter of an hour old at most
+    assert sorted(first) == sorted([*LOOKS, *in_all_regions, *NETWORK, *MADE_ONCE, "RunInstances"])
+    assert sorted(second) == sorted([*LOOKS, *NETWORK, "RunInstances"])
+    assert sorted(spot) == sorted([*LOOKS, "DescribeSpotPriceHistory", *NETWORK, "RunInstances"])
+    assert [one[-1] for one in (first, second, spot)] == ["RunInstances"] * 3
+
+
 def test_the_help_names_every_provider_that_can_be_launched_on(line):
     said = line("up --help")
     named = re.search(r"Where to launch: ([a-z, ]+)\.", " ".join(said.out.split()))
