@@ -16,6 +16,7 @@ from cloudgpu.providers.aws.storage import code_of, disk, tag_specifications
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
 SETTLES_S, LOOKS = 1.0, 120
+SEEN_AFTER = 30  # looks until a disk that was just made is surely shown: EC2 is eventually consistent
 _GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
 
 
@@ -86,7 +87,17 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
             ClientToken=token,
             TagSpecifications=tag_specifications(("volume",), tags, tags[TAG_VOLUME]),
         )
-    return _look(aws, region, made["VolumeId"])
+    return _seen(aws, region, made["VolumeId"])
+
+
+def _seen(aws: Aws, region: str, own: str) -> Raw:
+    """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
+    for _ in range(SEEN_AFTER):
+        try:
+            return _look(aws, region, own)
+        except InstanceNotFound:
+            aws.pause(SETTLES_S)
+    return _look(aws, region, own)
 
 
 def _look(aws: Aws, region: str, own: str) -> Raw:

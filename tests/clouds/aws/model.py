@@ -21,7 +21,8 @@ class Model:
     """Everything that `reset` forgets."""
 
     ahead: timedelta = timedelta()  # how far its clock is ahead of this machine's
-    # by state: pending, stopping, shutting-down, terminated (until it is shown no more), creating, snapshot
+    # by state: pending, stopping, shutting-down, terminated (until it is shown no more), creating, snapshot,
+    # unseen (a disk that was just made)
     dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S})
     shows_terminated: bool = False  # a token whose machine has ended: is it shown (else an error)? Both are documented
     due: dict[str, tuple[datetime, Callable[[], None]]] = field(default_factory=dict)

@@ -16,6 +16,7 @@ class Disk(Volume):
     """A disk that takes its time to be made."""
 
     making = False
+    unseen = False
 
     @property
     def status(self) -> str:
@@ -42,9 +43,17 @@ class Volumes(EC2Response):
         volume = result._result
         volume.create_time, volume.__class__, volume.making = self.model.naive(), Disk, True
         self.model.later(volume.id, "creating", lambda: setattr(volume, "making", False))
+        volume.unseen = bool(self.model.dwell_s.get("unseen"))
+        self.model.later(f"{volume.id} is seen", "unseen", lambda: setattr(volume, "unseen", False))
         if key[2]:
             self.model.made(key, asked, volume.id)
         return result
+
+    def describe_volumes(self) -> ActionResult:
+        """Return disks, without those that are so new that not every server of EC2 knows them."""
+        result = super().describe_volumes()
+        found = result._result["Volumes"]
+        return ActionResult({**result._result, "Volumes": [one for one in found if not getattr(one, "unseen", False)]})
 
     def _check_source(self) -> None:
         source = self._get_param("SnapshotId")

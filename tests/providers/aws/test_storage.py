@@ -257,3 +257,13 @@ def test_a_lost_reply_makes_no_second_volume(aws, cloud, ec2):
     aws.faults.lose_reply("AttachVolume")
     cloud.attach(id_, Volume("data", 10), DATA)
     assert len([one for one in cloud.leftovers().items if one.kind is Kind.VOLUME]) == 1
+
+
+def test_a_volume_that_cannot_be_seen_at_once_is_waited_for_and_not_made_again(aws, tmp_path, ec2):
+    cloud = account(tmp_path, pause=aws.advance)
+    id_ = machine()
+    look(ec2, own(id_))
+    aws.dwell(unseen=10)
+    made = cloud.attach(id_, Volume("data", 10), DATA)
+    assert made.attached_to == id_
+    assert sum(call.action == "CreateVolume" for call in aws.calls) == 1
