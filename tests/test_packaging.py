@@ -130,7 +130,7 @@ def test_the_installed_metadata_names_version_extras_and_providers(installed):
     assert python(installed, code).splitlines() == [
         f"{installed.name} {cloudgpu.__version__} Apache-2.0",
         "all aws azure dev gcp local test",
-        "cloudgpu.providers.aws.provider:make cloudgpu.providers.local.provider:make cloudgpu.providers.ssh.provider:make",
+        " ".join(f"cloudgpu.providers.{kind}.provider:make" for kind in ("aws", "local", "ssh")),
     ]
 
 

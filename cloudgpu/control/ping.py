@@ -30,15 +30,15 @@ def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_cou
 def _ping(region: Region, now: Callable[[], float]) -> Ping:
     try:
         family, _, _, _, address = socket.getaddrinfo(region.host, region.port, type=socket.SOCK_STREAM)[0]
-        return median(_round_trip(family, address, now) for _ in range(TRIES))
+        return median(_round_trip(family, (str(address[0]), region.port), now) for _ in range(TRIES))
     except OSError as error:
         return f"{region.host} port {region.port}: {error.strerror or error}"
 
 
-def _round_trip(family: int, address: object, now: Callable[[], float]) -> float:
+def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float]) -> float:
     """Return how long the three-way handshake took: one round trip to that place."""
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.settimeout(WAIT_S)
         begun = now()
-        connection.connect(address)  # type: ignore[arg-type]  (an address of that family, as it was just given)
+        connection.connect(address)
         return now() - begun
