@@ -99,7 +99,7 @@ class FakeProvider(BareFakeProvider):
     def bound(self, setup: Setup, want: Want) -> Bound:
         """Return where the image or the volume of a setup lies."""
         with self._call("bound") as cloud:
-            return looks.bound(cloud, setup, want)
+            return looks.bound(cloud, setup, want, self.ledger)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""

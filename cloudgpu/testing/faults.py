@@ -35,6 +35,7 @@ class FaultyCloud:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self.clock = settings.clock
+        self.ledger = settings.ledger
         self.options = read_options(settings)
         self.address: Address | None = None  # overrides the options `host` and `port` in this process
         self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()

@@ -16,10 +16,13 @@ from cloudgpu.testing.store import Cloud
 from cloudgpu.testing.things import FakeThing
 
 
-def bound(cloud: Cloud, setup: Setup, want: Want) -> Bound:
-    """Return where a launch is tied to; raise InvalidRequest for what is not there, or lies where nobody asked."""
+def bound(cloud: Cloud, setup: Setup, want: Want, ledger: str) -> Bound:
+    """Return where a launch is tied to; raise InvalidRequest for what is not there, or lies where nobody asked.
+
+    Volumes are those of this ledger; of any, where it is empty.
+    """
     image = _image(cloud, setup.image) if setup.image else None
-    volume = _volume(cloud, setup.volume) if setup.volume else None
+    volume = _volume(cloud, setup.volume, ledger) if setup.volume else None
     if volume is not None:
         name = volume.tags[TAG_VOLUME]
         _check_place("--volume", name, volume.zone, want.zone)
@@ -75,8 +78,8 @@ def _image(cloud: Cloud, word: str) -> FakeThing:
     return found
 
 
-def _volume(cloud: Cloud, volume: Volume) -> FakeThing | None:
-    found = volumes_named(cloud, volume.name)
+def _volume(cloud: Cloud, volume: Volume, ledger: str) -> FakeThing | None:
+    found = volumes_named(cloud, volume.name, ledger or None)
     if not found and volume.size_gb is None:
         message = f"there is no volume {volume.name}"
         raise refused("--volume", volume.name, message, f"give its size and it is made: --volume {volume.name}:200")

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tests.clouds.aws.plain import client
 from tests.clouds.aws.server import AwsServer
 
 REGION = "us-east-1"
-CONFIG = f'provider = "aws"\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\n'
+CONFIG = f'provider = "aws"\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '
 HEADLINE = ("up", "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 ON_DEMAND = tuple(word for word in HEADLINE if word != "--spot")
 READS = ("Describe", "Get", "List")
@@ -79,11 +79,13 @@ class Watch:
 class AwsLife:
     """One home with an account at the model, its commands, and what must hold."""
 
-    def __init__(self, server: AwsServer, home: Path) -> None:
+    def __init__(self, server: AwsServer, home: Path, *, ssh: bool = False) -> None:
         server.reset()
+        if ssh:
+            server.serve_ssh()
         self.server, self.home = server, home
         self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
-        self.program.config(CONFIG)
+        self.program.config(f"{CONFIG}{server.ssh_port}\n")
 
     def counted(self, *args: str) -> list[str]:
         """Run a verb to its end and return the actions that it called."""
@@ -138,19 +140,24 @@ class AwsLife:
 
     def ids(self) -> list[str]:
         """Return the cloudgpu-id of each living machine."""
-        return [tag["value"] for one in self.living() for tag in one.get_tags() if tag["key"] == "cloudgpu-id"]
+        return [_id_of([{"Key": tag["key"], "Value": tag["value"]} for tag in one.get_tags()]) for one in self.living()]
 
-    def billed(self) -> list[str]:
-        """Return by name all that costs money, machines first."""
-        return [*(one.id for one in self.living()), *self._kept()]
-
-    def _kept(self) -> Iterator[str]:
+    def kept(self) -> dict[str, str]:
+        """Return the disks, images and what is to become one: the cloudgpu-id of each, empty for none."""
         ec2 = client(region=REGION)
-        yield from (one["VolumeId"] for one in ec2.describe_volumes()["Volumes"])
-        yield from (one["SnapshotId"] for one in ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"])
-        yield from (one["ImageId"] for one in ec2.describe_images(Owners=["self"])["Images"])
-        requests = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
-        yield from (one["SpotInstanceRequestId"] for one in requests if one["State"] in ("open", "active", "disabled"))
+        volumes = {one["VolumeId"]: one for one in ec2.describe_volumes()["Volumes"]}
+        snapshots = {one["SnapshotId"]: one for one in ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"]}
+        images = {one["ImageId"]: one for one in ec2.describe_images(Owners=["self"])["Images"]}
+        return {name: _id_of(one.get("Tags", [])) for name, one in {**volumes, **snapshots, **images}.items()}
+
+    def images(self) -> list[str]:
+        """Return the ids of the images."""
+        return [name for name in self.kept() if name.startswith("ami-")]
+
+    def requests(self) -> list[str]:
+        """Return the spot requests that could have a machine."""
+        found = client(region=REGION).describe_spot_instance_requests()["SpotInstanceRequests"]
+        return [one["SpotInstanceRequestId"] for one in found if one["State"] in ("open", "active", "disabled")]
 
     # What must hold.
 
@@ -158,7 +165,8 @@ class AwsLife:
         """At most one machine, and the ledger knows it, and is right; return what `ls --refresh` shows."""
         seen: list[dict[str, Any]] = self.done("ls", "--refresh")["machines"]
         assert len(self.living()) <= 1
-        assert set(self.ids()) <= {one["id"] for one in seen}, "AWS has a machine that the ledger does not know"
+        owners = {*self.ids(), *self.kept().values()}
+        assert owners <= {one["id"] for one in seen}, "AWS has something that the ledger does not know"
         assert self.done("cost", "--verify")["faults"] == []
         return seen
 
@@ -170,7 +178,11 @@ class AwsLife:
     def check_down_leaves_nothing(self) -> None:
         """`down` ends everything that costs money, and no saved call stays in the home."""
         self.done("down", "--all", "--yes")
-        assert self.billed() == []
+        assert (self.ids(), self.kept(), self.requests()) == ([], {}, [])
         assert self.done("ls")["machines"] == []
         left = {path.relative_to(self.home).parts[0] for path in self.home.rglob("*") if not path.is_dir()}
         assert left <= {"config.toml", "ledger", "keys", "locks"}, left  # an empty lock of one that was killed
+
+
+def _id_of(tags: Iterable[dict[str, str]]) -> str:
+    return next((tag["Value"] for tag in tags if tag["Key"] == "cloudgpu-id"), "")

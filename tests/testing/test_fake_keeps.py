@@ -178,6 +178,15 @@ def test_a_volume_in_another_zone_is_not_attached(cloud):
         cloud.attach(two.id, Volume("data"), tags)
 
 
+def test_a_name_means_a_volume_of_the_own_ledger(cloud):
+    made = launch(cloud)
+    cloud.attach(made.id, Volume("data", 5), {"cloudgpu-ledger": "led-other"})
+    assert cloud.bound(Setup(volume=Volume("data")), Want()).zone == made.zone, "no ledger means anybody's"
+    cloud.ledger = "led-test"
+    with pytest.raises(InvalidRequest, match="no volume data"):
+        cloud.bound(Setup(volume=Volume("data")), Want())
+
+
 def test_only_a_fake_that_is_told_so_says_who_may_connect(build):
     assert not isinstance(build(), Reachable)
     assert isinstance(build(reachable=True), ReachableFakeProvider)
