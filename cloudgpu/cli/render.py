@@ -46,7 +46,7 @@ def paragraph(text: str) -> str:
     """Return prose in lines of at most 80 columns."""
     from textwrap import fill
 
-    return fill(text, 80)
+    return fill(text, 80, break_on_hyphens=False)  # a region, a command
 
 
 def dollars(text: str | None, places: int = 2) -> str:
