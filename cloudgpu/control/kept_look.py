@@ -60,6 +60,9 @@ def _matters(row: Row, things: list[Leftover]) -> bool:
 
 
 def _is_silent(found: Leftovers, row: Row) -> bool:
+    """Say whether this look says nothing about the machine's region: it did not answer, or was not asked."""
+    if found.regions is not None and row["region"] not in found.regions:
+        return True
     return any(gap.scope in (row["region"], row["account"]) for gap in found.unanswered)
 
 

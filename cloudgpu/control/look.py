@@ -13,6 +13,7 @@ from cloudgpu.control import saved
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
 from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, vanished
 from cloudgpu.control.session import Session, living, present
+from cloudgpu.control.settle import covers
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
@@ -124,12 +125,17 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, now)
     if not listing.unanswered:
         for row in living(list(rows.values())):
-            if row["id"] not in ours and from_iso(row["intended_at"]) < now:
+            if row["id"] not in ours and from_iso(row["intended_at"]) < now and _is_asked(row, listing):
                 drafts += _missing(session, row, look, now)
     drafts += _doubts(session, listing, now)
     gaps = [asdict(gap) for gap in listing.unanswered]
     drafts.append(looked(scope_of(kind, account), len(ours), gaps, now))
     session.ledger.append(drafts)
+
+
+def _is_asked(row: Row, listing: Listing) -> bool:
+    """Say whether the listing, or a question of its own, can tell what became of this machine."""
+    return row["attempt"] != "open" or covers(listing, row)
 
 
 def _is_of_this_life(rows: dict[str, Row], instance: Instance) -> bool:

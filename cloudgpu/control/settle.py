@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.events import Draft
-    from cloudgpu.core.facts import Attempt, Instance
+    from cloudgpu.core.facts import Attempt, Instance, Listing
 
 Row = dict[str, Any]
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
@@ -156,6 +156,13 @@ def settle_by_listing(session: Session, row: Row) -> None:
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )
+    if not covers(listing, row):
+        raise ProviderUnavailable(
+            f"The settings of account {row['account']} do not name {row['region']}, so it is not looked there.",
+            field=f"accounts.{row['account']}.regions",
+            value=row["region"],
+            next=f"Add {row['region']} to regions in config.toml, and run it again.",
+        )
     if now - from_iso(row["intended_at"]) < provider.token_rule.listing_proves_after:
         raise LaunchUncertain(
             f"The launch of {row['name']} was interrupted and it is too early to tell from the listing.",
@@ -165,6 +172,11 @@ def settle_by_listing(session: Session, row: Row) -> None:
         )
     session.ledger.append([settled(row["id"], row["token"], "void", "absent from a complete listing", now)])
     saved.forget(session.home.attempts, row["token"])
+
+
+def covers(listing: Listing, row: Row) -> bool:
+    """Say whether the machine's region was asked at all: what a look left out proves no absence."""
+    return listing.regions is None or row["region"] in listing.regions
 
 
 def _found(row: Row, instance: Instance, now: datetime) -> list[Draft]:

@@ -43,7 +43,7 @@ def named(session: Session, kind: Kind) -> Leftovers:
         _provider(session, account)  # here: two threads would make two
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
-            found += [one for one in answer.items if one.kind is kind and _is_named(session, one)]
+            found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += answer.unanswered
     return Leftovers(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
@@ -101,8 +101,11 @@ def remove(session: Session, thing: Leftover) -> None:
     while True:
         try:
             provider.remove(thing)
-            if not _is_there(provider.leftovers(thing.region), thing):
+            rest = _rest(provider.leftovers(thing.region), thing)
+            if not rest:
                 return
+            for part in rest:
+                provider.remove(part)
         except ProviderUnavailable as fault:
             last = fault.message
         if session.clock() >= deadline:
@@ -191,11 +194,26 @@ def _is_named(session: Session, thing: Leftover) -> bool:
     return bool(thing.name) and thing.tags.get(TAG_LEDGER) == session.ledger.id
 
 
-def _is_there(found: Leftovers, thing: Leftover) -> bool:
+def _is_of(kind: Kind, thing: Leftover, found: Leftovers) -> bool:
+    """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
+    if kind is not Kind.IMAGE or thing.kind is not Kind.SNAPSHOT:
+        return thing.kind is kind
+    return not any(one.kind is Kind.IMAGE and _is_same(one, thing) for one in found.items)
+
+
+def _is_same(one: Leftover, other: Leftover) -> bool:
+    return (one.region, one.name, one.tags.get(TAG_LEDGER)) == (other.region, other.name, other.tags.get(TAG_LEDGER))
+
+
+def _rest(found: Leftovers, thing: Leftover) -> list[Leftover]:
+    """Return what is still there: the thing itself, or a snapshot that an image left behind."""
     if found.unanswered:
         gap = found.unanswered[0]
         raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-    return any(one.id == thing.id for one in found.items)
+    itself = [one for one in found.items if one.id == thing.id]
+    if itself or thing.kind is not Kind.IMAGE:
+        return itself
+    return [one for one in found.items if one.kind is Kind.SNAPSHOT and _is_same(one, thing)]
 
 
 def _provider(session: Session, account: str) -> object:

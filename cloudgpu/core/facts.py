@@ -258,6 +258,7 @@ class Listing:
 
     instances: tuple[Instance, ...]
     unanswered: tuple[Unanswered, ...] = ()
+    regions: frozenset[str] | None = None  # those that were asked, where that may not be all
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +308,7 @@ class Leftovers:
 
     items: tuple[Leftover, ...]
     unanswered: tuple[Unanswered, ...] = ()
+    regions: frozenset[str] | None = None  # those that were asked, where that may not be all
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
 
 def listed(aws: Aws) -> Listing:
     """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page."""
-    answers, silent = aws.each(aws.regions(), lambda region: _there(aws, region))
-    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent)
+    regions = aws.regions()
+    answers, silent = aws.each(regions, lambda region: _there(aws, region))
+    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
 
 
 def _there(aws: Aws, region: str) -> list[Instance]:

@@ -27,7 +27,7 @@ def leftovers(aws: Aws, region: str | None) -> Leftovers:
     """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer."""
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
-    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent)
+    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
 
 
 def _of_region(aws: Aws, region: str) -> list[Leftover]:
@@ -81,6 +81,7 @@ def snapshot(aws: Aws, region: str, found: Raw) -> Leftover:
         found,
         id=ids.joined(region, found["SnapshotId"]),
         kind=Kind.SNAPSHOT,
+        name=tags_of(found).get(TAG_IMAGE, ""),
         size_gb=found["VolumeSize"],
         stored_as=SNAPSHOT,
         made_at=found.get("StartTime"),

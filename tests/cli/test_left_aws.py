@@ -1,0 +1,64 @@
+"""What goes on costing money at AWS stays in sight: after a half removal, under other settings, in another account."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.aws_line import CONFIG, REGIONS, Line
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.aws.plain import client
+from tests.providers.aws.accounts import impatient
+
+__all__ = ["aws", "aws_process"]
+UP = "up --yes --no-wait --ssh-from 203.0.113.7 --name otter --gpu v100"
+
+
+@pytest.fixture
+def line(own_home, capsys, aws, monkeypatch):
+    impatient(monkeypatch)
+    return Line(own_home, capsys, aws)
+
+
+def snapshots():
+    return [
+        one for region in REGIONS for one in client(region=region).describe_snapshots(OwnerIds=["self"])["Snapshots"]
+    ]
+
+
+def test_the_snapshot_of_a_removed_image_is_not_left_when_its_removal_is_not_answered(line, aws):
+    assert line(UP).code == 0
+    assert line("ls --refresh").code == 0
+    saved = line("image save otter --name ready --yes")
+    assert saved.code == 0, saved.err
+    fault = aws.faults.add("DeleteSnapshot", error="InternalError", times=5)
+    removed = line("image rm ready --yes")
+    assert (removed.code, fault.hits) == (0, 5), removed.err
+    assert snapshots() == []
+
+
+def test_a_snapshot_that_a_killed_removal_left_is_listed_as_its_image_and_removed(line):
+    assert line(UP).code == 0
+    assert line("ls --refresh").code == 0
+    assert line("image save otter --name ready --yes").code == 0
+    for region in REGIONS:
+        for one in client(region=region).describe_images(Owners=["self"])["Images"]:
+            client(region=region).deregister_image(ImageId=one["ImageId"])
+    (left,) = line("image ls -o json").json["images"]
+    assert (left["name"], left["kind"]) == ("ready", "snapshot")
+    assert line("image rm ready --yes").code == 0
+    assert snapshots() == []
+
+
+def test_a_parked_machine_outside_the_regions_of_the_settings_is_not_taken_for_gone(line):
+    assert line(UP, "--spot").code == 0
+    assert line("stop otter --yes").code == 0
+    (before,) = line("ls -o json").json["machines"]
+    other = next(one for one in REGIONS if one != before["region"])
+    line.config(CONFIG.replace(json.dumps(REGIONS), json.dumps([other])))
+    line("ls --refresh")
+    (after,) = line("ls -o json").json["machines"]
+    assert (after["parked"], after["kept_usd_per_month"]) == (True, before["kept_usd_per_month"])
+    assert line("down otter --yes").code == 0
+    assert snapshots() == []
