@@ -78,6 +78,7 @@ def refresh(session: Session, row: Row) -> Row:
             return row
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now)])
     else:
+        _close_request(session, row, instance)
         if is_news(row, instance, now):
             session.ledger.append([observed(instance, now)])
     return session.ledger.machine(row["id"]) or row
@@ -172,9 +173,34 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now
     elif row["attempt"] == "open":
         look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
         drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
+    if row is not None and not _is_closed(session, row, instance, look):
+        return drafts  # seen as ended once that is done: the next look tries it again
     if row is None or is_news(row, instance, now):
         drafts.append(observed(instance, now))
     return drafts
+
+
+def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:
+    """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
+    try:
+        if _close_request(session, row, instance):
+            look.sentences.append(f"{row['name']} has ended; its request, which would launch the next, is cancelled.")
+    except CloudgpuError as fault:
+        look.unanswered.append(Unanswered(row["name"], fault.message))
+        return False
+    return True
+
+
+def _close_request(session: Session, row: Row, instance: Instance) -> bool:
+    """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
+
+    Before the end is written down: a process that dies in between leaves it to the next look.
+    """
+    persistent = (row["setup"] or {}).get("persistent", False)
+    if instance.state is not State.TERMINATED or row["ended"] is not None or not persistent:
+        return False
+    session.provider(row["account"]).terminate(instance.id)
+    return True
 
 
 def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.aws_line import CONFIG, REGIONS, Line
+from tests.clouds.aws.ec2 import backend
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client
 from tests.providers.aws.accounts import impatient
@@ -62,3 +63,15 @@ def test_a_parked_machine_outside_the_regions_of_the_settings_is_not_taken_for_g
     assert (after["parked"], after["kept_usd_per_month"]) == (True, before["kept_usd_per_month"])
     assert line("down otter --yes").code == 0
     assert snapshots() == []
+
+
+def test_a_persistent_request_whose_machine_others_ended_is_cancelled_by_the_next_look(line, aws):
+    assert line(UP, "--spot --persistent").code == 0
+    (machine,) = aws.instances(live=True)
+    ec2 = client(region=machine.region_name)
+    (request,) = backend(machine.region_name).spot_instance_requests.values()
+    request.relaunch = None  # there is no capacity for the next machine yet
+    ec2.terminate_instances(InstanceIds=[machine.id])
+    assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["open"]
+    assert line("ls --refresh").code == 0
+    assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["cancelled"]

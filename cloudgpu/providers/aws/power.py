@@ -42,7 +42,8 @@ def _end_known(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
             _cancel(aws, region, request)
         return
     _mark_disk(aws, region, found, keep=keep_disk)
-    _cancel(aws, region, request)
+    with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
+        _cancel(aws, region, request)
     with aws.said("TerminateInstances", region, value=ids.joined(region, own)):
         aws.ec2(region).terminate_instances(InstanceIds=[own])
 

@@ -175,3 +175,10 @@ def test_a_tag_is_set_in_one_call_and_none_for_none(aws, provider):
     }
     with pytest.raises(InstanceNotFound):
         provider.tag(UNKNOWN, {"cloudgpu-expires": "1"})
+
+
+def test_a_request_that_aws_does_not_know_keeps_no_machine_on(aws, provider):
+    made = machine(market=Market.SPOT)
+    aws.faults.add("CancelSpotInstanceRequests", error="InvalidSpotInstanceRequestID.NotFound")
+    provider.terminate(made)
+    assert provider.get(made).state is State.TERMINATED
