@@ -33,18 +33,20 @@ def command(
 
 
 def _costs(session: Session, output: Format) -> None:
-    from cloudgpu.cli.render import dollars, paragraph, table
+    from cloudgpu.cli.render import dollars, paragraph, state_of, table
     from cloudgpu.control.costs import costs
 
     value = costs(session)
     rows = [
-        [item["name"], item["provider"], item["state"], dollars(item["spent_usd"], 4)] for item in value["machines"]
+        [item["name"], item["provider"], state_of(item), dollars(item["spent_usd"], 4)] for item in value["machines"]
     ]
     text = table(
         [*rows, ["total", "", "", dollars(value["total_usd"], 4)]], ["NAME", "AT", "STATE", "SPENT"], right=[3]
     )
     if value["unpriced"]:
         text += f"\nNot in the total, for want of a price: {', '.join(value['unpriced'])}."
+    if any(item["beside"] or item["kept"] for item in value["machines"]):
+        text += "\nCompute alone: disks, addresses and what is kept come on top (cloudgpu show)."
     text += f"\n\n{paragraph(value['desktop']['sentence'])}"
     emit(output, value, text if rows else "Nothing has been spent yet.")
 

@@ -113,6 +113,11 @@ def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
     return table(rows, ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], right=(5, 6))
 
 
+def state_of(value: dict[str, Any]) -> str:
+    """Return a machine's state in one word or two, as all tables say it."""
+    return _state(value).removesuffix(" (free)")
+
+
 def stays(value: dict[str, Any]) -> bool:
     """Say whether a machine is gone, and something of it is kept."""
     return bool(value["ended"] and (value["kept"] or value["parked"]))
@@ -126,14 +131,34 @@ def _state(value: dict[str, Any]) -> str:
             (*others, last) = value["kept"] or [None]
             return "parked" if last and last["ready"] and last["kind"] == "image" and not others else "parking"
         return "interrupted" if value["reason"] == "interrupted" else "disk left"
-    free = value["state"] == "stopped" and not value["billed"] and not value["ended"]
-    return f"{value['state']}{' (free)' if free else ''}"
+    return f"{value['state']}{' (free)' if _pauses(value) and _costs_nothing(value) else ''}"
+
+
+def _pauses(value: dict[str, Any]) -> bool:
+    """Say whether a machine is stopped, and only what stands beside it may be billed."""
+    return bool(value["state"] == "stopped" and not value["billed"] and not value["ended"])
+
+
+def _costs_nothing(value: dict[str, Any]) -> bool:
+    return value["beside"] is not None and not any(one["kept"] for one in value["beside"])
+
+
+def while_stopped(value: dict[str, Any]) -> str | None:
+    """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
+    kept = [one for one in value["beside"] or () if one["kept"]]
+    if not kept:
+        return None
+    at_most = "at most " if any(one["at_most"] for one in kept) else ""
+    things = ", ".join(one["what"] for one in kept)
+    return f"{things}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
 
 
 def _price_of(value: dict[str, Any]) -> str:
-    """Return what an hour costs; of a machine that is gone and kept, what a month of that costs."""
+    """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
     if stays(value):
         return f"{dollars(value['kept_usd_per_month'])}/mo"
+    if _pauses(value) and while_stopped(value):
+        return f"{dollars(value['stopped_usd_per_month'])}/mo"
     return dollars(value["price"] and value["price"]["usd_per_hour"], 4)
 
 
@@ -171,6 +196,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("what", f"{value['instance_type']}, {gpus(value)}, {value['market'].replace('_', '-')}"),
             ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"),
             ("price", price(value["price"])),
+            ("beside", None if value["ended"] else _beside(value)),
             ("spent", f"{dollars(value['spent_usd'], 4)} so far"),
             ("lease", None if value["ended"] else f"until {when(value['expires'], now)}"),
             ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
@@ -183,6 +209,18 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("kept", _kept(value)),
         ]
     )
+
+
+def _beside(value: dict[str, Any]) -> str | None:
+    """Return what is billed beside the machine as it is now."""
+    paid = [one for one in value["beside"] or () if one["kept" if _pauses(value) else "running"]]
+    return "; ".join(f"{one['what']}, {_a_month(one)}" for one in paid) or None
+
+
+def _a_month(one: dict[str, Any]) -> str:
+    if one["usd_per_month"] is None:
+        return "price not known"
+    return f"{'at most ' if one['at_most'] else ''}{dollars(one['usd_per_month'])} a month"
 
 
 def _kept(value: dict[str, Any]) -> str | None:

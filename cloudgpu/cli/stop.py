@@ -29,10 +29,16 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 
 def _said(value: dict[str, Any]) -> str:
-    from cloudgpu.cli.render import dollars, stays
+    from cloudgpu.cli.render import dollars, stays, while_stopped
 
     name = value["name"]
     if not stays(value):
+        stays_billed = while_stopped(value)
+        if stays_billed:
+            return (
+                f"{name} is {value['state']} and not billed; what stays is.\n"
+                f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
+            )
         return f"{name} is {value['state']} and not billed. Start it again: cloudgpu start {name}"
     costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
     ways = [("start", "bring it back"), ("down", "remove its image, too")]

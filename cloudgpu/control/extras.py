@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from cloudgpu.catalog.read import disk_price
-from cloudgpu.core.facts import Leftover
+from cloudgpu.core.facts import Leftover, Offer
 from cloudgpu.core.plan import MONTH_H, Extra
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import Beside
+from cloudgpu.providers.base import Beside, Resolved
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 _IMAGES = {"aws": "ebs_snapshot"}  # the price list's word for what images are billed as, where it is not `snapshot`
@@ -33,6 +33,12 @@ def extra(provider: str, region: str, item: Beside) -> Extra:
         upper_bound=listed.upper_bound or item.stored_as in BY_CHANGED_BLOCKS,
         running=item.running,
     )
+
+
+def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
+    """Return what an offer, as it was resolved, costs per month beside the machine."""
+    item = offer.available
+    return tuple(extra(item.provider, item.region, each) for each in resolved.beside)
 
 
 def image_price(provider: str, region: str, size_gb: int) -> Extra:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.access.target import Barred
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import kept, saved
+from cloudgpu.control.extras import extras_of
 from cloudgpu.control.lifecycle import lease_line, remove_unfit
 from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
@@ -222,6 +223,7 @@ def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
 def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     boot = _boot(session, prepared, offer, resolved)
+    extras = extras_of(offer, resolved)
     made: list[Attempt] = []
 
     def decision(view: View) -> Sequence[Draft]:
@@ -232,7 +234,7 @@ def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolv
         attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
-        return [intent(attempt, prepared.fingerprint, stop_means(request, offer), session.clock())]
+        return [intent(attempt, prepared.fingerprint, stop_means(request, offer), session.clock(), extras)]
 
     try:
         session.ledger.decide(decision)

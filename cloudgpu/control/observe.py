@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,14 +26,18 @@ from cloudgpu.core.facts import (
     Price,
 )
 from cloudgpu.core.names import digest
+from cloudgpu.core.plan import Extra
 from cloudgpu.core.times import from_epoch, from_iso, iso
 
 Row = dict[str, Any]
 NEWS_OF_ACTIVITY = timedelta(minutes=15)
 
 
-def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -> Draft:
-    """Return the line that says what is about to be launched, before the call is sent."""
+def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime, extras: Sequence[Extra] = ()) -> Draft:
+    """Return the line that says what is about to be launched, before the call is sent.
+
+    `extras` are what is paid beside the machine: what a stopped one costs is known from this line alone.
+    """
     request, item = attempt.request, attempt.offer.available
     body = {
         "attempt": attempt.number,
@@ -60,8 +64,19 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime) -
         "stoppable": item.stoppable,
         "setup": setup_to_json(request.setup),
         "stop_means": stop_means,
+        "beside": [_beside(extra) for extra in extras],
     }
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
+
+
+def _beside(extra: Extra) -> dict[str, Any]:
+    return {
+        "what": extra.what,
+        "nanos_per_month": None if extra.per_month is None else extra.per_month.nanos,
+        "at_most": extra.upper_bound,
+        "running": extra.running,
+        "kept": extra.kept,
+    }
 
 
 def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> Draft:

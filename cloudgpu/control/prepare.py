@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template
 from cloudgpu.control.accounts import account_of
-from cloudgpu.control.extras import extra
+from cloudgpu.control.extras import extras_of
 from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
 from cloudgpu.control.policies import find_policy, keeps_disk, spans_of
 from cloudgpu.control.session import Session, living
@@ -117,7 +117,7 @@ def _plan(
     spans: Spans,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it."""
-    resolved, item = first.resolved, first.offer.available
+    resolved = first.resolved
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts
     return launch_plan(
@@ -126,7 +126,7 @@ def _plan(
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
         guards=resolved.guards or _guards(provider),
         now=session.clock().replace(microsecond=0),
-        extras=tuple(extra(item.provider, item.region, each) for each in resolved.beside),
+        extras=extras_of(first.offer, resolved),
         remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks),
         said_by=(spans.lease_from, spans.renew_from),
     )

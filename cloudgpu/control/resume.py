@@ -226,7 +226,7 @@ def _want(row: Row, *, wider: bool) -> Want:
 
 def _spans(session: Session, lease: Lease) -> Spans:
     now = session.clock().replace(microsecond=0)
-    return Spans(lease.expires - now, lease.renew_until - now, Origin.TYPED, Origin.TYPED)
+    return Spans(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
 def _image_price(session: Session, row: Row) -> Extra:

@@ -6,7 +6,7 @@ kind                 subject  body
 ledger_opened        ledger   ledger
 launch_intended      machine  attempt seq token key request(fingerprint) name provider account region zone instance_type
                               market accelerators price owner project policy template expires renew_until renew_s
-                              stoppable stop_means setup
+                              stoppable stop_means setup beside(what nanos_per_month at_most running kept)
 launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until

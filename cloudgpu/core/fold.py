@@ -16,7 +16,7 @@ _Interval = tuple[str, str, _Prices]
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
-    "policy template expires renew_until stoppable stop_means setup"
+    "policy template expires renew_until stoppable stop_means setup beside"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet

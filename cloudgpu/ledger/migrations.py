@@ -50,6 +50,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
         "CREATE TABLE machine (id TEXT PRIMARY KEY, name TEXT, since TEXT, ended TEXT, row TEXT NOT NULL)",
     ),
     (),  # rows say what stays of a machine: they are folded anew
+    (),  # rows say what is paid beside a machine: they are folded anew
 ]
 
 

@@ -27,7 +27,8 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
 
     `spent_usd` is what it has cost up to `now` as far as the last look tells; `unsettled` says that its launch
     was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
-    a month: at most, for images.
+    a month: at most, for images. `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
+    while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
     """
     value = {name: row[name] for name in _PLAIN}
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
@@ -38,6 +39,8 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["parked"] = row["parked"]
     value["kept"] = [kept_value(entry) for entry in row["kept"]]
     value["kept_usd_per_month"] = _sum_of(row["kept"])
+    value["beside"] = None if row.get("beside") is None else [_beside(entry) for entry in row["beside"]]
+    value["stopped_usd_per_month"] = _while_stopped(row)
     return value
 
 
@@ -45,6 +48,16 @@ def kept_value(entry: Row) -> dict[str, Any]:
     """Return something that is kept, with its price a month, null where that is not known."""
     names = ("id", "kind", "region", "zone", "size_gb", "made_at", "ready")
     return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+
+
+def _beside(entry: Row) -> dict[str, Any]:
+    names = ("what", "at_most", "running", "kept")
+    return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+
+
+def _while_stopped(row: Row) -> str | None:
+    entries = row.get("beside")
+    return None if entries is None else _sum_of([entry for entry in entries if entry["kept"]])
 
 
 def _sum_of(entries: list[Row]) -> str | None:

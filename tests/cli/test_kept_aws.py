@@ -46,6 +46,7 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     assert "parked" in listed.out
     assert "/mo" in listed.out
     assert "start or down" in listed.out
+    assert "parked" in line("cost").out
     assert max(map(len, listed.out.splitlines())) <= 80
     (machine,) = line("ls -o json").json["machines"]
     assert (machine["parked"], machine["billed"], machine["kept_usd_per_month"]) == (True, False, "3.2")
@@ -59,6 +60,22 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     assert (machine["state"], machine["unsettled"], machine["parked"]) == ("running", False, False)
     ended = line("down otter --yes")
     assert (ended.code, left(aws)) == (0, []), ended.err
+
+
+def test_a_stopped_machine_is_not_called_free_while_its_disk_is_billed(line, aws):
+    up = "up --gpu t4 --name otter --volume data:50 --ssh-from 203.0.113.7 --yes --no-wait"
+    assert line(up).code == 0
+    line("ls --refresh")
+    assert "system disk of 64 GB, $5.12 a month; public IPv4" in line("show").out
+    stopped = line("stop --yes")
+    assert "system disk of 64 GB, volume data of 50 GB: $9.12 a month" in stopped.out, stopped.out
+    listed, shown = line("ls").out, line("show").out
+    assert "$9.12/mo" in listed
+    assert "free" not in listed
+    assert "IPv4" not in shown
+    (machine,) = line("ls -o json").json["machines"]
+    assert machine["stopped_usd_per_month"] == "9.12"
+    assert "Compute alone" in line("cost").out
 
 
 def test_what_an_interruption_leaves_is_shown_with_its_price_and_taken_away(line, aws):
