@@ -178,7 +178,11 @@ class Images(EC2Response):
             said = f"Instance '{instance.id}' is not 'running' or 'stopped'."
             raise EC2ClientError("IncorrectState", said)
         snapshots = {}
+        asked = self._get_param("BlockDeviceMappings", [])
+        left_out = {one["DeviceName"] for one in asked if "NoDevice" in one}
         for device, mapping in instance.get_block_device_mapping:
+            if device in left_out:
+                continue
             snapshots[device] = self.ec2_backend.create_snapshot(
                 mapping.volume_id, f"Created by CreateImage({instance.id})"
             )
