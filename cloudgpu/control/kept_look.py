@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Leftover, Leftovers, Unanswe
 from cloudgpu.core.keeping import Do
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.ledger.locks import held, hold
 from cloudgpu.providers.base import HasLeftovers
 
@@ -71,6 +72,9 @@ def _settle(session: Session, row: Row, things: list[Leftover], asked_at: dateti
     last = session.ledger.last(row["id"])
     if row["attempt"] == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
         return []
+    if row["kept"] and not things and row["provider_id"]:
+        with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
+            session.provider(row["account"]).get(row["provider_id"])
     row, said = kept.record(session, row, things), []
     if keeping.is_forgotten(row, session.clock()):
         said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")

@@ -75,3 +75,24 @@ def test_a_persistent_request_whose_machine_others_ended_is_cancelled_by_the_nex
     assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["open"]
     assert line("ls --refresh").code == 0
     assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["cancelled"]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, parked):
+    assert line(UP, "--spot").code == 0
+    if parked:
+        assert line("stop otter --yes").code == 0
+    (before,) = line("ls -o json").json["machines"]
+    facts = ("state", "billed", "kept_usd_per_month")
+    with monkeypatch.context() as elsewhere:
+        role = client("sts").assume_role(RoleArn="arn:aws:iam::222222222222:role/x", RoleSessionName="other")
+        for name, key in (("ACCESS_KEY_ID", "AccessKeyId"), ("SECRET_ACCESS_KEY", "SecretAccessKey")):
+            elsewhere.setenv(f"AWS_{name}", role["Credentials"][key])
+        elsewhere.setenv("AWS_SESSION_TOKEN", role["Credentials"]["SessionToken"])
+        ended = line("down otter --yes")
+        assert (ended.code, "222222222222" in ended.err) == (6, True), ended.err
+        line("ls --refresh")
+        (meanwhile,) = line("ls -o json").json["machines"]
+        assert [meanwhile[fact] for fact in facts] == [before[fact] for fact in facts]
+    assert line("down otter --yes").code == 0
+    assert (aws.instances(live=True), snapshots()) == ([], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.aws import network
+from cloudgpu.providers.aws import network, owner
 from cloudgpu.providers.aws.bootdata import user_data
 from cloudgpu.providers.aws.request import Call, call_of, run_instances
 from cloudgpu.providers.aws.storage import code_of
@@ -88,6 +89,8 @@ class _Sender:
         with self._aws.said("RunInstances", self._region, value=self._zone):
             answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**asked)
         found: dict[str, Any] = answer["Instances"][0]
+        with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
+            owner.remember(self._aws, found["InstanceId"], answer["OwnerId"])
         return found
 
     def _wait(self, seconds: float, fault: CloudgpuError) -> None:

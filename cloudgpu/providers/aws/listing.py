@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.core.facts import TAG_ID, Instance, Listing
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.aws import ids, translate
+from cloudgpu.providers.aws import ids, owner, translate
 from cloudgpu.providers.aws.client import Aws, pages
 
 PAGE = 1000  # machines in an answer: the most that AWS gives
@@ -19,7 +19,18 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
 
 
 def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
-    """Return what AWS says of a machine; raise InstanceNotFound when it has none."""
+    """Return what AWS says of a machine; raise InstanceNotFound when it has none.
+
+    Raises AuthFailed where the credentials are of another AWS account than the machine's: that one was not asked.
+    """
+    try:
+        return _found(aws, region, own)
+    except InstanceNotFound:
+        owner.check(aws, own)
+        raise
+
+
+def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
     with aws.said("DescribeInstances", region, value=ids.joined(region, own)):
         answer = aws.ec2(region).describe_instances(InstanceIds=[own])
     found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
