@@ -123,6 +123,7 @@ def _launch_file(attempt: Attempt) -> str:
     spot = attempt.offer.available.market is Market.SPOT
     facts = {
         "token": attempt.token,
+        "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
         "spot": "yes" if spot else "",

@@ -187,6 +187,15 @@ def test_a_clock_set_back_prolongs_nothing(machine):
     assert machine.tick() == OFF
 
 
+def test_a_clock_that_was_never_set_prolongs_nothing(machine):
+    with (machine.here / "launch").open("a") as file:
+        file.write(f"made={NOW}\n")
+    machine.now, machine.up = 120, HOUR - 60
+    assert machine.tick() == []
+    machine.now, machine.up = 180, HOUR + 60
+    assert machine.tick() == OFF
+
+
 def test_an_image_of_another_machine_brings_no_lease_along(machine):
     machine.imds.tags(expires=NOW + 7 * HOUR, hold_until=NOW + 7 * HOUR)
     assert machine.tick() == []

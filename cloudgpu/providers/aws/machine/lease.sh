@@ -6,12 +6,13 @@
 # or ends within two minutes. What it has not done after GRACE seconds is done here.
 #
 # The tags are read from the instance metadata. What cannot be read is as it was last read; what was never read is as
-# it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs nothing.
+# it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs nothing, nor does one that shows
+# a time before the launch.
 set -u
 : "${IMDS:=http://169.254.169.254/latest}" "${HERE:=/usr/local/lib/cloudgpu}" "${STATE:=/var/lib/cloudgpu}"
 : "${RUN:=/run/cloudgpu}" "${AGENT:=/home/cloudgpu/.cloudgpu}" "${UPTIME:=/proc/uptime}" "${NOW:=$(date +%s)}"
 GRACE=300
-token='' expires='' renew_until='' spot=''
+token='' made=0 expires='' renew_until='' spot=''
 . "$HERE/launch"
 umask 022
 mkdir -p "$STATE" "$RUN"
@@ -87,6 +88,7 @@ if [ -e "$RUN/clock" ]; then
 else
   echo "$NOW $up" >"$RUN/clock"
 fi
+NOW="$(later "$NOW" $((made + up)))"
 
 # Started from an image, and this boot's own data are not here yet: only what is read now is about this machine.
 if [ -z "$fresh" ] && [ ! -e "$RUN/began" ] && [ "$up" -lt 900 ]; then exit 0; fi
