@@ -48,6 +48,7 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> s
     lines += [
         f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
         for other in document["foreign"]
+        if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
     return "\n".join(lines)
 

@@ -111,7 +111,7 @@ def _account(found: Found, kind: str, account: str | None) -> str:
     """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
     if kind not in CLOUDS:
         raise _unknown(kind)
-    name = account or account_of(found.settings, kind)
+    name = account or account_of(found.settings, kind, "Name it: --account NAME.")
     taken = found.settings.accounts.get(name)
     if taken is not None and taken.provider != kind:
         raise InvalidRequest(

@@ -218,8 +218,11 @@ def drafted(found: Found, text: str) -> Draft:
     return Draft(found, text, tuple(lines))
 
 
-def account_of(settings: Settings, kind: str) -> str:
-    """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual."""
+def account_of(settings: Settings, kind: str, way: str = "") -> str:
+    """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual.
+
+    `way` is the way out, where the verb has an option that names one.
+    """
     named = [name for name, account in settings.accounts.items() if account.provider == kind]
     if not named or kind in named:
         return kind
@@ -229,7 +232,7 @@ def account_of(settings: Settings, kind: str) -> str:
         f"There are {len(named)} accounts of {kind}, and init cannot know which one is meant.",
         field="accounts",
         value=", ".join(sorted(named)),
-        next=f"Write it into config.toml by hand, under [accounts.{min(named)}].",
+        next=way or f"Write it into config.toml by hand, under [accounts.{min(named)}].",
     )
 
 

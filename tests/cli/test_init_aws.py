@@ -60,6 +60,13 @@ def test_the_account_stands_in_config_toml_afterwards(iam, config):
     }
 
 
+def test_of_two_accounts_the_one_that_is_meant_has_to_be_named(aws, iam, config, capsys):  # noqa: F811
+    config.write_text('[accounts.a]\nprovider = "aws"\n[accounts.b]\nprovider = "aws"\n')
+    assert run(["init", "aws", "--yes"]) == 2
+    assert "--account NAME" in capsys.readouterr().err
+    assert changes(aws) == []
+
+
 def test_a_second_time_changes_nothing(aws, iam, config):  # noqa: F811
     run(["init", "aws", "--yes"])
     before, made = config.read_text(), len(changes(aws))

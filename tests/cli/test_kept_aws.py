@@ -78,6 +78,16 @@ def test_a_stopped_machine_is_not_called_free_while_its_disk_is_billed(line, aws
     assert "Compute alone" in line("cost").out
 
 
+def test_machines_of_another_ledger_are_named_while_they_live_and_no_longer(line, aws):
+    launched(line)
+    (machine,) = aws.instances(live=True)
+    where = client(region=machine.region_name)
+    where.create_tags(Resources=[machine.id], Tags=[{"Key": "cloudgpu-ledger", "Value": "another"}])
+    assert "Not ours (ledger another): otter" in line("ls --refresh").out
+    where.terminate_instances(InstanceIds=[machine.id])
+    assert "Not ours" not in line("ls --refresh").out
+
+
 def test_what_an_interruption_leaves_is_shown_with_its_price_and_taken_away(line, aws):
     launched(line)
     (machine,) = aws.instances(live=True)
