@@ -96,3 +96,13 @@ def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, par
         assert [meanwhile[fact] for fact in facts] == [before[fact] for fact in facts]
     assert line("down otter --yes").code == 0
     assert (aws.instances(live=True), snapshots()) == ([], [])
+
+
+def test_a_volume_that_another_machine_uses_is_refused_before_anything_is_launched(line, aws):
+    made = line(UP, "--spot --volume data:10")
+    assert made.code == 0, made.err
+    (machine,) = aws.instances(live=True)
+    second = line(UP.replace("otter", "heron"), "--spot --volume data")
+    assert (second.code, machine.id in second.err) == (2, True), second.err
+    assert len(aws.instances(live=True)) == 1
+    assert len(aws.called("RunInstances")) == 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Available, Setup, Volume, Want
 from cloudgpu.core.names import near
@@ -15,6 +15,7 @@ from cloudgpu.providers.aws.images import AMI, described
 from cloudgpu.providers.aws.places import named_region
 from cloudgpu.providers.aws.storage import LARGEST_GB
 from cloudgpu.providers.aws.translate import tags_of
+from cloudgpu.providers.aws.volumes import holder, used
 from cloudgpu.providers.base import Bound
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ _NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A data volume that exists: AWS's own id, where it lies, and how large it is."""
+    """A data volume that exists: AWS's own id, where it lies, how large it is, and AWS's id of who uses it."""
 
     name: str
     id: str
     zone: str
     size_gb: int
+    holder: str | None = None
 
 
 def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
@@ -57,11 +59,17 @@ def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
 
 
 def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
-    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted."""
+    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
+
+    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    """
     if wanted is None:
         return None
-    found = _volumes(aws, item.region)
-    return next((one for one in found if one.name == wanted.name and one.zone == item.zone), None)
+    volumes = _volumes(aws, item.region)
+    found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
+    if found is not None and found.holder is not None:
+        raise used(wanted, ids.joined(item.region, found.holder))
+    return found
 
 
 # Images
@@ -153,7 +161,13 @@ def _volumes(aws: Aws, region: str) -> list[Data]:
     with aws.said("DescribeVolumes", region):
         answers = pages(aws.ec2(region), "describe_volumes", Filters=[_STATES, _NAMED, *mine])
         found = [one for page in answers for one in page["Volumes"]]
-    return [Data(tags_of(one)[TAG_VOLUME], one["VolumeId"], one["AvailabilityZone"], one["Size"]) for one in found]
+    return [_data(one) for one in found]
+
+
+def _data(found: Mapping[str, Any]) -> Data:
+    at = holder(found)
+    name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
+    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
 
 
 # What is said

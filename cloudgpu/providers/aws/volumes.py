@@ -30,11 +30,11 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftov
     named = {**tags, TAG_VOLUME: volume.name}
     found = _found(aws, region, zone, volume, named) or _made(aws, region, zone, volume, named)
     for _ in range(LOOKS):
-        holder = _holder(found)
-        if holder is not None and holder["InstanceId"] == own and holder["State"] != "detaching":
+        at = holder(found)
+        if at is not None and at["InstanceId"] == own and at["State"] != "detaching":
             return disk(aws, region, found)
-        if holder is not None and holder["State"] != "detaching":
-            raise _used(volume, ids.joined(region, holder["InstanceId"]))
+        if at is not None and at["State"] != "detaching":
+            raise used(volume, ids.joined(region, at["InstanceId"]))
         if found["State"] == "available":
             _attach(aws, region, found["VolumeId"], own)
         else:
@@ -110,7 +110,8 @@ def _look(aws: Aws, region: str, own: str) -> Raw:
     return found[0]
 
 
-def _holder(found: Raw) -> Raw | None:
+def holder(found: Raw) -> Raw | None:
+    """Return the attachment of a volume to the machine that uses it; None where it is free."""
     return next((one for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
 
 
@@ -124,7 +125,8 @@ def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
             raise
 
 
-def _used(volume: Volume, holder: str) -> InvalidRequest:
-    message = f"The volume {volume.name} is used by the machine {holder}."
+def used(volume: Volume, machine: str) -> InvalidRequest:
+    """Return the error for a volume that another machine (our id of it) uses."""
+    message = f"The volume {volume.name} is used by the machine {machine}."
     way = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
     return InvalidRequest(message, field="--volume", value=volume.name, next=way)
