@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, RateLimited
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
 
 LONGEST = 300  # characters of AWS's own sentence that a person has to read
@@ -111,6 +111,8 @@ def _refused(response: Mapping[str, Any], asked: Asked) -> CloudgpuError:
     meaning = MEANINGS.get(code, _UNKNOWN)
     if meaning is _UNKNOWN and not code.replace(".", "").isalnum():
         return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
+    if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
+        said = said.partition(". ")[0]
     sentence = f"AWS {asked.region} refused {asked.action}: {_short(said)} ({code})."
     more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
     if meaning.kind is RateLimited:

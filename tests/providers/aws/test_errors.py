@@ -135,6 +135,11 @@ def test_a_code_decides_what_the_caller_does_next(code, kind, field):
     assert fault.message == f"AWS us-east-1 refused RunInstances: No ({code})."
 
 
+def test_no_capacity_is_said_in_one_sentence_since_every_attempt_says_it():
+    fault = said("InsufficientInstanceCapacity", "We have none in us-east-1a. You can try elsewhere. Or later.")
+    assert fault.message.endswith(": We have none in us-east-1a (InsufficientInstanceCapacity).")
+
+
 def test_a_quota_has_its_way_out():
     assert said("VcpuLimitExceeded").next.endswith("cloudgpu quota --provider aws --region us-east-1")
 
