@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import cloudgpu
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, launch
@@ -129,3 +130,12 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_asked(line, words, field
 def test_a_code_that_aws_has_not_is_refused_by_name(line):
     refused(line("quota --region us-east-1 --request X-1=96 --yes -o json"), "--request")
     assert line.aws.model.quota_requests == []
+
+
+def test_the_library_says_the_same(line):
+    with cloudgpu.connect(home=line.home) as library:
+        assert library.quota(gpu="v100") == line("quota --gpu v100 -o json").json
+        by_price = [row["region"] for row in library.regions(gpu="v100", spot=True)["regions"]]
+        assert by_price == [row["region"] for row in line("regions --gpu v100 --spot -o json").json["regions"]]
+        asked = library.quota(request="enough", gpu="v100", count=20, region="us-east-1")
+    assert [asked["asked"]] == [one["DesiredValue"] for one in line.aws.model.quota_requests]

@@ -100,7 +100,7 @@ def test_a_generated_page_that_was_edited_is_noticed_and_written_anew(copy):
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('| `lease` | `"8h"` |', '| `lease` | `"9h"` |', "Settings: lease is '8h' by default, not `\"9h\"`"),
+        ('| `desktop` | `"rtx3090"` |', '| `desktop` | `"k80"` |', "desktop is 'rtx3090' by default, not `\"k80\"`"),
         ("| `market` |", "| `markets` |", "Settings: market is missing"),
         ("| `watts` | `100.0` |", "| `watts` | none |", "Accounts of local: watts is 100.0 by default, not none"),
         ("| `on_start` |", "| `on_begin` |", "Templates: on_begin is no key"),
