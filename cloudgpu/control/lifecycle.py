@@ -135,14 +135,13 @@ def start(session: Session, row: Row, lease: Lease) -> Row:
     """
     session.check_launchable()
     with alone(session, row):
-        row = _settled(session, row)
-        provider = _pausable(session, row)
-        latest = refresh(session, row)
+        latest = refresh(session, _settled(session, row))
         if latest["ended"]:
             raise _gone(latest)
-        if latest["state"] in ("running", "pending"):
+        if latest["state"] in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
             session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
             return latest
+        provider = _pausable(session, latest)
         _set_lease(session, latest, provider, lease, "start")
         session.ledger.append(
             [*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())]

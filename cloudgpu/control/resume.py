@@ -56,7 +56,16 @@ def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True
     except NoCapacity as fault:
         raise offer_to_move(session, session.ledger.machine(row["id"]) or row, fault) from fault
     row = with_volume(session, row)
-    return wait_until_ready(session, row) if wait else row
+    return _ready(session, row) if wait else row
+
+
+def _ready(session: Session, row: Row) -> Row:
+    """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
+    row = wait_until_ready(session, row)
+    if not row["kept"]:
+        return row
+    with alone(session, row):
+        return kept.superseded(session, session.ledger.machine(row["id"]) or row)
 
 
 def started(session: Session, row: Row, span: timedelta | None, *, move_it: bool = False, wait: bool = True) -> Row:

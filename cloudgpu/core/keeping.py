@@ -68,8 +68,8 @@ def kept(row: Row, things: Sequence[Leftover]) -> list[Leftover]:
 
 
 def _is_older(row: Row, disk: Leftover) -> bool:
-    made_before = disk.made_at is not None and disk.made_at < from_iso(row["intended_at"])
-    return disk.attached_to is None and made_before
+    """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
+    return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
 
 
 def steps(row: Row, things: Sequence[Leftover], now: datetime) -> list[Step]:

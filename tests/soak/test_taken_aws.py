@@ -89,7 +89,7 @@ def test_a_machine_that_is_taken_while_it_comes_back_keeps_its_disk(life):
         came = one.interrupted("start", name, "--yes", at=point)
         one.check_known()
         assert one.kept(), "what was on its disk is lost"
-        machine = one.done("start", name, "--yes")["machine"]
+        machine = one.done("start", name, "--yes")
         assert (machine["name"], one.ids()) == (name, [machine["id"]])
         one.check_down_leaves_nothing()
         return came
