@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.lifecycle import end, end_all_of, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
-from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first
+from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import Kind, Market, Setup, Volume, Want
 from cloudgpu.errors import (
@@ -151,6 +151,16 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     latest = now(lab, row)
     assert (latest["parked"], keeping.comes_back(latest)) == (True, True)
+
+
+def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
+    row = parked(lab)
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        back(lab, row)
+    again = started(lab.session, now(lab, row), None, wait=False)
+    assert (again["id"], again["state"], len(lab.machines())) == (row["id"], "running", 1)
+    assert started(lab.session, again, None, wait=False)["provider_id"] == again["provider_id"]
 
 
 def test_without_capacity_what_is_kept_stays(lab):

@@ -72,6 +72,14 @@ def test_a_running_machine_gives_up_its_image_only_after_a_while():
     assert said([fresh], **alive, since=iso(NOW - keeping.SURE_AFTER)) == []
 
 
+def test_a_free_disk_of_this_life_is_not_taken_for_an_older_one_whatever_its_time_says():
+    alive = {"ended": None, "parked": False, "state": "running", "since": iso(NOW - keeping.SURE_AFTER), "seq": 2}
+    before_the_intent = NOW - timedelta(hours=1, seconds=1)  # clouds cut off parts of a second
+    assert said([thing(Kind.DISK, 2, made_at=before_the_intent)], **alive) == []
+    old = thing(Kind.DISK, 1, made_at=before_the_intent)
+    assert said([old], **alive) == [(Do.REMOVE, old.id)]
+
+
 def test_what_is_kept_on_purpose_or_of_another_ledger_is_no_machines():
     things = [
         thing(Kind.VOLUME, **{"cloudgpu-volume": "data"}),
