@@ -296,7 +296,7 @@ def test_one_that_died_with_an_earlier_boot_is_not_missed(machine):
         process.wait()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
 def test_a_start_that_is_killed_leaves_one_that_is_found(machine, seed):
     command = [str(machine.dir / "agent"), "python", "-", "ensure"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=machine.environ)

@@ -80,6 +80,7 @@ def prepared(cloudgpu, environment):
     assert ready, said
 
 
+@pytest.mark.soak  # a whole environment; that of pytorch stays in the short run
 def test_d2l_clones_the_notebooks_and_prepares_their_environment(cloudgpu, site):
     root, address = site
     serve_notebooks(root)

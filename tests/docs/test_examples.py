@@ -120,6 +120,7 @@ def test_the_first_notebook_in_python_ends_its_machine_when_the_work_fails(at_ho
     assert nothing_is_left(at_home)
 
 
+@pytest.mark.soak  # a whole environment: the first notebook stays in the short run
 def test_dive_into_deep_learning_is_prepared_shown_and_ended(at_home, own_home, site):
     root, address = site
     test_templates.serve_notebooks(root)

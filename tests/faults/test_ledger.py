@@ -57,7 +57,12 @@ def test_an_old_copy_of_the_ledger_is_noticed_until_it_is_settled(fox, tmp_path)
     assert fox("up", "--yes", "--no-wait", "--new", "--name", "third-owl").code == 0
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+LONG = ("garbage", "empty")
+
+
+@pytest.mark.parametrize(
+    "damage", [pytest.param(damage, marks=pytest.mark.soak if damage in LONG else ()) for damage in DAMAGES]
+)
 def test_a_damaged_ledger_is_said_and_its_machine_is_found_again(fox, damage):
     file = file_of(fox)
     DAMAGES[damage](file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,8 +75,7 @@ class OwnHost:
 
     def start(self) -> OwnHost:
         if not self.home.exists():
-            self.keys.parent.mkdir(parents=True, mode=0o700)
-            self.keys.write_text(client_key(self.root / "users").public_line + "\n")
+            self.renew()
         private = self.root / f"{self.name}.key"
         private.write_text(self.host_key.private_pem)
         command = [sys.executable, __file__, str(private), str(self.home), str(self.port), self.path]
@@ -83,6 +83,12 @@ class OwnHost:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
         self.port = int(self.process.stdout.readline())
         return self
+
+    def renew(self) -> None:
+        """Leave nothing in its home but the user's key."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.keys.parent.mkdir(parents=True, mode=0o700)
+        self.keys.write_text(client_key(self.root / "users").public_line + "\n")
 
     def off(self) -> None:
         """Stop answering; what runs there goes on."""
@@ -113,6 +119,10 @@ class OwnHost:
     def clean_up(self) -> list[psutil.Process]:
         """End the server and whatever is left there; return what was left."""
         self.off()
+        return self.ended()
+
+    def ended(self) -> list[psutil.Process]:
+        """End whatever is left there, but not the server; return what was left."""
         left = self.processes()
         for process in left:
             with contextlib.suppress(psutil.Error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +21,29 @@ from cloudgpu.testing import (
     new_host_key,
 )
 from cloudgpu.testing.contract import MakeAttempt
-from tests.providers.ssh.hosts import Lab
+from tests.providers.ssh.hosts import Lab, OwnHost
 
 pytest.importorskip("asyncssh", reason="the SSH server of the tests needs asyncssh: pip install 'cloudgpu[local]'")
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OwnHost]]:
+    """Four hosts for all tests: to start their SSH servers anew for each would take longer than the tests."""
+    root = tmp_path_factory.mktemp("hosts")
+    hosts = [OwnHost(root, name).start() for name in ("ant", "bee", "cat", "dog")]
+    yield hosts
+    for host in hosts:
+        host.off()
+
+
+@pytest.fixture
+def hosts(four: list[OwnHost]) -> Iterator[list[OwnHost]]:
+    """The four, as if new; at the end nothing may run on them."""
+    for host in four:
+        host.renew()
+    yield four
+    left = [process for host in four for process in host.ended()]
+    assert not left, f"still running: {left}"
 
 
 class TestSsh(ProviderContract, PausableContract, TaggableContract, HasPricesContract, KnowsHostKeysContract):
@@ -32,18 +54,20 @@ class TestSsh(ProviderContract, PausableContract, TaggableContract, HasPricesCon
         return make
 
     @pytest.fixture
-    def settings(self, own: Any, tmp_path: Any) -> ProviderSettings:
-        return Lab(tmp_path, *(own(name) for name in ("ant", "bee", "cat", "dog"))).settings
+    def settings(self, hosts: list[OwnHost], tmp_path: Path) -> ProviderSettings:
+        return Lab(tmp_path, *hosts).settings
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
         """Give every launch key a host of its own, as a user with several machines does."""
-        host_key, client_key, places = new_host_key(), new_host_key()[0], {}
+        host_key, client_key, places, offers = new_host_key(), new_host_key()[0], {}, {}
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            offered = [item for item in provider.available(Want(market=market)).items if item.market is market]
+            if market not in offers:  # a look at four hosts
+                found = provider.available(Want(market=market)).items
+                offers[market] = [item for item in found if item.market is market]
             place = places.setdefault(key, len(places))
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
-            return make_attempt(offered[place], key=key, **{**given, **changes})
+            return make_attempt(offers[market][place], key=key, **{**given, **changes})
 
         return make

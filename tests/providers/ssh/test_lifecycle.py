@@ -244,7 +244,7 @@ def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
     assert host.processes() == []
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_a_launch_killed_at_any_moment_is_completed_by_its_replay(lab, host, step):
     """The program on the host is killed at every `step`-th thing that it does to files and processes."""
     from cloudgpu.providers.ssh.client import _request
