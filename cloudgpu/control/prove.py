@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.facts import Instance
 
 Row = dict[str, Any]
-PROVED_WITHIN = timedelta(minutes=5)
+PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
 
 
 def prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None]) -> Row:

@@ -92,7 +92,7 @@ def test_an_end_that_was_throttled_is_asked_again(lab):
 
 def test_an_end_that_never_arrives_is_not_called_proved(lab):
     row = lab.up().row
-    lab.cloud.fail_next("terminate", RateLimited("slow down"), times=400)
+    lab.cloud.fail_next("terminate", RateLimited("slow down"), times=1000)
     with pytest.raises(StopUnproved):
         end(lab.session, row, why="test")
     assert lab.rows()[0]["id"] == row["id"]

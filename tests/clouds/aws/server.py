@@ -93,6 +93,7 @@ class AwsServer:
         with self._lock:
             BackendDict.reset()
             reset_model_data()
+            types.withdraw()
             self.faults.clear()
             self.on_call = None
             if self._machines is not None:
@@ -154,7 +155,7 @@ class AwsServer:
             machines.shut_down(ec2.Ec2, self.instance(instance_id))
 
     def offer(self, name: str, zone: str) -> None:
-        """Offer a type in a zone, for as long as this process lives."""
+        """Offer a type in a zone until the next reset."""
         types.offer(name, zone)
 
     def user_data(self, instance_id: str) -> list[userdata.Part]:

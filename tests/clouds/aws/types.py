@@ -65,6 +65,9 @@ def _any(value: str, wanted: list[str]) -> bool:
     return value in wanted or any(fnmatchcase(value, one) for one in wanted if set(one) & WILD)
 
 
+_ADDED: list[tuple[str, str, dict[str, str]]] = []  # what tests offer
+
+
 def extend() -> None:
     """Write p3.2xlarge into moto's tables, once in a process, and take P2 out."""
     if "p3.2xlarge" in INSTANCE_TYPES:
@@ -76,6 +79,7 @@ def extend() -> None:
             listed[:] = [one for one in listed if not one["InstanceType"].startswith("p2.")]
     for zone in V100_ZONES:
         offer("p3.2xlarge", zone)
+    _ADDED.clear()  # these stay
 
 
 def offer(name: str, zone: str) -> None:
@@ -86,6 +90,15 @@ def offer(name: str, zone: str) -> None:
         made = {"InstanceType": name, "Location": place, "LocationType": kind}
         if made not in INSTANCE_TYPE_OFFERINGS[kind][region]:
             INSTANCE_TYPE_OFFERINGS[kind][region].append(made)
+            _ADDED.append((kind, region, made))
+
+
+def withdraw() -> None:
+    """Take back what tests offered."""
+    while _ADDED:
+        kind, region, made = _ADDED.pop()
+        INSTANCE_TYPE_OFFERINGS[kind][region].remove(made)
+        by_type.cache_clear()
 
 
 def _v100(made: dict[str, Any]) -> dict[str, Any]:
