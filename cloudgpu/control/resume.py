@@ -100,6 +100,13 @@ def plan_comeback(session: Session, row: Row, span: timedelta | None, *, wider: 
         row = session.ledger.machine(row["id"]) or row
         if keeping.stays(row) and not keeping.is_parked(row):
             row = park(session, row, why="its start was asked")
+    if _image_of(row) is None:  # somebody else started or ended it meanwhile
+        raise InvalidRequest(
+            f"{row['name']} is not parked any more: it is {row['state']}.",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu show {row['name']} --refresh",
+        )
     lease = new_lease(session, row, span)
     try:
         return prepare_again(session, _request(session, row, lease, wider=wider), row, _spans(session, lease))
@@ -190,10 +197,15 @@ def check_comeback(session: Session, row: Row) -> None:
         )
 
 
+def _image_of(row: Row) -> str | None:
+    """Return the image that a machine comes back from, None where there is none that is ready."""
+    return next((entry["id"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE and entry["ready"]), None)
+
+
 def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(row["setup"]) if row["setup"] else _USUAL
-    image = next(entry["id"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE and entry["ready"])
+    image = _image_of(row)
     return LaunchRequest(
         key=row["key"],
         name=row["name"],

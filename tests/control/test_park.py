@@ -62,6 +62,15 @@ def kinds_kept(row):
     return [entry["kind"] for entry in row["kept"]]
 
 
+def test_a_start_that_another_has_overtaken_says_so(lab):
+    row = parked(lab)
+    back(lab, row)
+    lab.later(minutes=20)
+    look_at_all(lab.session)  # it has run for a while: its image is removed
+    with pytest.raises(InvalidRequest, match="is not parked any more: it is running"):
+        plan_comeback(lab.session, row, None)
+
+
 def test_stop_parks_a_spot_machine_as_one_image_and_nothing_else(lab):
     row = parked(lab)
     assert (row["state"], row["billed"], row["parked"], kinds_kept(row)) == ("terminated", False, True, ["image"])

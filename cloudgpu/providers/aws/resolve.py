@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import Data, data_volume
+from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
@@ -117,6 +119,16 @@ def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data 
         yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True)
 
 
+def _may_rise(item: Available) -> str:
+    """Say what a spot machine may come to cost: EC2 caps it at the on-demand price where no maximum is named."""
+    dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+    most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
+    return (
+        "the spot price can change while it runs: without --max-price, EC2 goes up to the on-demand price, "
+        f"{most}, and then takes the machine"
+    )
+
+
 def _guards(request: LaunchRequest, item: Available) -> tuple[str, ...]:
     ends = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
@@ -125,6 +137,8 @@ def _guards(request: LaunchRequest, item: Available) -> tuple[str, ...]:
 
 def _remarks(request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
     yield from found.choice.remarks
+    if item.market is Market.SPOT and request.want.max_price is None:
+        yield _may_rise(item)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
     if call.profile is None:

@@ -244,6 +244,12 @@ def test_a_quota_that_cannot_be_read_is_a_remark(aws, provider):
 # What is said
 
 
+def test_a_spot_machine_without_a_maximum_may_cost_as_much_as_on_demand(provider):
+    spot = resolve(provider, item("g5.xlarge", zone="us-east-1a", market=Market.SPOT))
+    assert any("up to the on-demand price, $1.0060 an hour" in remark for remark in spot.remarks)
+    assert not any("on-demand price" in remark for remark in resolve(provider, item("g5.xlarge")).remarks)
+
+
 def test_without_a_profile_the_plan_says_what_is_lost(provider, tmp_path):
     def lost(found):
         return [remark for remark in found.remarks if "idle cannot be judged from outside" in remark]
