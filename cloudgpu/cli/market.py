@@ -35,7 +35,7 @@ def offers_text(value: dict[str, Any], *, asked: str | None, region: str | None)
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = _fitted([_row(offer) for offer in offers], headings)
     notes = [_means(value["means"], asked), _dates(value, region), *_price_marks(offers, value), *_speed_marks(offers)]
-    notes += [*_legacy(offers), *_left_out(value["left_out"])]
+    notes += [*_legacy(offers), *_withheld(value["withheld"]), *_left_out(value["left_out"])]
     return "\n".join([table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
 
 
@@ -144,6 +144,13 @@ def _legacy(offers: list[Offer]) -> Iterator[str]:
         reasons.setdefault(reason, []).append(_short(offer))
     for reason, names in reasons.items():
         yield _note("*", f"legacy: {reason}: {_some(names)}.")
+
+
+def _withheld(names: list[str]) -> Iterator[str]:
+    if names:
+        yield paragraph(
+            f"Old types, hardly launched any more, with --all: {_some(names)}. up finds them where they are."
+        )
 
 
 def _left_out(names: Iterable[str]) -> Iterator[str]:

@@ -103,6 +103,7 @@ def market_value(filters: Filters, order: Order, now: datetime) -> dict[str, Any
         "without": [] if found else list(_without(filters)),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_AFTER.days,
+        "withheld": _withheld(filters, found),
         "left_out": catalog.left_out(filters.provider) if filters.legacy and filters.gpu is None else {},
     }
 
@@ -111,6 +112,15 @@ def matching(filters: Filters) -> list[CatalogOffer]:
     """Return the cheapest offer of every type that passes."""
     offers = catalog.offers(filters.provider, filters.region, filters.market, filters.gpu, legacy=filters.legacy)
     return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
+
+
+def _withheld(filters: Filters, shown: list[CatalogOffer]) -> list[str]:
+    """Return the types of a named GPU that are listed, and not shown since they can probably not be launched."""
+    if filters.gpu is None or filters.legacy:
+        return []
+    there = {(offer.type.provider, offer.type.name) for offer in shown}
+    named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, legacy=True))}
+    return sorted(f"{provider} {name}" for provider, name in named - there)
 
 
 def _passes(offer: CatalogOffer, filters: Filters) -> bool:

@@ -94,6 +94,8 @@ def test_legacy_types_stand_there_only_with_all_and_say_why(gpus, offers):
     assert not [one for one in offers("--gpu", "v100") if one["legacy"]]
     legacy = {one["instance_type"]: one["legacy"] for one in offers("--gpu", "v100", "--all") if one["legacy"]}
     assert {"p3.2xlarge", "Standard_NC6s_v3"} <= set(legacy)
+    assert "aws p3.2xlarge" in " ".join(gpus("--gpu", "v100").out.split())  # named, though not listed
+    assert "with --all" not in gpus("--gpu", "v100", "--all").out
     text = gpus("--gpu", "v100", "--all").out
     assert re.search(r"p3\.2xlarge\* ", text)
     assert "retired 2025-09-30" in " ".join(text.split())
