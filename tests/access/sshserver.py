@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import HostKey, client_key, new_host_key
 from cloudgpu.access.target import Target
 from cloudgpu.core.facts import Address
+from tests.forked import Forked, until_closed
 
 USER = "tester"
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ class Server:
     root: Path
     host_key: HostKey = field(default_factory=new_host_key)
     port: int = 0
-    process: subprocess.Popen[str] | None = None
+    process: Forked | None = None
 
     @property
     def home(self) -> Path:
@@ -47,10 +47,8 @@ class Server:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.root / "host").write_text(self.host_key.private_pem)
         (self.root / "authorized").write_text(authorized or client_key(self.root / "keys").public_line)
-        command = [sys.executable, __file__, str(self.root), str(self.port)]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
-        self.port = int(self.process.stdout.readline())
+        self.process = Forked(_run, self.root, self.port, os.environ["PATH"])
+        self.port = self.process.port
         return self
 
     def pin(self) -> Server:
@@ -59,11 +57,7 @@ class Server:
 
     def kill(self) -> None:
         if self.process is not None:
-            self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-            self.process.wait()
-            self.process.stdin.close()
-            self.process.stdout.close()
             self.process = None
 
     def freeze(self) -> None:
@@ -82,7 +76,12 @@ def wait_for(condition, seconds=10.0):
     return said
 
 
-async def _serve(root: Path, port: int) -> None:
+def _run(ours: Connection, root: Path, port: int, path: str) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(ours, root, port, path))
+
+
+async def _serve(ours: Connection, root: Path, port: int, path: str) -> None:
     import asyncssh
 
     from cloudgpu.providers.local import sshd
@@ -99,16 +98,9 @@ async def _serve(root: Path, port: int) -> None:
         authorized_keys=[(root / "authorized").read_text()],
         user=USER,
         home=root / "home",
-        environ={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+        environ={"PATH": path, "LANG": "C.UTF-8"},
         port=port,
         shell="/bin/bash",
     )
-    sys.stdout.write(f"{acceptor.get_port()}\n")
-    sys.stdout.flush()
-    # The other end of stdin is the tests' process: this one never outlives it.
-    await asyncio.to_thread(sys.stdin.read)
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))
+    ours.send(acceptor.get_port())
+    await asyncio.to_thread(until_closed, ours)

@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -23,6 +22,7 @@ from cloudgpu.core.facts import Want
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing.attempts import make_attempt
+from tests.forked import Forked, until_closed
 
 USER = "ada"
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ class OwnHost:
     path: str = field(default_factory=lambda: f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     host_key: HostKey = field(default_factory=new_host_key)
     port: int = 0
-    process: subprocess.Popen[str] | None = None
+    process: Forked | None = None
 
     @property
     def home(self) -> Path:
@@ -76,12 +76,9 @@ class OwnHost:
     def start(self) -> OwnHost:
         if not self.home.exists():
             self.renew()
-        private = self.root / f"{self.name}.key"
-        private.write_text(self.host_key.private_pem)
-        command = [sys.executable, __file__, str(private), str(self.home), str(self.port), self.path]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
-        self.port = int(self.process.stdout.readline())
+        environ = {"PATH": self.path, "LANG": "C.UTF-8", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        self.process = Forked(_run, self.host_key.private_pem, self.home, self.port, environ)
+        self.port = self.process.port
         return self
 
     def renew(self) -> None:
@@ -93,11 +90,7 @@ class OwnHost:
     def off(self) -> None:
         """Stop answering; what runs there goes on."""
         if self.process is not None:
-            self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-            self.process.wait()
-            self.process.stdin.close()
-            self.process.stdout.close()
             self.process = None
 
     def processes(self) -> list[psutil.Process]:
@@ -158,17 +151,15 @@ class Lab:
         return self.provider.launch(attempt, deadline=now() + timedelta(minutes=1))
 
 
-async def _serve(private: str, home: Path, port: int, path: str) -> None:
+def _run(ours: Connection, private: str, home: Path, port: int, environ: dict[str, str]) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(ours, private, home, port, environ))
+
+
+async def _serve(ours: Connection, private: str, home: Path, port: int, environ: dict[str, str]) -> None:
     from cloudgpu.providers.local import sshd
 
-    environ = {"PATH": path, "LANG": "C.UTF-8", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     facts = {"host_key": private, "authorized_keys": [], "user": USER, "home": home, "environ": environ, "port": port}
     acceptor = await sshd.serve(**facts, shell="/bin/bash")  # noqa: S604  (the user's login shell)
-    sys.stdout.write(f"{acceptor.get_port()}\n")
-    sys.stdout.flush()
-    await asyncio.to_thread(sys.stdin.read)  # the other end is the tests' process: this one never outlives it
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(Path(sys.argv[1]).read_text(), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    ours.send(acceptor.get_port())
+    await asyncio.to_thread(until_closed, ours)
