@@ -14,7 +14,7 @@ from hypothesis import settings
 # Their assertions say what they compared only when they are rewritten before anybody imports them.
 pytest.register_assert_rewrite("tests.soak.crash", "tests.faults.said", "tests.cli.program")
 
-# How long an example takes says nothing here: two test processes share two cores.
+# How long an example takes says nothing here: several test processes share two cores.
 settings.register_profile("cloudgpu", deadline=None)
 settings.load_profile("cloudgpu")
 
