@@ -13,7 +13,7 @@ from cloudgpu.control.extras import extras_of
 from cloudgpu.control.lifecycle import lease_line, remove_unfit
 from cloudgpu.control.look import look_at, refresh
 from cloudgpu.control.observe import intent
-from cloudgpu.control.offering import resolve
+from cloudgpu.control.offering import is_limited, resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, present
@@ -172,13 +172,15 @@ def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
 
 def _launch_anew(session: Session, prepared: Prepared) -> Row:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refusal: NoCapacity | QuotaExceeded | None = None
+    refusals: list[tuple[Offer, NoCapacity | QuotaExceeded]] = []
     for offer in _from_the_plan_on(prepared):
+        if is_limited(offer, refusals):
+            continue
         try:
             resolved = _resolved(session, prepared, offer)
         except (NoCapacity, QuotaExceeded) as fault:  # known before anything is sent
             session.tell(f"{offer.available.zone}: {fault.message}")
-            refusal = refusal or fault
+            refusals.append((offer, fault))
             continue
         attempt = _record(session, prepared, offer, resolved)
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
@@ -186,13 +188,13 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
             send(session, attempt, deadline=session.clock() + SEND_WITHIN)
         except NoCapacity as fault:
             session.tell(f"{offer.available.zone}: {fault.message}")
-            refusal = refusal or fault
+            refusals.append((offer, fault))
             continue
         row = session.ledger.machine(attempt.machine)
         if row is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return row
-    raise _refused_everywhere(prepared, refusal)
+    raise _refused_everywhere(prepared, refusals[0][1] if refusals else None)
 
 
 def _refused_everywhere(prepared: Prepared, first: NoCapacity | QuotaExceeded | None) -> CloudgpuError:

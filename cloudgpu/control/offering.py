@@ -59,17 +59,35 @@ def first_exact(session: Session, provider: Provider, request: LaunchRequest, of
 
     Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity.
     """
-    refusals: list[NoCapacity | QuotaExceeded] = []
+    refusals: list[tuple[Offer, NoCapacity | QuotaExceeded]] = []
     for offer in offers:
+        if is_limited(offer, refusals):
+            continue
         try:
             resolved = resolve(provider, request, offer)
         except (NoCapacity, QuotaExceeded) as fault:
             session.tell(f"{offer.available.zone}: {fault.message}")
-            refusals.append(fault)
+            refusals.append((offer, fault))
             continue
-        said = dict.fromkeys(f"passed over: {fault.message}" for fault in refusals)
+        said = dict.fromkeys(f"passed over: {fault.message}" for _, fault in refusals)
         return Exact(offer, resolved, tuple(said))
-    raise next((fault for fault in refusals if isinstance(fault, QuotaExceeded)), refusals[0])
+    faults = [fault for _, fault in refusals]
+    raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), faults[0])
+
+
+def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
+    """Say whether a limit that stopped an offer in the same region stops this one: it needs no less of the same."""
+    return any(isinstance(fault, QuotaExceeded) and _stops(fault, stopped, offer) for stopped, fault in refusals)
+
+
+def _stops(fault: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
+    from cloudgpu.catalog import quota_of  # reads the whole catalogue
+
+    before, now = stopped.available, offer.available
+    if (before.provider, before.account, before.region) != (now.provider, now.account, now.region):
+        return False
+    quota = quota_of(now.provider, now.instance_type, now.market)
+    return quota is not None and quota.code == fault.value and (now.vcpus or 0) >= (before.vcpus or 0)
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:

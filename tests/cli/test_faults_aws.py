@@ -164,6 +164,15 @@ def test_a_quota_of_nothing_is_named_with_the_request_that_raises_it(line):
     nothing_runs(line)
 
 
+def test_a_quota_of_nothing_is_asked_and_said_once_for_each_region(line):
+    line.aws.model.quotas[("", "L-DB2E81BA")] = 0  # G on demand: several types, each in many zones
+    said = line(UP.replace("v100 --spot", "t4"))
+    assert said.code == 5
+    assert [said.err.count(f"(L-DB2E81BA) in {region} allows 0") for region in REGIONS] == [2, 1]  # and the error
+    assert len(line.aws.called("GetServiceQuota")) == len(REGIONS)
+    nothing_runs(line)
+
+
 @pytest.mark.parametrize(
     ("market", "code"), [(Market.SPOT, "MaxSpotInstanceCountExceeded"), (None, "VcpuLimitExceeded")]
 )
