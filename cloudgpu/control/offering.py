@@ -105,6 +105,23 @@ def offers_or_known(session: Session, provider: Provider, want: Want, there: Row
         return [_offer_of(there)]
 
 
+def offers_in(
+    session: Session, provider: Provider, request: LaunchRequest, wished: Want, there: Row | None
+) -> list[Offer]:
+    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
+    try:
+        return offers_or_known(session, provider, request.want, there)
+    except NoCapacity as fault:
+        setup, want = request.setup, request.want
+        if (want.region, want.zone) != (wished.region, wished.zone):
+            volume = setup.volume.name if setup.volume else None
+            named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
+            said = " and ".join(f"{option} {value}" for option, value in named.items() if value)
+            why = f"The place is that of {said}: name another, or leave it out."
+            fault.next = f"{why} {fault.next}" if fault.next else why
+        raise
+
+
 def _offer_of(row: Row) -> Offer:
     item = Available(
         provider=row["provider"],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.templates import Template
 from cloudgpu.control.accounts import account_of
 from cloudgpu.control.extras import extras_of
-from cloudgpu.control.offering import Exact, first_exact, offers_or_known, tied
+from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, tied
 from cloudgpu.control.policies import find_policy, keeps_disk, spans_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import check_setup, setup_remarks
@@ -68,9 +68,10 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     fingerprint = _fingerprint(request, wish.name)
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
+    wished = request.want
     if there is None:
         request = tied(session, provider, request)
-    offers = offers_or_known(session, provider, request.want, there)
+    offers = offers_in(session, provider, request, wished, there)
     first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
     return Prepared(
         plan=_plan(session, provider, template, request, offers, first, spans),

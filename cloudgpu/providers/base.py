@@ -211,7 +211,7 @@ class Resolves(Protocol):
     """A launch needs things looked up first: an image, a network, a quota. Looking up changes nothing."""
 
     def bound(self, setup: Setup, want: Want) -> Bound:
-        """Return where an own image or a volume of `setup` ties the launch to.
+        """Return where an own image, a volume or a subnet of `setup` ties the launch to.
 
         Raises InvalidRequest for one that does not exist, or where `want` names another place.
         """

@@ -162,8 +162,20 @@ def test_an_account_without_a_default_vpc_is_told_the_way_out(line):
 
 def test_a_subnet_of_another_zone_names_its_own(line):
     found = client().describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1a"]}])["Subnets"]
-    lies = Case(f"{UP} --subnet {found[0]['SubnetId']}", "--subnet", "lies in us-east-1a", "--zone us-east-1a")
+    subnet = f"--subnet {found[0]['SubnetId']}"
+    lies = Case(f"{UP} --zone us-east-1b {subnet}", "--subnet", "lies in us-east-1a", "--zone us-east-1a")
     check(lies, line)
+    check(Case(f"{UP} {subnet}", "--zone", "it does in us-east-1b", f"The place is that of {subnet}", 4), line)
+
+
+def test_a_subnet_is_the_only_place_that_is_tried(line):
+    line.aws.faults.add("RunInstances", error="InsufficientInstanceCapacity", status=400, times=99)
+    found = client().describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1a"]}])["Subnets"]
+    said = line(f"{UP.replace('v100', 't4').replace(' --region us-east-1', '')} --subnet {found[0]['SubnetId']}")
+    assert said.code == 4, said.err
+    sent = {call.parameters["NetworkInterfaces"][0]["SubnetId"] for call in line.aws.called("RunInstances")}
+    assert sent == {found[0]["SubnetId"]}
+    assert line.aws.instances(live=True) == []
 
 
 def test_an_image_for_another_architecture_is_refused(line):

@@ -1,4 +1,4 @@
-"""Where an own image or a data volume ties a launch to: an image to its region, a volume to its zone. Reads only."""
+"""Where an own image, a data volume or a subnet ties a launch to: its region or its zone. Reads only."""
 
 from __future__ import annotations
 
@@ -37,25 +37,31 @@ class Data:
 
 
 def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
-    """Return the region of an own image and the zone of a volume of `setup`; neither: not bound, and nothing is asked.
+    """Return the region of an own image, the zone of a volume or a subnet of `setup`; none of them: nothing is asked.
 
-    One call per region for a volume, and for an image that is not named by an id in a known region. Raises
-    InvalidRequest for one that does not exist, or that lies elsewhere than `want` says.
+    One call per region for a volume, and for an image or a subnet that is not named in a known region. Raises
+    InvalidRequest for one that does not exist, or that lies elsewhere than `want` or another of them says.
     """
     region = _image_region(aws, setup.image, want) if setup.image is not None else None
     volume = _volume(aws, setup.volume, want) if setup.volume is not None else None
-    if volume is None:
-        why = f"the image {setup.image} lies in {region}" if region else ""
-        return Bound(region=region, why=why)
-    home = ids.region_of(volume.zone)
-    if region not in (None, home):
+    if volume is not None:
+        _one_region(setup.image, region, volume)
+        return Bound(ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
+    subnet = setup.network.subnet
+    zone = _subnet_zone(aws, subnet, want, region) if subnet is not None and want.zone is None else None
+    if zone is not None:
+        return Bound(ids.region_of(zone), zone, why=f"the subnet {subnet} lies in {zone}")
+    return Bound(region=region, why=f"the image {setup.image} lies in {region}" if region else "")
+
+
+def _one_region(image: str | None, region: str | None, volume: Data) -> None:
+    if region not in (None, ids.region_of(volume.zone)):
         raise InvalidRequest(
-            f"The image {setup.image} lies in {region}, and the volume {volume.name} in {volume.zone}.",
+            f"The image {image} lies in {region}, and the volume {volume.name} in {volume.zone}.",
             field="--volume",
             value=volume.name,
             next="Leave one of them out, or make the image in the volume's region.",
         )
-    return Bound(region=home, zone=volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
 
 
 def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
@@ -168,6 +174,29 @@ def _data(found: Mapping[str, Any]) -> Data:
     at = holder(found)
     name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
     return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
+
+
+# Subnets
+
+
+def _subnet_zone(aws: Aws, id_: str, want: Want, region: str | None) -> str | None:
+    """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
+    region = region or named_region(aws, want)
+    if region is not None:
+        return _zone_in(aws, region, id_)
+    answers, silent = aws.each(aws.regions(), lambda place: _zone_in(aws, place, id_))
+    zones = [zone for zone in answers.values() if zone is not None]
+    if not zones:
+        way = "See what there is: aws ec2 describe-subnets --region REGION"
+        raise _nowhere("subnet", "--subnet", id_, set(), silent, way)
+    return zones[0]
+
+
+def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
+    with aws.said("DescribeSubnets", region, value=id_):
+        asked = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+        found = aws.ec2(region).describe_subnets(Filters=asked)["Subnets"]
+    return str(found[0]["AvailabilityZone"]) if found else None
 
 
 # What is said

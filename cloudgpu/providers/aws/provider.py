@@ -66,7 +66,7 @@ class AwsProvider:
         return prices.prices(self._aws, offers)
 
     def bound(self, setup: Setup, want: Want) -> Bound:
-        """Return where an own image or a volume ties a launch to."""
+        """Return where an own image, a volume or a subnet ties a launch to."""
         from cloudgpu.providers.aws import bound
 
         return bound.bound(self._aws, setup, want)

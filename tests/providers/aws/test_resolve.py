@@ -365,6 +365,20 @@ def test_an_own_image_ties_to_its_region(provider):
         provider.bound(Setup(image="prepard"), Want())
 
 
+@pytest.mark.parametrize("want", [Want(), Want(region="us-west-2")])
+def test_a_subnet_ties_to_its_zone_whether_or_not_its_region_is_named(provider, want):
+    own = replace(USUAL, network=replace(USUAL.network, subnet=subnet_in("us-west-2b")))
+    tied = provider.bound(own, want)
+    assert (tied.region, tied.zone) == ("us-west-2", "us-west-2b")
+    assert tied.why == f"the subnet {own.network.subnet} lies in us-west-2b"
+
+
+def test_a_subnet_that_no_region_has_is_refused(provider):
+    with pytest.raises(InvalidRequest, match="There is no subnet 'subnet-0dead'") as caught:
+        provider.bound(replace(USUAL, network=replace(USUAL.network, subnet="subnet-0dead")), Want())
+    assert caught.value.field == "--subnet"
+
+
 def test_images_of_one_name_in_two_regions_have_to_be_told_apart(provider):
     for region in ("us-east-1", "us-west-2"):
         own_image("twice", region)
