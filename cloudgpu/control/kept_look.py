@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import kept
 from cloudgpu.control.observe import found_without_record, vanished
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Leftover, Leftovers, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, Leftovers, Unanswered
 from cloudgpu.core.keeping import Do
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
@@ -81,7 +81,10 @@ def _settle(session: Session, row: Row, things: list[Leftover], asked_at: dateti
         row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
     for step in keeping.steps(row, things, session.clock()):
         now = kept.carry_out(session, step)
-        things = [thing for thing in things if thing is not step.thing or step.do is Do.SAVE] + ([now] if now else [])
+        things = [thing for thing in things if thing is not step.thing or step.do is Do.SAVE]
+        if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
+            things = [thing for thing in things if thing.kind is not Kind.SNAPSHOT]
+        things += [now] if now else []
         said.append(_said(row, step))
     kept.record(session, row, _latest(things))
     return said

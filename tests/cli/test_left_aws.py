@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
+from functools import partial
 
 import pytest
 
+from cloudgpu.control import session as sessions
 from tests.cli.aws_line import CONFIG, REGIONS, Line
 from tests.clouds.aws.ec2 import backend
 from tests.clouds.aws.fixtures import aws, aws_process
@@ -75,6 +78,19 @@ def test_a_persistent_request_whose_machine_others_ended_is_cancelled_by_the_nex
     assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["open"]
     assert line("ls --refresh").code == 0
     assert [one["State"] for one in ec2.describe_spot_instance_requests()["SpotInstanceRequests"]] == ["cancelled"]
+
+
+def test_a_disk_left_for_14_days_becomes_an_image_and_nothing_is_counted_twice_on_the_way(line, aws, monkeypatch):
+    assert line(UP, "--spot").code == 0
+    aws.interrupt(aws.instances(live=True)[0].id)
+    assert line("ls --refresh").code == 0
+    later = partial(sessions.open_session, clock=lambda: sessions.utc_now() + timedelta(days=15))
+    monkeypatch.setattr(sessions, "open_session", later)
+    aws.advance(15 * 24 * 3600)
+    kept = [line("ls --refresh -o json").json["machines"][0]["kept"] for _ in range(3)]
+    assert [[one["kind"] for one in look] for look in kept] == [["disk", "snapshot"], ["disk", "image"], ["image"]]
+    assert line("down otter --yes").code == 0
+    assert snapshots() == []
 
 
 @pytest.mark.parametrize("parked", [False, True])
