@@ -6,7 +6,7 @@ import pytest
 
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.soak.crash import check_each
-from tests.soak.crash_aws import HEADLINE, ON_DEMAND, AwsLife, moments
+from tests.soak.crash_aws import HEADLINE, ON_DEMAND, READS, AwsLife, moments
 
 __all__ = ["aws", "aws_process"]
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -29,6 +29,21 @@ def test_the_headline_killed_at_every_call_leaves_one_known_machine_at_most(life
         one.check_known()
         one.check_one()
         assert len(one.server.instances()) == 1, "a machine was made and ended, which nobody asked for"
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
+
+
+def test_the_headline_killed_at_every_change_is_finished_by_the_same_up_without_a_look(life):
+    points = [point for point in moments(life().counted(*HEADLINE)) if not point.action.startswith(READS)]
+
+    def case(point):
+        one = life()
+        died = one.killed(*HEADLINE, at=point)
+        one.check_one()  # by the token of the saved call: nothing has been listed yet
+        assert len(one.server.instances()) == 1, "the same call made a second machine"
+        one.check_known()
         one.check_down_leaves_nothing()
         return died
 

@@ -89,3 +89,20 @@ def test_a_comeback_killed_at_every_call_is_finished_by_the_next(life):
         return died
 
     assert check_each(points, case) >= 0.8 * len(points)
+
+
+def test_a_comeback_killed_over_its_launch_is_finished_by_the_same_start_without_a_look(life):
+    one, name = life(parked=True)
+    points = [point for point in moments(one.counted("start", name, "--yes")) if point.action == "RunInstances"]
+    assert len(points) == 2
+
+    def case(point):
+        one, name = life(parked=True)
+        died = one.killed("start", name, "--yes", at=point)
+        machine = one.done("start", name, "--yes")
+        assert (machine["name"], one.ids(), one.images()) == (name, [machine["id"]], [])
+        assert len(one.server.instances()) == 2, "the first life, the second, and no third"
+        one.check_down_leaves_nothing()
+        return died
+
+    assert check_each(points, case) == len(points)
