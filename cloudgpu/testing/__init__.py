@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         HasRegionsContract,
     )
     from cloudgpu.testing.contract import ProviderContract
-    from cloudgpu.testing.keeping import HasLeftoversContract, HasVolumesContract, ImageableContract
+    from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
     from cloudgpu.testing.launching import ReachableContract, ResolvesContract
     from cloudgpu.testing.running import (
         CanRehearseInterruptionContract,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PausableContract,
         TaggableContract,
     )
+    from cloudgpu.testing.volumes import HasVolumesContract
 
 __all__ = [
     "ABILITY_SUITES",

@@ -30,7 +30,7 @@ from cloudgpu.testing.accounts import (
     HasRegionsContract,
 )
 from cloudgpu.testing.contract import ContractBase, ProviderContract
-from cloudgpu.testing.keeping import HasLeftoversContract, HasVolumesContract, ImageableContract
+from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.running import (
     CanRehearseInterruptionContract,
@@ -40,6 +40,7 @@ from cloudgpu.testing.running import (
     PausableContract,
     TaggableContract,
 )
+from cloudgpu.testing.volumes import HasVolumesContract
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
