@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.control import saved
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
-from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, vanished
+from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.control.settle import covers
 from cloudgpu.control.tidy import tidy
@@ -233,11 +233,6 @@ def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> l
     look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
     saved.forget(session.home.attempts, row["token"])
     return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]
-
-
-def too_fresh(row: Row, proves_after: timedelta, now: datetime) -> bool:
-    """Say whether a machine is so young that its absence from an answer proves nothing."""
-    return bool(now - from_iso(row["intended_at"]) < proves_after)
 
 
 def _price_of(session: Session, instance: Instance) -> Price | None:

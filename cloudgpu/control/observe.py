@@ -114,6 +114,11 @@ def not_before(row: Row, now: datetime) -> datetime:
     return max([now, *known])
 
 
+def too_fresh(row: Row, proves_after: timedelta, now: datetime) -> bool:
+    """Say whether a machine is so young that its absence from an answer proves nothing."""
+    return bool(now - from_iso(row["intended_at"]) < proves_after)
+
+
 def is_news(row: Row, instance: Instance, now: datetime) -> bool:
     """Say whether the provider's word differs from the row; an unchanged look writes no line per machine."""
     body = observed(instance, now).body

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.look import too_fresh
-from cloudgpu.control.observe import is_news, not_before, observed, vanished
+from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.kept import leftovers_at, things_of
+from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.errors import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
-PROVED_WITHIN = timedelta(minutes=5)
 PAUSE_S = 0.2
 
 
