@@ -42,8 +42,8 @@ clean: ## remove what the others made
 
 # What a stamp stands for is what pyproject.toml asked for when it was made.
 $(VENV)/.demo-installed: EXTRAS := local
-$(VENV)/.test-installed: EXTRAS := local,aws,test
-$(VENV)/.check-installed: EXTRAS := local,aws,test,dev
+$(VENV)/.test-installed: EXTRAS := all,test
+$(VENV)/.check-installed: EXTRAS := all,test,dev
 $(VENV)/.%-installed: pyproject.toml $(BIN)/python
 	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or two ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
