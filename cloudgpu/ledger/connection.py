@@ -5,18 +5,22 @@ from __future__ import annotations
 import atexit
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import faults, migrations, projection
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.lines import End
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
 
 class SqliteFile:
-    """One file and its connection. `patience` is how many seconds a lock is waited for.
+    """`cloudgpu.ledger.store.Store` in one file. `patience` is how many seconds a lock is waited for.
 
     Methods raise sqlite3.Error and OSError; InvalidRequest for a place or a file that is not for a ledger;
     LedgerUnavailable for a schema that is not known.
@@ -31,9 +35,23 @@ class SqliteFile:
         self._place_is_good = False
 
     @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    @property
     def is_writing(self) -> bool:
         """Whether a transaction is open."""
         return self._connection is not None and self._connection.in_transaction
+
+    @property
+    def is_lost(self) -> bool:
+        """Never: a file has no connection that others could cut."""
+        return False
+
+    def told(self) -> AbstractContextManager[None]:
+        """Let every sqlite3.Error and OSError out of this block as LedgerUnavailable."""
+        return faults.told(self.path)
 
     def reader(self) -> sqlite3.Connection | None:
         """Return a connection to a ledger of the present schema, or None where there is none yet. Makes no file."""
@@ -62,7 +80,21 @@ class SqliteFile:
             connection.execute("COMMIT")
         return connection
 
-    def create(self, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
+    def begin(self) -> sqlite3.Connection | None:
+        """Return the writer inside a transaction; one that cannot begin is closed, since a reader may do without it.
+
+        On a full disk there is no room for the shared memory that a writer reads through.
+        """
+        try:
+            connection = self.writer()
+            if connection is not None:
+                connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self.close()
+            raise
+        return connection
+
+    def create(self, fill: Callable[[sqlite3.Connection], object]) -> None:
         """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
         from cloudgpu.ledger.files import make_empty_file, make_private_directory
 
@@ -79,7 +111,41 @@ class SqliteFile:
         except BaseException:
             self.close()
             raise
-        return connection
+
+    def commit(self, _end: End) -> None:
+        """End the transaction for good: when this returns, it is on the disk."""
+        self._open().execute("COMMIT")
+
+    def undo(self) -> None:
+        """Roll back what is not committed."""
+        if self.is_writing:
+            with suppress(sqlite3.Error):
+                self._open().execute("ROLLBACK")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one and the same state throughout, whoever writes meanwhile."""
+        self._open().execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.undo()
+
+    def missing_guards(self) -> list[str]:
+        """Return the names of guards that somebody has dropped."""
+        return migrations.missing_guards(self._open())
+
+    def restore_guards(self) -> None:
+        """Put back the guards that are missing, inside the open transaction."""
+        migrations.restore_guards(self._open())
+
+    def hold(self, _name: str, _wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
+        """Hold nothing more: clients of one file share the home's own locks."""
+        return nullcontext()
+
+    def held(self, _name: str) -> bool:
+        """Say no: clients of one file share the home's own locks."""
+        return False
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
@@ -95,10 +161,13 @@ class SqliteFile:
             refuse_network(self.path)
             self._place_is_good = True
 
+    def _open(self) -> sqlite3.Connection:
+        assert self._connection is not None  # noqa: S101  (for the type checker: the callers have opened it)
+        return self._connection
+
     def _known_version(self) -> int:
-        assert self._connection is not None  # noqa: S101  (for the type checker: the callers have just opened it)
-        version = migrations.version_of(self._connection)
-        if migrations.is_foreign(self._connection):
+        version = migrations.version_of(self._open())
+        if migrations.is_foreign(self._open()):
             raise _not_a_ledger(self.path)
         if version > len(migrations.MIGRATIONS):
             raise faults.newer(self.path, version, len(migrations.MIGRATIONS))

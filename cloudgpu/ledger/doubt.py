@@ -1,15 +1,14 @@
-"""Whether the ledger's file, its head record and the clock agree, each disagreement as one sentence."""
+"""Whether the ledger's lines, its head record and the clock agree, each disagreement as one sentence."""
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from cloudgpu.core.times import iso
-from cloudgpu.ledger import lines, migrations, projection
+from cloudgpu.ledger import lines, projection
 from cloudgpu.ledger.base import Verification
 from cloudgpu.ledger.head import Head, Record, Unreadable
+from cloudgpu.ledger.sql import Connection
 from cloudgpu.ledger.verify import walk
 
 AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
@@ -19,49 +18,49 @@ SELECT max(recorded_at) FROM line WHERE recorded_at > ?
 AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind = 'ledger_settled'), 0)"""
 
 
-def of_missing(path: Path, record: Record) -> str | None:
-    """Return what is wrong where there is no ledger in the file and yet a head record; None without one."""
+def of_missing(place: str, record: Record) -> str | None:
+    """Return what is wrong where there is no ledger and yet a head record; None without one."""
     if record is None:
         return None
     had = f"says that it had {record.seq} lines" if isinstance(record, Head) else "is damaged"
-    return f"The ledger file {path} is missing or empty, and its head record {had}."
+    return f"The ledger {place} is missing or empty, and its head record {had}."
 
 
-def of_past(connection: sqlite3.Connection, path: Path, record: Record) -> str | None:
-    """Return how the file contradicts its head record; one that lags behind is normal after a crash."""
+def of_past(connection: Connection, place: str, record: Record) -> str | None:
+    """Return how the lines contradict its head record; one that lags behind is normal after a crash."""
     if record is None:
         return None
     if isinstance(record, Unreadable):
         return f"The head record {record.path} of the ledger is damaged."
     if record.ledger != lines.id_of(connection):
-        return f"The ledger file {path} is not the ledger {record.ledger} that was used here before."
+        return f"The ledger {place} is not the ledger {record.ledger} that was used here before."
     found = connection.execute("SELECT hash FROM line WHERE seq = ?", (record.seq,)).fetchone()
     if found is None:
         seq = lines.end_of(connection)[0]
-        return f"The ledger {path} ends at line {seq}, and its head record knew line {record.seq}."
+        return f"The ledger {place} ends at line {seq}, and its head record knew line {record.seq}."
     if found[0] != record.hash:
-        return f"The ledger {path} has another line {record.seq} than the one its head record knew."
+        return f"The ledger {place} has another line {record.seq} than the one its head record knew."
     return None
 
 
-def of_clock(connection: sqlite3.Connection, now: datetime) -> str | None:
+def of_clock(connection: Connection, now: datetime) -> str | None:
     """Return how the clock contradicts the lines since the ledger was last settled."""
     (latest,) = connection.execute(_FROM_THE_FUTURE, (iso(now + AHEAD),)).fetchone()
     return latest and f"This machine's clock says {iso(now)}, and the ledger has a line recorded at {latest}."
 
 
-def undoubted_id(connection: sqlite3.Connection, path: Path, record: Record, end: lines.End) -> str | None:
+def undoubted_id(connection: Connection, place: str, record: Record, end: lines.End) -> str | None:
     """Return the ledger's id for its next head record; None while a doubt stands, which more lines do not end."""
     if isinstance(record, Head) and (record.seq, record.hash) == end[:2]:
         return record.ledger  # the chain begins with the id: what ends with this hash is this ledger
-    return lines.id_of(connection) if of_past(connection, path, record) is None else None
+    return lines.id_of(connection) if of_past(connection, place, record) is None else None
 
 
-def verification(connection: sqlite3.Connection, path: Path, record: Record) -> Verification:
+def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
     count, last, faults = walk(lines.stored_lines(connection))
     if not faults:
         faults = projection.differences(connection)
-    faults += [f"The guard {name} was taken off." for name in migrations.missing_guards(connection)]
-    doubt = of_past(connection, path, record)
+    faults += [f"The guard {name} was taken off." for name in missing_guards]
+    doubt = of_past(connection, place, record)
     return Verification(count, last, (*faults, *((doubt,) if doubt else ())))

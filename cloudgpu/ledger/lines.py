@@ -1,19 +1,20 @@
-"""The ledger's lines in SQLite: read as events, appended to the chain inside the caller's transaction."""
+"""The ledger's lines: read as events, appended to the chain inside the caller's transaction."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloudgpu.core.events import Draft, Event
+    from cloudgpu.ledger.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
 
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body"
 _PAGE = 500  # lines read at once
+_SHEAF = 5000  # the same, by one who reads all: a database elsewhere sends a whole answer at once
 _END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -28,43 +29,47 @@ def _events(found: Sequence[tuple[Any, ...]]) -> list[Event]:
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
 
 
-def end_of(connection: sqlite3.Connection) -> End:
+def end_of(connection: Connection) -> End:
     """Return the last line's seq, hash and time; seq 0 where there is none."""
     end: End = connection.execute(_END).fetchone() or (0, "", "")
     return end
 
 
-def id_of(connection: sqlite3.Connection) -> str:
+def id_of(connection: Connection) -> str:
     """Return the ledger's id, which its first line holds."""
     (body,) = connection.execute("SELECT body FROM line WHERE seq = 1").fetchone() or ('{"ledger": ""}',)
     return str(json.loads(body)["ledger"])
 
 
-def last_of(connection: sqlite3.Connection, subject: str) -> Event | None:
+def last_of(connection: Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
     found = _events(connection.execute(_LAST, (subject,)).fetchall())
     return found[0] if found else None
 
 
-def lines_of(connection: sqlite3.Connection, subject: str) -> list[Event]:
+def lines_of(connection: Connection, subject: str) -> list[Event]:
     """Return every line of a subject, by seq."""
     return _events(connection.execute(_OF_SUBJECT, (subject,)).fetchall())
 
 
-def page_of(connection: sqlite3.Connection, subject: str | None, after: int) -> list[Event]:
+def page_of(connection: Connection, subject: str | None, after: int) -> list[Event]:
     """Return up to a page of lines behind `after`, by seq, of one subject or all."""
-    which = "" if subject is None else "subject = :subject AND "
-    query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > :after ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
-    return _events(connection.execute(query, {"subject": subject, "after": after}).fetchall())
+    which = "" if subject is None else "subject = ? AND "
+    query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
+    return _events(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
-def stored_lines(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every line by seq as it is stored: the ten columns, then the hash."""
-    yield from connection.execute(f"SELECT {COLUMNS}, hash FROM line ORDER BY seq")  # noqa: S608
+    query = f"SELECT {COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq LIMIT {_SHEAF}"  # noqa: S608
+    after = -(2**63)  # below any line, one that somebody forged included
+    while found := connection.execute(query, (after,)).fetchall():
+        yield from found
+        after = found[-1][0]
 
 
 def append_lines(
-    connection: sqlite3.Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
+    connection: Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
 ) -> tuple[tuple[Event, ...], End]:
     """Write what does not stand already behind `end`; return the new lines and the new end."""
     from cloudgpu.ledger.chain import canonical, line_hash

@@ -1,0 +1,249 @@
+"""The ledger over any store: appended under one lock, read without any, judged by its chain and its head record."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.ledger import faults, lines, projection
+
+if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.ledger.base import Row, Verification, View
+    from cloudgpu.ledger.head import HeldHead, Record
+    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.store import Store
+
+T = TypeVar("T")
+
+
+class Book:
+    """`cloudgpu.ledger.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
+
+    Makes nothing before the first append. `actor` is written beside every line; `clock` returns aware UTC;
+    `patience` is how many seconds a lock is waited for. May be used by several threads and processes at once.
+    """
+
+    def __init__(
+        self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float
+    ) -> None:
+        self._store = store
+        self._head_path = head_path
+        self._actor = actor
+        self._clock = clock
+        self._patience = patience
+        self._own = threading.RLock()
+
+    @property
+    def place(self) -> str:
+        """Where the ledger stands: a file, or a database without its password."""
+        return self._store.place
+
+    @property
+    def id(self) -> str:
+        """The ledger's id; empty before the first append."""
+        found = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
+        return getattr(self._record(), "ledger", "") if found is None else found
+
+    def machines(self) -> list[Row]:
+        """Return every machine's current row, oldest first."""
+        return self._read(lambda connection: [] if connection is None else projection.machines(connection))
+
+    def machine(self, id: str) -> Row | None:  # noqa: A002
+        """Return one machine's current row, or None."""
+        return self._read(lambda connection: None if connection is None else projection.machine(connection, id))
+
+    def head(self) -> tuple[int, str, str]:
+        """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
+        return self._read(
+            lambda connection: (0, "", "") if connection is None else lines.end_of(connection), missing_ok=True
+        )
+
+    def last(self, subject: str) -> Event | None:
+        """Return the latest line of one subject, or None."""
+        return self._read(lambda connection: None if connection is None else lines.last_of(connection, subject))
+
+    def events(self, subject: str | None = None) -> Iterator[Event]:
+        """Yield lines by seq, of one subject or all; what is appended meanwhile comes too."""
+        after = 0
+        while page := self._page(subject, after):
+            yield from page
+            after = page[-1].seq
+
+    def suspect(self) -> str | None:
+        """Return why a part of the past seems to be missing or the clock wrong, or None."""
+        from cloudgpu.ledger import doubt
+
+        record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
+
+        def judged(connection: Connection | None) -> str | None:
+            if connection is None:
+                return doubt.of_missing(self.place, record)
+            return doubt.of_past(connection, self.place, record) or doubt.of_clock(connection, self._clock())
+
+        return self._read(judged, missing_ok=True)
+
+    def verify(self) -> Verification:
+        """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
+        from cloudgpu.ledger import doubt
+        from cloudgpu.ledger.base import Verification
+
+        record = self._told_record()
+
+        def judged(connection: Connection | None) -> Verification:
+            if connection is None:
+                missing = doubt.of_missing(self.place, record)
+                return Verification(0, "", (missing,) if missing else ())
+            with self._store.snapshot():
+                return doubt.verification(connection, self.place, record, self._store.missing_guards())
+
+        return self._read(judged, missing_ok=True)
+
+    def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+        """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
+        return self.decide(lambda _view: drafts)
+
+    def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
+        """Call `decision` under the append lock and write what it returns in the same transaction."""
+        from cloudgpu.ledger.doubt import undoubted_id
+
+        with self._writing() as (connection, held, record):
+            drafts = decision(self)  # outside of `told`: what it raises passes through as it is
+            with self._store.told():
+                start = lines.end_of(connection)
+                ledger = undoubted_id(connection, self.place, record, start)
+                written, end = self._write(connection, drafts, start)
+                self._store.commit(end)
+            if ledger is not None:
+                # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
+                with suppress(OSError):
+                    held.write(ledger, *end)
+        return written
+
+    def settle(self, why: str) -> Event:
+        """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
+        found = self.suspect()
+        with self._writing(anew=True) as (connection, held, _), self._store.told():
+            start = lines.end_of(connection)
+            draft = self._own_draft("ledger_settled", {"found": found, "why": why}, f"ledger_settled:{start[0] + 1}")
+            (written,), end = self._write(connection, [draft], start)
+            ledger = lines.id_of(connection)
+            self._store.commit(end)
+            held.replace(ledger, *end)
+        return written
+
+    def rebuild(self) -> None:
+        """Fold the projection again from the lines, and put back guards that were taken off."""
+        with self._writing() as (connection, _held, _record), self._store.told():
+            projection.rebuild(connection)
+            self._store.restore_guards()
+            self._store.commit(lines.end_of(connection))
+
+    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.locks.hold` here."""
+        return self._store.hold(name, wait)
+
+    def held(self, name: str) -> bool:
+        """Say whether a living client of this ledger on another machine holds the lock `name`."""
+        with self._own, self._store.told():
+            return self._store.held(name)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        with self._own, self._store.told():
+            self._store.close()
+
+    def _read(self, look: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
+        """Return what `look` finds, once more over a new connection where the first was lost meanwhile.
+
+        It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
+        """
+        with self._own, self._store.told():
+            try:
+                return look(self._reader(missing_ok=missing_ok))
+            except Exception:
+                if self._store.is_writing or not self._store.is_lost:
+                    raise
+                self._store.close()
+            return look(self._reader(missing_ok=missing_ok))
+
+    def _reader(self, *, missing_ok: bool) -> Connection | None:
+        connection = self._store.reader()
+        if connection is None and not missing_ok:
+            record = self._record()
+            connection = self._store.reader()  # again: it may have been made between the two looks
+            if connection is None:
+                self._miss(record)
+        return connection
+
+    def _page(self, subject: str | None, after: int) -> list[Event]:
+        return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
+
+    @contextmanager
+    def _writing(self, *, anew: bool = False) -> Iterator[tuple[Connection, HeldHead, Record]]:
+        """Hold the head record and the database's lock inside a transaction; what is not committed is undone."""
+        from cloudgpu.ledger.head import held_head
+
+        with self._own, ExitStack() as stack:
+            if self._store.is_writing:
+                raise faults.nested(self.place)
+            with self._store.told():
+                self._store.reader()  # the place is judged before a file is made
+                held = stack.enter_context(held_head(self._head_path, self._patience))
+                record = held.read()
+                stack.callback(self._store.undo)
+                connection = self._begun(record, anew=anew)
+            yield connection, held, record
+
+    def _begun(self, record: Record, *, anew: bool) -> Connection:
+        connection = self._store.begin()
+        if connection is None:
+            self._make(record, anew=anew)
+            connection = self._store.begin()
+        if connection is None:
+            self._miss(record)
+            raise faults.vanished(self.place)
+        return connection
+
+    def _make(self, record: Record, *, anew: bool) -> None:
+        if not anew:
+            self._miss(record)
+        ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
+        opened = self._own_draft("ledger_opened", {"ledger": ledger}, "ledger_opened")
+        self._store.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
+
+    def _own_draft(self, kind: str, body: dict[str, Any], dedupe: str) -> Draft:
+        from cloudgpu.core.events import Draft
+
+        return Draft(kind, "ledger", body, self._clock(), dedupe)
+
+    def _write(
+        self, connection: Connection, drafts: Sequence[Draft], start: lines.End
+    ) -> tuple[tuple[Event, ...], lines.End]:
+        from cloudgpu.core.times import iso
+
+        now = iso(self._clock())
+        written, end = lines.append_lines(connection, drafts, start, actor=self._actor, recorded_at=now)
+        projection.refresh(connection, written)
+        return written, end
+
+    def _told_record(self) -> Record:
+        with self._own, self._store.told():
+            return self._record()
+
+    def _record(self) -> Record:
+        from cloudgpu.ledger.head import read_head
+
+        return read_head(self._head_path, self._patience)
+
+    def _miss(self, record: Record) -> None:
+        from cloudgpu.ledger.doubt import of_missing
+
+        sentence = of_missing(self.place, record)
+        if sentence is not None:
+            raise faults.missing(self.place, sentence)

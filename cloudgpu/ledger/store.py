@@ -1,0 +1,78 @@
+"""What a database does for the ledger that stands in it: opened, locked, committed, its guards looked after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.lines import End
+    from cloudgpu.ledger.sql import Connection
+
+
+class Store(Protocol):
+    """One database and this process's connection to it. Used by one thread at a time."""
+
+    @property
+    def place(self) -> str:
+        """Where the ledger stands, in words for a sentence; never with a password."""
+        ...
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a transaction that appends is open."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was there and is no more, though the database may well be."""
+        ...
+
+    def told(self) -> AbstractContextManager[None]:
+        """Let every error of the database and the system out of this block as LedgerUnavailable about this ledger."""
+        ...
+
+    def reader(self) -> Connection | None:
+        """Return a connection to a ledger of the present schema; None where there is none yet. Makes nothing."""
+        ...
+
+    def begin(self) -> Connection | None:
+        """Take the append lock in a new transaction; None where there is no ledger yet."""
+        ...
+
+    def create(self, fill: Callable[[Connection], object]) -> None:
+        """Make the ledger with what `fill` writes, in one transaction, unless another client just did."""
+        ...
+
+    def commit(self, end: End) -> None:
+        """End the transaction, whose last line is `end`, for good."""
+        ...
+
+    def undo(self) -> None:
+        """Roll back what is not committed, if there is something. Raises nothing."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read one and the same state throughout, whoever writes meanwhile."""
+        ...
+
+    def missing_guards(self) -> list[str]:
+        """Return the names of guards that somebody has taken off."""
+        ...
+
+    def restore_guards(self) -> None:
+        """Put back the guards that are missing, inside the open transaction."""
+        ...
+
+    def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
+        """Hold the lock `name` alone among the clients on other machines; wait for ever, not at all, or seconds."""
+        ...
+
+    def held(self, name: str) -> bool:
+        """Say whether a living client on any machine holds the lock `name`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database."""
+        ...
