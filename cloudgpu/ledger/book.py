@@ -58,6 +58,14 @@ class Book:
         """Return one machine's current row, or None."""
         return self._read(lambda connection: None if connection is None else projection.machine(connection, id))
 
+    def bills(self) -> list[Row]:
+        """Return the row of everything that costs or has cost, oldest first."""
+        return self._read(lambda connection: [] if connection is None else projection.bills(connection))
+
+    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
+        yield from self._read(lambda found: [] if found is None else list(projection.uses(found, since)))
+
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
         return self._read(
