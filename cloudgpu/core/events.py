@@ -5,21 +5,31 @@ Every time inside a body is `times.iso` text; every amount is whole nano-dollars
 kind                 subject  body
 ledger_opened        ledger   ledger
 launch_intended      machine  attempt seq token key request(fingerprint) name provider account region zone instance_type
-                              market accelerators price owner project policy template expires renew_until renew_s
-                              stoppable stop_means setup beside(what nanos_per_month at_most running kept)
+                              market accelerators price on_demand(price, null: not known) max_price(nanos per hour)
+                              owner project policy template expires renew_until renew_s stoppable stop_means setup
+                              beside(what resource stored_as quantity per nanos nanos_per_month at_most why_at_most
+                              running kept source as_of basis)
 launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
+                              `per` is hour, month or gb; `nanos` is for one of `quantity`, null: no price is known
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until
                               hold_until last_active
-instance_vanished    machine  provider_id proof
+instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why        start_asked, end_asked, park_asked: the same
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
-                              nanos_per_month)
-price_observed       machine  price
+                              nanos_per_month per nanos why_at_most source as_of basis)
+price_observed       machine  price maybe_from on_demand; it occurred when the price began to hold
+traffic_observed     machine  bytes_out since until stored_as nanos why_at_most source as_of basis
+thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
+                              attached_to nanos_per_month per nanos why_at_most source as_of basis
+thing_vanished       thing    id proof alive_at ended_at
 lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
 scope_looked         scope    machines unanswered
+alert_raised         alerts   key number(how often the key has appeared) kind title text facts urgent to(receivers)
+alert_sent           alerts   receiver news(of each: key number)
+alert_cleared        alerts   key number
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 """

@@ -1,0 +1,187 @@
+"""Finds in the machines' rows what somebody has to hear of: no lease, no proof of a stop, no price, a price that leapt.
+
+Each is judged from what the ledger says. How old that is, stands in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.alerts import Finding
+from cloudgpu.core.events import Event
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import duration_text, from_iso, minute
+
+Row = Mapping[str, Any]
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price")
+PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
+_ASKED = ("stop_asked", "end_asked", "park_asked")
+_DONE = {
+    "stop_asked": ("stopped", "deallocated", "terminated"),
+    "park_asked": ("terminated",),
+    "end_asked": ("terminated",),
+}
+_VERB = {"stop": "stop", "park": "stop", "end": "down"}
+
+
+def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
+    """Yield what is wrong with machines that are not proved gone.
+
+    `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
+    """
+    for row in rows:
+        if row["ended"] is not None:
+            continue
+        if row["attempt"] == "open":
+            yield from _unsettled(row, now)
+            continue
+        if row["billed"]:
+            yield from _endless(row)
+            yield from _overdue(row)
+        if row["asked"] in _VERB and row["id"] in asked_since:
+            yield from _unproved(row, asked_since[row["id"]], now)
+        if row["unpriced"]:
+            yield _unpriced(row)
+
+
+def unproved_since(lines: Iterable[Event]) -> datetime | None:
+    """Return since when a machine's stop, parking or end has been asked for without proof; None when none is open."""
+    kind, since = "", None
+    for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
+        if line.kind in _ASKED:
+            since = from_iso(line.occurred_at) if line.kind != kind or since is None else since
+            kind = line.kind
+        elif line.kind == "instance_observed":
+            since = None if kind and line.body["state"] in _DONE[kind] else since
+        elif line.kind in ("instance_vanished", "start_asked", "launch_intended"):
+            since = None
+    return since
+
+
+def leap(lines: Iterable[Event]) -> tuple[Money, Money] | None:
+    """Return the last two prices per hour of a machine's present life, older first; None while it had only one."""
+    prices: list[int] = []
+    for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
+        if line.kind == "launch_intended":
+            prices = []
+        price = line.body.get("price") if line.kind in ("launch_intended", "price_observed") else None
+        if price is not None and prices[-1:] != [price["nanos_per_hour"]]:
+            prices.append(price["nanos_per_hour"])
+    return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
+
+
+def price_leaps(leaps: Iterable[tuple[Row, Money, Money]], factor: Fraction) -> Iterator[Finding]:
+    """Yield the prices of machines that moved to more than `factor` times what they were, or to less than that part."""
+    for row, before, after in leaps:
+        if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
+            yield price_finding(place_of(row), before, after, who=row["name"])
+
+
+def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
+    """Return the news of a price that moved; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
+    rose = after.nanos > before.nanos
+    times = Fraction(after.nanos, before.nanos) if before else None
+    by = f", {float(times):.3g} times what it was" if times is not None else ""
+    facts = {"offer": place, "before": _hourly(before), "now": _hourly(after)}
+    return Finding(
+        key=f"price:{place}",
+        kind="price moved",
+        title=f"The price of {place} {'rose' if rose else 'fell'} to {_hourly(after)}",
+        text=f"It was {_hourly(before)}{by}."
+        + (f" {who} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {who} ends it." if who else ""),
+        facts=facts | ({"machine": who} if who else {}),
+        urgent=rose,
+    )
+
+
+def place_of(row: Row) -> str:
+    """Return provider, zone (or region), type and market of a machine as one word."""
+    return f"{row['provider']}/{row['zone'] or row['region']}/{row['instance_type']}/{row['market']}"
+
+
+def _endless(row: Row) -> Iterator[Finding]:
+    if row["expires"] is not None:
+        return
+    name = row["name"]
+    yield Finding(
+        key=f"lease:{row['id']}",
+        kind="no lease",
+        title=f"{name} runs without a lease",
+        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
+        facts=_facts(row),
+        urgent=True,
+    )
+
+
+def _overdue(row: Row) -> Iterator[Finding]:
+    """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
+    if row["renew_until"] is None or row["seen_at"] is None:
+        return
+    late = from_iso(row["seen_at"]) - from_iso(row["renew_until"])
+    if late < PATIENCE:
+        return
+    name = row["name"]
+    yield Finding(
+        key=f"overdue:{row['id']}",
+        kind="not ended",
+        title=f"{name} still runs {duration_text(late)} after its renew-until",
+        text=f"Whatever should have ended it, has not. Run: cloudgpu down {name}",
+        facts=_facts(row) | {"renew until": minute(row["renew_until"])},
+        urgent=True,
+    )
+
+
+def _unproved(row: Row, since: datetime, now: datetime) -> Iterator[Finding]:
+    if now - since <= PATIENCE:
+        return
+    name, verb = row["name"], _VERB[row["asked"]]
+    yield Finding(
+        key=f"stop:{row['id']}",
+        kind="stop not proved",
+        title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
+        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row['state']}: "
+        f"it may still be billed. Run: cloudgpu {verb} {name}",
+        facts=_facts(row) | {"asked": f"{since:%Y-%m-%d %H:%M} UTC"},
+        urgent=True,
+    )
+
+
+def _unpriced(row: Row) -> Finding:
+    return Finding(
+        key=f"unpriced:{row['id']}",
+        kind="price missing",
+        title=f"There is no price for {row['name']}",
+        text="What it costs is missing in every sum; it is not zero.",
+        facts=_facts(row),
+    )
+
+
+def _unsettled(row: Row, now: datetime) -> Iterator[Finding]:
+    age = now - from_iso(row["intended_at"])
+    if age <= PATIENCE:
+        return
+    yield Finding(
+        key=f"launch:{row['id']}",
+        kind="launch not settled",
+        title=f"Whether {row['name']} was launched is not known",
+        text=f"The launch began {duration_text(age)} ago and was never settled: a machine may run and be billed. "
+        "Run: cloudgpu ls --refresh",
+        facts=_facts(row),
+        urgent=True,
+    )
+
+
+def _facts(row: Row) -> dict[str, str]:
+    facts = {"machine": row["name"], "offer": place_of(row), "account": row["account"], "owner": row["owner"]}
+    if row["price"] is not None:
+        facts["price"] = _hourly(Money(row["price"]["nanos_per_hour"]))
+    if row["seen_at"] is not None:
+        facts["last seen"] = f"{row['state']}, {minute(row['seen_at'])}"
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _hourly(price: Money) -> str:
+    return f"{price.text(4)}/h"

@@ -1,0 +1,155 @@
+"""Alerts by their level: what is wrong now, against what the ledger says has been told already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.times import from_iso, iso
+
+SUBJECT = "alerts"  # of every line about an alert
+RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong now.
+
+    `key` says what it is about and stays the same while it lasts: `budget:lab:threshold:80`, `stop:<machine>`. Its
+    first word is what `due` calls a topic. `facts` are names, amounts and times for the text, never a secret.
+    """
+
+    key: str
+    kind: str
+    title: str
+    text: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    urgent: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The first word of the key."""
+        return self.key.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A finding that was raised: the `number`-th time that its key appeared.
+
+    `to` are the receivers that were configured then, `sent` those that have it. `cleared_at` is when it fell back.
+    """
+
+    finding: Finding
+    number: int
+    raised_at: datetime
+    to: frozenset[str]
+    sent: frozenset[str] = frozenset()
+    cleared_at: datetime | None = None
+
+    @property
+    def id(self) -> tuple[str, int]:
+        """What ledger lines call it."""
+        return self.finding.key, self.number
+
+    def waits_for(self, receiver: str) -> bool:
+        """Say whether this receiver is still to have it.
+
+        What lasts is told to a receiver that was added later too; what fell back, to those of its own time alone.
+        """
+        return receiver not in self.sent and (self.cleared_at is None or receiver in self.to)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
+
+    news: tuple[News, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def lasting(self) -> dict[str, News]:
+        """The news that have not fallen back, by key."""
+        return {one.finding.key: one for one in self.news if one.cleared_at is None}
+
+    def waiting(self, receiver: str) -> tuple[News, ...]:
+        """Return what this receiver is still to have, oldest first."""
+        return tuple(one for one in self.news if one.waits_for(receiver))
+
+
+def told(lines: Iterable[Event]) -> Told:
+    """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
+    news: dict[tuple[str, int], News] = {}
+    numbers: dict[str, int] = {}
+    for line in sorted(lines, key=lambda line: line.seq):
+        if line.kind == RAISED:
+            one = _raised(line)
+            news.setdefault(one.id, one)
+            numbers[one.finding.key] = max(numbers.get(one.finding.key, 0), one.number)
+        elif line.kind == CLEARED:
+            _change(news, (line.body["key"], line.body["number"]), cleared_at=from_iso(line.occurred_at))
+        elif line.kind == SENT:
+            for key, number in line.body["news"]:
+                _note_sent(news, (key, number), line.body["receiver"])
+    return Told(tuple(one for one in news.values() if one.cleared_at is None or one.to - one.sent), numbers)
+
+
+def due(
+    findings: Iterable[Finding], known: Told, judged: Collection[str] | None = None
+) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
+    """Return (what to raise, what to clear).
+
+    A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
+    What is absent is cleared where its topic is among those that were `judged` (None: all): a pass that did not look
+    at budgets says nothing about them.
+    """
+    now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
+    lasting = known.lasting
+    raised = tuple(one for key, one in now.items() if key not in lasting)
+    gone = (one for key, one in lasting.items() if key not in now)
+    return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
+
+
+def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: datetime) -> Draft:
+    """Return the line that raises it; two passes that find the same at once write it once."""
+    number = known.numbers.get(finding.key, 0) + 1
+    body = {
+        "key": finding.key,
+        "number": number,
+        "kind": finding.kind,
+        "title": finding.title,
+        "text": finding.text,
+        "facts": dict(finding.facts),
+        "urgent": finding.urgent,
+        "to": sorted(receivers),
+    }
+    return Draft(RAISED, SUBJECT, body, now, f"{RAISED}:{finding.key}:{number}")
+
+
+def cleared_line(news: News, now: datetime) -> Draft:
+    """Return the line that says that it fell back."""
+    key, number = news.id
+    return Draft(CLEARED, SUBJECT, {"key": key, "number": number}, now, f"{CLEARED}:{key}:{number}")
+
+
+def sent_line(receiver: str, news: Iterable[News], now: datetime) -> Draft:
+    """Return the line that says what this receiver has taken."""
+    ids = [list(one.id) for one in news]
+    return Draft(SENT, SUBJECT, {"receiver": receiver, "news": ids}, now, f"{SENT}:{receiver}:{iso(now)}:{ids[0]}")
+
+
+def _raised(line: Event) -> News:
+    body = line.body
+    finding = Finding(body["key"], body["kind"], body["title"], body["text"], body["facts"], urgent=body["urgent"])
+    return News(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
+
+
+def _change(news: dict[tuple[str, int], News], which: tuple[str, int], *, cleared_at: datetime) -> None:
+    if which in news and news[which].cleared_at is None:
+        news[which] = replace(news[which], cleared_at=cleared_at)
+
+
+def _note_sent(news: dict[tuple[str, int], News], which: tuple[str, int], receiver: str) -> None:
+    if which in news:
+        news[which] = replace(news[which], sent=news[which].sent | {receiver})
