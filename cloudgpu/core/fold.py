@@ -1,73 +1,121 @@
-"""Folds a machine's ledger lines into its current row and what it has cost. Order of arrival does not matter."""
+"""Folds a machine's ledger lines into its current row and what it has used. Order of arrival does not matter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from cloudgpu.core import metering
+from cloudgpu.core.billing import charge, money, total
 from cloudgpu.core.events import Event
-from cloudgpu.core.money import Money, charge, charges
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.money import Money
+from cloudgpu.core.uses import use_from_json
 
 Row = dict[str, Any]
-_Prices = list[tuple[str, Money]]  # from when on, per hour, of one launch
-_Interval = tuple[str, str, _Prices]
+State = dict[str, Any]
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
-    "policy template expires renew_until stoppable stop_means setup beside"
+    "policy template expires renew_until stoppable stop_means setup beside on_demand max_price"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet
-_PRICING = ("launch_intended", "machine_adopted", "price_observed")
 _LEASE = ("expires", "renew_until", "hold_until")
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What lines fold to: the state, as plain JSON values, and the uses that ended meanwhile.
+
+    `state["row"]` is the current row; the rest is what the next line needs, and nobody else.
+    """
+
+    state: State
+    closed: tuple[dict[str, Any], ...]
+
+
+def folded(events: Iterable[Event]) -> Folded | None:
+    """Return what these lines fold to, in whatever order they come; None when none of them says what a row is of."""
+    state: State | None = None
+    closed: list[dict[str, Any]] = []
+    once = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # what was sent twice counts once
+    for line in sorted(once.values(), key=_order):
+        if state is None and line.kind not in _STEPS:
+            continue
+        if state is None:
+            state = {"row": _empty(line), "last": ["", 0], "meter": metering.new()}
+        closed += _apply(state, line)
+    return None if state is None else Folded(state, tuple(closed))
+
+
+def followed(state: State, line: Event) -> Folded | None:
+    """Return what one more line makes of a state, which is changed; None where it comes before others that are in it.
+
+    Then everything has to be folded anew.
+    """
+    if [line.occurred_at, line.seq] < state["last"]:
+        return None
+    return Folded(state, tuple(_apply(state, line)))
+
+
 def machine_row(events: Iterable[Event]) -> Row | None:
-    """Return the machine as these lines tell it, as plain JSON values; None when none of them is of a machine.
+    """Return the machine (or kept thing) as these lines tell it, as plain JSON values; None when none is of one.
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
-    `closed_nanos` is what ended intervals cost, `closed_micros` how long they were; `open_since` and `price` say
-    what is running now.
+    `uses` are the uses that are still billed, `totals` the sums of those that ended, by resource: [low, amount, high,
+    on_demand, micros, unpriced, not_on_demand] as `core.billing.Sum` has them.
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
-    that machine say.
+    that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
     """
-    lines = sorted(events, key=lambda line: (line.occurred_at, line.seq))
-    row: Row = {}
-    for line in lines:
-        step = _STEPS.get(line.kind)
-        if step is not None:
-            if not row:
-                row = _empty(line)
-            step(row, line)
-    if not row:
-        return None
-    _add_cost(row, lines)
-    return row
+    found = folded(events)
+    return None if found is None else found.state["row"]
 
 
 def spent(row: Mapping[str, Any], now: datetime) -> Money:
-    """Return what the machine has cost up to `now`, assuming that what ran at the last look still runs."""
-    closed = Money(row["closed_nanos"])
-    if row["open_since"] is None or row["price"] is None:
-        return closed
-    return closed + charge(Money(row["price"]["nanos_per_hour"]), _micros(row["open_since"], iso(now)))
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
+
+    What has no price is not in it: `unpriced` says so.
+    """
+    ended = sum(sums[1] for sums in row["totals"].values())
+    return money(ended + total(charge(use_from_json(use), now) for use in row["uses"]).amount)
 
 
 def billed_micros(row: Mapping[str, Any], now: datetime) -> int:
-    """Return for how many microseconds the machine was billed up to `now`, as `spent` counts them."""
-    running = 0 if row["open_since"] is None else _micros(row["open_since"], iso(now))
-    return int(row["closed_micros"]) + running
+    """Return for how many microseconds the machine itself was billed up to `now`, as `spent` counts them."""
+    running = [charge(use_from_json(use), now).micros for use in row["uses"] if use["resource"] == "instance"]
+    return int(row["totals"].get("instance", [0] * 7)[4]) + sum(running)
+
+
+def _order(line: Event) -> tuple[str, int]:
+    return line.occurred_at, line.seq
+
+
+def _apply(state: State, line: Event) -> list[dict[str, Any]]:
+    """Take a line into the state; return the uses that it ended."""
+    step = _STEPS.get(line.kind)
+    state["last"] = [line.occurred_at, line.seq]
+    if step is None:
+        return []
+    row = state["row"]
+    before = {name: row[name] for name in ("ended", "seen_at", "asked")}
+    step(row, line)
+    closed = metering.meter(state["meter"], row, line, before)
+    row["uses"] = metering.unsummed(state["meter"])
+    for use in closed:
+        metering.add_to(row["totals"], use)
+    row["unpriced"] = metering.is_unpriced(row)
+    return closed
 
 
 def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
-    row |= {"kept": [], "parked": False, "discard": False, "seq": 0}
+    row |= {"kept": [], "parked": False, "discard": False, "seq": 0, "thing": False, "uses": [], "totals": {}}
     return row
 
 
@@ -139,7 +187,22 @@ def _held(row: Row, line: Event) -> None:
     row["hold_until"] = line.body["until"]
 
 
+def _thing(row: Row, line: Event) -> None:
+    body = line.body
+    row |= {"thing": True, "attempt": "made", "state": body["kind"], "market": "on_demand", "seen_at": line.occurred_at}
+    row |= {name: body[name] for name in ("name", "provider", "account", "region", "zone", "owner", "project")}
+    row |= {"provider_id": body["id"], "instance_type": body["stored_as"], "ended": None}
+    row |= {"kept": [{name: value for name, value in body.items() if name not in ("owner", "project")}]}
+
+
+def _thing_gone(row: Row, line: Event) -> None:
+    row |= {"ended": line.occurred_at, "kept": []}
+
+
 _STEPS = {
+    "thing_observed": _thing,
+    "thing_vanished": _thing_gone,
+    "traffic_observed": lambda _row, _line: None,
     "launch_intended": _intended,
     "launch_settled": _settled,
     "machine_adopted": _adopted,
@@ -154,53 +217,3 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
 }
-
-
-def _micros(start: str, end: str) -> int:
-    span = from_iso(end) - from_iso(start)
-    return max(0, (span.days * 86400 + span.seconds) * 1_000_000 + span.microseconds)
-
-
-def _add_cost(row: Row, lines: list[Event]) -> None:
-    """Price the billed intervals; where the provider says when a state began, its word ends the interval.
-
-    What is still open is cut at the last price: `closed_nanos` has the part before, `open_since` begins the rest.
-    """
-    intervals: list[_Interval] = []
-    open_since, prices = None, _Prices()
-    for line in lines:
-        if line.kind in _PRICING:
-            if line.kind == "launch_intended" and open_since is None:
-                prices = _Prices()
-            _note_price(prices, line)
-        elif line.kind in ("instance_observed", "instance_vanished"):
-            billed = line.kind == "instance_observed" and line.body["billed"]
-            at = line.body.get("since") or line.occurred_at
-            if billed and open_since is None:
-                open_since = at
-            elif not billed and open_since is not None:
-                intervals.append((open_since, at, prices))
-                open_since = None
-    row["unpriced"] = not prices or any(not known for _, _, known in intervals)
-    if open_since is not None and prices:
-        cut = max(open_since, prices[-1][0])
-        intervals.append((open_since, cut, prices))
-        open_since = cut
-    pieces = (piece for interval in intervals for piece in _pieces(*interval))
-    row |= {"closed_nanos": charges(pieces).nanos, "open_since": open_since}
-    row["closed_micros"] = sum(_micros(begin, end) for begin, end, _ in intervals)
-
-
-def _note_price(prices: _Prices, line: Event) -> None:
-    """Add the line's price, if it has one; an adopted machine's only where none was known."""
-    price = line.body["price"]
-    if price is not None and not (prices and line.kind == "machine_adopted"):
-        prices.append((line.occurred_at, Money(price["nanos_per_hour"])))
-
-
-def _pieces(start: str, end: str, prices: _Prices) -> Iterator[tuple[Money, int]]:
-    """Cut an interval where the price changed; the first price also holds for the time before it was known."""
-    for number, (at, price) in enumerate(prices):
-        begin = max(start, at) if number else start
-        stop = min(end, prices[number + 1][0]) if number + 1 < len(prices) else end
-        yield price, _micros(begin, stop)

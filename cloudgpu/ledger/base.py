@@ -36,6 +36,17 @@ class View(Protocol):
         """Return one machine's row by its cloudgpu-id."""
         ...
 
+    def bills(self) -> list[Row]:
+        """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
+        ...
+
+    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
+
+        What is billed still stands in the rows. A use is `core.uses.use_to_json`'s.
+        """
+        ...
+
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 for an empty ledger."""
         ...

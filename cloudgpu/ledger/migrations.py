@@ -51,6 +51,18 @@ MIGRATIONS: list[tuple[str, ...]] = [
     ),
     (),  # rows say what stays of a machine: they are folded anew
     (),  # rows say what is paid beside a machine: they are folded anew
+    (
+        "DROP TABLE machine",
+        # Projections: dropped and rebuilt at will. `state` is what the next line is folded into; `used` are the uses
+        # that have ended; things are volumes and images that are kept by name.
+        """
+CREATE TABLE machine (
+    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, row TEXT NOT NULL, state TEXT NOT NULL
+)""",
+        "CREATE TABLE used (subject TEXT NOT NULL, ended TEXT NOT NULL, use TEXT NOT NULL)",
+        "CREATE INDEX used_by_subject ON used (subject)",
+        "CREATE INDEX used_by_end ON used (ended)",
+    ),
 ]
 
 

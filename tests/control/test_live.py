@@ -11,6 +11,7 @@ from cloudgpu.control.check import gravest
 from cloudgpu.control.live import ceiling, planned
 from cloudgpu.control.trial import tried
 from cloudgpu.core.facts import Address, Market
+from cloudgpu.core.fold import spent
 from cloudgpu.core.money import Money
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.access.sshserver import USER, Server
@@ -71,7 +72,9 @@ def test_what_it_cost_is_the_ledgers_word(reachable):
     reachable.cloud.fail_next("stop", takes(reachable, 360))
     trial = tried(reachable.session, small(reachable))
     (row,) = reachable.session.ledger.machines()
-    assert trial.cost.nanos == row["closed_nanos"] >= Money.usd(Decimal("0.01")).nanos  # 0.10 an hour, six minutes
+    assert (
+        trial.cost.nanos == spent(row, reachable.session.clock()).nanos >= Money.usd(Decimal("0.01")).nanos
+    )  # 0.10 an hour, six minutes
 
 
 def test_the_small_machine_is_on_demand_and_without_a_gpu(lab):

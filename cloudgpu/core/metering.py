@@ -1,0 +1,283 @@
+"""Turns the lines of one machine, in order, into uses: which resource was billed from when to when, at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudgpu.core.billing import charge
+from cloudgpu.core.events import Event
+from cloudgpu.core.times import from_iso
+from cloudgpu.core.uses import use_from_json
+
+Meter = dict[str, Any]
+Made = dict[str, Any]
+Row = dict[str, Any]
+_EMPTY = (0,) * 7
+
+
+def new() -> Meter:
+    """Return the meter of something that nothing is known of yet: no use is open, no price known.
+
+    `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
+    `adopted`: its launch was never seen here.
+    """
+    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False}
+
+
+def unsummed(state: Meter) -> list[Made]:
+    """Return the uses that are in no total yet: those that are billed still, and those that wait for their price."""
+    return [*state["waiting"], *state["open"].values()]
+
+
+def meter(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> list[Made]:
+    """Take a line into the meter and return the uses that it ended.
+
+    `row` is the row with that line; `before` has `ended`, `seen_at` and `asked` as they were without it.
+    """
+    step = _STEPS.get(line.kind)
+    return [] if step is None else list(step(state, row, line, before))
+
+
+def add_to(totals: dict[str, list[int]], use: Made) -> None:
+    """Add a use that has ended to the totals of its resource."""
+    found = charge(use_from_json(use), from_iso(use["end"]))
+    parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
+    sums = totals.get(use["resource"], _EMPTY)
+    new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
+    totals[use["resource"]] = new_sums
+
+
+def is_unpriced(row: Row) -> bool:
+    """Say whether the machine itself has run, or runs, without a known price; or never had one."""
+    if row["thing"]:
+        return any(not use["segments"] for use in row["uses"])
+    ran = row["totals"].get("instance", _EMPTY)
+    runs = [use for use in row["uses"] if use["resource"] == "instance"]
+    return row["price"] is None or bool(ran[5]) or any(not use["segments"] for use in runs)
+
+
+def _intended(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if "instance" not in state["open"]:
+        yield from state["waiting"]  # their price was never known, and is not that of the next launch
+        state |= {"prices": [], "runs": 0, "waiting": []}
+    yield from _note_price(state, line)
+
+
+def _adopted(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    state["adopted"] = True
+    if not state["prices"]:  # a price that is known already is not guessed again
+        yield from _note_price(state, line)
+
+
+def _priced(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    yield from _note_price(state, line)
+
+
+def _note_price(state: Meter, line: Event) -> Iterator[Made]:
+    """Take a price up; the first of a launch is also that of its runs before it was known."""
+    price = line.body["price"]
+    if price is None:
+        return
+    segment = _segment(price, line.occurred_at) | {"nanos": price["nanos_per_hour"]}
+    segment["maybe_from"] = line.body.get("maybe_from")
+    state["prices"].append(segment)
+    if "instance" in state["open"]:
+        state["open"]["instance"]["segments"].append(segment)
+    yield from (use | {"segments": [segment]} for use in state["waiting"])
+    state["waiting"] = []
+
+
+def _segment(price: Mapping[str, Any], at: str) -> Made:
+    known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
+    return {"at": at, "maybe_from": None, **known}
+
+
+def _observed(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    body, at = line.body, line.body.get("since") or line.occurred_at
+    if body["state"] == "unknown":
+        return
+    if body["state"] == "terminated":
+        yield from _all_ended(state, at, body.get("reason"))
+        return
+    if not body["billed"]:
+        yield from _ended(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"))
+    _begin(state, row, line, at)
+
+
+def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
+    """Open what is billed in the state that was just seen and is not open yet."""
+    launched = line.body.get("launched_at")
+    unseen = state["adopted"] and not state["runs"]
+    if line.body["billed"] and "instance" not in state["open"]:
+        begin = min(at, launched) if unseen and launched else at
+        sure = max(at, begin) if unseen else None
+        state["open"]["instance"] = _run(state, row, begin, sure)
+        state["runs"] += 1
+    for number, entry in enumerate(row["beside"] or ()):
+        key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
+        if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
+            begin = (launched or at) if entry["kept"] else at
+            state["open"][key] = _beside(row, entry, begin)
+
+
+def _only_runs(key: str) -> bool:
+    """Say whether a use is billed only while the machine runs."""
+    return key == "instance" or key.startswith("runs:")
+
+
+def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
+    own = row.get("on_demand") or (row["price"] if row["market"] == "on_demand" else None)
+    prices = state["prices"]
+    known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
+    return _use(
+        row,
+        resource="instance",
+        id=row["provider_id"] or "",
+        what=f"{row['instance_type']} {'spot' if row['market'] == 'spot' else 'on demand'}",
+        kind=row["instance_type"] or "",
+        per="hour",
+        begin=begin,
+        segments=prices[known[-1] if known else 0 :],
+        on_demand=own and own["nanos_per_hour"],
+        first=not state["runs"],
+        sure_from=sure if sure is not None and sure > begin else None,
+    )
+
+
+def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+    priced = entry.get("nanos") is not None
+    return _use(
+        row,
+        resource=entry.get("resource", "disk"),
+        what=entry["what"],
+        kind=entry.get("stored_as", ""),
+        quantity=entry.get("quantity", 1),
+        per=entry.get("per", "month"),
+        begin=begin,
+        segments=[_segment(entry, begin)] if priced else [],
+        at_most=entry.get("why_at_most") or "",
+    )
+
+
+def _use(row: Row, **facts: Any) -> Made:
+    """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
+    usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
+    usual |= {"sure_from": None, "maybe_until": None, "at_most": ""}
+    return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
+
+
+def _vanished(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+    """End everything: at the cloud's word, else when it was last known to be there, at once where we ended it."""
+    said = line.body.get("ended_at")
+    if said is None and before["asked"] in ("end", "park"):
+        said = line.occurred_at
+    alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    at = said or min(alive, line.occurred_at)
+    yield from _all_ended(state, at, row.get("reason"), maybe_until=None if said else line.occurred_at)
+
+
+def _settled(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if row["attempt"] in ("refused", "void") and row["token"] == line.body["token"]:
+        yield from _all_ended(state, line.occurred_at, None)
+
+
+def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
+    """End what belongs to the machine itself; what is kept of it goes on."""
+    yield from _ended(state, [key for key in state["open"] if not key.startswith("thing:")], at, reason, maybe_until)
+
+
+def _ended(
+    state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
+) -> Iterator[Made]:
+    for key in keys:
+        use = state["open"].pop(key)
+        why = reason if key == "instance" else None
+        use |= {"end": max(at, use["begin"]), "reason": why, "maybe_until": maybe_until}
+        if key == "instance" and not use["segments"]:
+            state["waiting"].append(use)
+        else:
+            yield use
+
+
+def _kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    """Open what stays without the machine, end what does not any more.
+
+    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made.
+    """
+    entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
+    gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
+    yield from _ended(state, gone, line.occurred_at, None)
+    for key, entry in entries.items():
+        if key not in state["open"]:
+            state["open"][key] = _thing(row, entry, _since(row, entry, line.occurred_at))
+
+
+def _since(row: Row, entry: Mapping[str, Any], at: str) -> str:
+    made = entry["made_at"] or at
+    return max(made, row["ended"]) if entry["kind"] == "disk" and row["ended"] else made
+
+
+def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
+    priced = entry.get("nanos") is not None
+    return _use(
+        row,
+        resource=resource,
+        id=entry["id"],
+        what=f"{entry['kind']} of {entry['size_gb']} GB",
+        kind=entry["stored_as"],
+        quantity=entry["size_gb"] if entry.get("by_size", True) else 1,
+        per=entry.get("per") or "month",
+        begin=begin,
+        segments=[_segment(entry, begin)] if priced else [],
+        at_most=entry.get("why_at_most") or "",
+    )
+
+
+def _thing_observed(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    key, body = f"thing:{line.body['id']}", line.body
+    use = state["open"].get(key)
+    if use is not None and use["quantity"] != body["size_gb"] and body.get("by_size", True):
+        yield from _ended(state, [key], line.occurred_at, None)  # it was made larger, some time since the last look
+        state["open"][key] = _thing(row, body, line.occurred_at)
+    elif use is None:
+        state["open"][key] = _thing(row, body, body["made_at"] or line.occurred_at)
+
+
+def _thing_vanished(state: Meter, _row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+    said = line.body.get("ended_at")
+    at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    yield from _ended(state, list(state["open"]), at, None, None if said else line.occurred_at)
+
+
+def _traffic(_state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    body = line.body
+    priced = body.get("nanos") is not None
+    yield _use(
+        row,
+        resource="traffic",
+        id=row["provider_id"] or "",
+        what="bytes out",
+        kind=body.get("stored_as", ""),
+        quantity=body["bytes_out"],
+        per="gb",
+        begin=body["since"],
+        end=body["until"],
+        segments=[_segment(body, body["since"])] if priced else [],
+        at_most=body.get("why_at_most") or "what leaves the region is not counted apart from what does not",
+    )
+
+
+_STEPS = {
+    "launch_intended": _intended,
+    "machine_adopted": _adopted,
+    "price_observed": _priced,
+    "instance_observed": _observed,
+    "instance_vanished": _vanished,
+    "launch_settled": _settled,
+    "kept_observed": _kept,
+    "thing_observed": _thing_observed,
+    "thing_vanished": _thing_vanished,
+    "traffic_observed": _traffic,
+}

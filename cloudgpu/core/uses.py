@@ -1,0 +1,84 @@
+"""What is paid for: one resource in one uninterrupted interval with its prices, as a value and as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Resource(StrEnum):
+    """What costs money."""
+
+    INSTANCE = "instance"
+    DISK = "disk"
+    SNAPSHOT = "snapshot"
+    IMAGE = "image"
+    ADDRESS = "address"
+    TRAFFIC = "traffic"
+
+
+class Per(StrEnum):
+    """What a price is for: one unit of the quantity for an hour or a month, or a GB (10^9 bytes) once."""
+
+    HOUR = "hour"
+    MONTH = "month"
+    GB = "gb"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A price that held from `at` (ledger time) on: nano-dollars per unit of the use.
+
+    `maybe_from`: it may have held since then already; nobody saw when it changed.
+    """
+
+    at: str
+    nanos: int
+    source: str
+    as_of: str | None
+    basis: str
+    maybe_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One resource in one uninterrupted interval that is billed. Times are ledger times (`times.iso`).
+
+    `kind` is the price list's word: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
+    (traffic) or 1. `segments` are in the order of `at`, the first also holds before it; none: no price is known.
+    `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense.
+    `first`: the first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...).
+    `sure_from`: whether it was billed before then is not known. `maybe_until`: it may have been billed until then,
+    though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
+    """
+
+    resource: Resource
+    id: str
+    what: str
+    provider: str
+    market: str
+    kind: str
+    quantity: int
+    per: Per
+    begin: str
+    end: str | None
+    segments: tuple[Segment, ...]
+    on_demand: int | None = None
+    first: bool = True
+    reason: str | None = None
+    sure_from: str | None = None
+    maybe_until: str | None = None
+    at_most: str = ""
+
+
+def use_to_json(use: Use) -> dict[str, Any]:
+    """Return the use as plain JSON values."""
+    return asdict(use)
+
+
+def use_from_json(data: Mapping[str, Any]) -> Use:
+    """Return the use that `use_to_json` wrote."""
+    segments = tuple(Segment(**segment) for segment in data["segments"])
+    return Use(**{**data, "resource": Resource(data["resource"]), "per": Per(data["per"]), "segments": segments})
