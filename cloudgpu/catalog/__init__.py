@@ -1,42 +1,71 @@
-"""The embedded, dated prices of GPU machines, and what is known of their GPUs. Read when it is first asked."""
+"""The dated prices of GPU machines, embedded and refreshed, and what is known of their GPUs. Read when first asked.
+
+Nothing is imported before a name of the list below is asked for: who only says where refreshed prices lie
+(`cloudgpu.catalog.place`) pays for nothing else.
+"""
 
 from __future__ import annotations
 
-from cloudgpu.catalog.images import driver_for, public_images
-from cloudgpu.catalog.read import (
-    check_region,
-    compiled_on,
-    disk_price,
-    gpu,
-    gpus,
-    instance_type,
-    left_out,
-    listed_price,
-    listed_quotas,
-    named_gpu,
-    offers,
-    priced_in,
-    quota_of,
-    regions,
-    types,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cloudgpu.catalog.images import driver_for, public_images
+    from cloudgpu.catalog.past import history, parts
+    from cloudgpu.catalog.read import (
+        check_region,
+        compiled_on,
+        gpu,
+        gpus,
+        instance_type,
+        left_out,
+        listed_price,
+        listed_quotas,
+        named_gpu,
+        offers,
+        on_demand_price,
+        priced_in,
+        quota_of,
+        regions,
+        types,
+    )
+    from cloudgpu.catalog.storage import counted_price, disk_price, storage_kinds
 
 __all__ = [
     "check_region",
     "compiled_on",
+    "counted_price",
     "disk_price",
     "driver_for",
     "gpu",
     "gpus",
+    "history",
     "instance_type",
     "left_out",
     "listed_price",
     "listed_quotas",
     "named_gpu",
     "offers",
+    "on_demand_price",
+    "parts",
     "priced_in",
     "public_images",
     "quota_of",
     "regions",
+    "storage_kinds",
     "types",
 ]
+_HOMES = {
+    **dict.fromkeys(("driver_for", "public_images"), "images"),
+    **dict.fromkeys(("history", "parts"), "past"),
+    **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "storage"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'read')}"), name)
+    globals()[name] = found
+    return found

@@ -18,6 +18,7 @@ KEYS = {
     "quotas": ("cloud", "code_or_metric"),
     "drivers": ("family",),
     "machine_images": ("cloud", "use", "machine", "system"),
+    "history": ("cloud", "region", "item", "market", "as_of"),
 }
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
 BASES = {"listed", "derived", "recalled"}
@@ -40,7 +41,7 @@ def _row_faults(table: str, row: rules.Row) -> Iterator[str]:
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):
         yield "has no source"
-    if table in ("gpu_instances", "drivers", "machine_images") and rules.day(row["as_of"]) is None:
+    if table in ("gpu_instances", "drivers", "machine_images", "history") and rules.day(row["as_of"]) is None:
         yield "has no date"
     if table == "prices":
         if row["region"] not in rules.REGIONS.get(row["cloud"], ()):
@@ -64,6 +65,13 @@ def faults_of_made(made: Made) -> Iterator[str]:
                 yield f"{provider} {name} has a price and no type"
             yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, made))
     yield from _quota_faults(made)
+    yield from _storage_faults(made)
+
+
+def _storage_faults(made: Made) -> Iterator[str]:
+    for row in [*made["parts"], *made["history"]]:
+        if not _is_price(row["usd"]) or row["market"] not in MARKETS or row["unit"] not in UNITS:
+            yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is no price"
     for disk in made["disks"]:
         if not _is_price(disk["usd"]):
             yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is no price"

@@ -25,7 +25,9 @@ def compiled(facts: Facts) -> Made:
         "gpus": _gpus(facts, types),
         "types": {provider: _described(types[provider], sources) for provider in rules.PROVIDERS},
         "prices": prices,
+        "parts": list(_parts(facts)),
         "disks": list(_disks(facts)),
+        "history": list(_history(facts)),
         "quotas": list(_quotas(facts)),
         "drivers": facts["drivers"],
         "images": [
@@ -239,6 +241,33 @@ def _disks(facts: Facts) -> Iterator[Made]:
         elsewhere = re.search(r"([0-9.]+) in (?:one )?other (?:test )?region", row["note"])
         if elsewhere:  # a region without a name: it counts for the upper bound only
             yield made | {"region": "?", "usd": elsewhere[1]}
+
+
+def _parts(facts: Facts) -> Iterator[Made]:
+    """Yield the prices of GPUs that are sold apart from their machine."""
+    for row in facts["prices"]:
+        if row["instance_type"] in {f"accelerator:{part}" for part in rules.ATTACHED.values()}:
+            for market, price, dated, basis in _markets(row):
+                yield {
+                    "provider": row["cloud"],
+                    "region": row["region"],
+                    "item": row["instance_type"],
+                    "market": market,
+                    "unit": "usd_per_hour",
+                    "usd": price,
+                    "as_of": dated,
+                    "basis": rules.price_basis(basis),
+                    "source": _source_of(rules.plain(row["source"]), market, basis),
+                    "check": row["confidence"] if market == "on_demand" else basis,
+                }
+
+
+def _history(facts: Facts) -> Iterator[Made]:
+    """Yield prices of the past, as they were quoted then; they price nothing."""
+    names = {"cloud": "provider", "price_usd": "usd", "confidence": "check"}
+    for row in facts["history"]:
+        basis = rules.price_basis(row["confidence"])
+        yield {names.get(key, key): text for key, text in row.items()} | {"basis": basis}
 
 
 def _quotas(facts: Facts) -> Iterator[Made]:

@@ -1,16 +1,17 @@
-"""Reads catalog.json, once and when it is first asked, and answers with typed values."""
+"""Reads catalog.json, once and when it is first asked, with refreshed prices over it; answers with typed values."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
+from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day, families
-from cloudgpu.core.catalog import CatalogOffer, DiskPrice, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
+from cloudgpu.core.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
 from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
@@ -28,7 +29,7 @@ def catalogue() -> dict[str, Any]:
 
 def compiled_on() -> datetime:
     """Return the day on which the figures were compiled, as aware UTC."""
-    return _at(catalogue()["compiled"])
+    return at(catalogue()["compiled"])
 
 
 @cache
@@ -53,16 +54,16 @@ def named_gpu(listed: str) -> GpuSpec | None:
 
 def types(provider: str | None = None) -> tuple[InstanceType, ...]:
     """Return every type with GPUs, of one provider or of all."""
-    return tuple(instance_type(one, name) for one in _providers(provider) for name in catalogue()["types"][one])
+    return tuple(instance_type(one, name) for one in providers_of(provider) for name in catalogue()["types"][one])
 
 
 @cache
 def instance_type(provider: str, name: str) -> InstanceType:
     """Return one type; raise InvalidRequest, with the near one, for a name that the catalogue does not have."""
-    (provider,) = _providers(provider)
+    (provider,) = providers_of(provider)
     known = catalogue()["types"][provider]
     if name not in known:
-        raise _unknown("instance type", name, known, "instance_type", see="cloudgpu gpus --all")
+        raise unknown("instance type", name, known, "instance_type", see="cloudgpu gpus --all")
     return _type(provider, name, known[name])
 
 
@@ -99,25 +100,35 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     return next((one.price for one in found), None)
 
 
-@cache
+def on_demand_price(provider: str, name: str, region: str) -> Price | None:
+    """Return what a type costs on demand in a region, whatever it was bought for; None where that is not known."""
+    return listed_price(provider, name, region, Market.ON_DEMAND)
+
+
 def priced_in(provider: str) -> dict[str, frozenset[str]]:
     """Return the regions in which each type of a provider has a listed price, on any market, by the type's name."""
-    prices = catalogue()["prices"][_providers(provider)[0]]
-    return {name: frozenset(price[0] for price in listed) for name, listed in prices.items()}
+    (provider,) = providers_of(provider)
+    return _priced_in(provider, index(provider))
+
+
+@lru_cache(maxsize=8)
+def _priced_in(provider: str, fresh: Index) -> dict[str, frozenset[str]]:
+    found = {name: {price[0] for price in listed} for name, listed in catalogue()["prices"][provider].items()}
+    for name, rows in fresh.machines.items():
+        if name in catalogue()["types"][provider]:
+            found.setdefault(name, set()).update(region for region, _ in rows)
+    return {name: frozenset(places) for name, places in found.items()}
 
 
 def left_out(provider: str | None = None) -> dict[str, str]:
     """Return the names that have a price but are not offered, each with the reason."""
-    return {name: why for one in _providers(provider) for name, why in catalogue()["left_out"][one].items()}
+    return {name: why for one in providers_of(provider) for name, why in catalogue()["left_out"][one].items()}
 
 
 def regions(provider: str | None = None) -> dict[str, str]:
     """Return every region with a price, with its provider."""
     return {
-        price[0]: one
-        for one in _providers(provider)
-        for prices in catalogue()["prices"][one].values()
-        for price in prices
+        place: one for one in providers_of(provider) for places in priced_in(one).values() for place in sorted(places)
     }
 
 
@@ -128,38 +139,12 @@ def check_region(region: str, provider: str | None = None) -> None:
         return
     owner = regions().get(region)
     if owner is None:
-        raise _unknown("region", region, here, "--region", see="cloudgpu gpus -o json")
+        raise unknown("region", region, here, "--region", see="cloudgpu gpus -o json")
     raise InvalidRequest(
         f"{region!r} is a region of {owner}, not of {provider}.",
         field="--region",
         value=region,
         next=f"Run: cloudgpu gpus --provider {owner} --region {region}",
-    )
-
-
-def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
-    """Return what a kind of disk, snapshot or address costs in a region, per its unit.
-
-    Where the region has no price, it is the dearest known of that kind, with `upper_bound` set. Raises
-    InvalidRequest for a kind or a provider without any.
-    """
-    (provider,) = _providers(provider)
-    rows = [row for row in catalogue()["disks"] if row["provider"] == provider]
-    of_kind = [row for row in rows if row["kind"] == kind]
-    if not of_kind:
-        raise _unknown("kind of storage", kind, {row["kind"] for row in rows}, "kind")
-    here = [row for row in of_kind if _is_of(row["region"], region)]
-    row = max(here or of_kind, key=lambda row: float(row["usd"]))
-    return DiskPrice(
-        provider=provider,
-        region=region,
-        kind=kind,
-        unit=row["unit"],
-        price=Money.usd(row["usd"]),
-        upper_bound=not here,
-        source=row["source"],
-        as_of=_at(row["as_of"]) if day(row["as_of"]) else None,
-        basis=Basis(row["basis"]),
     )
 
 
@@ -179,23 +164,32 @@ def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
     return next((one for one in known if any(family in one.families for family in meant)), None)
 
 
-def _is_of(listed: str, region: str) -> bool:
-    """Say whether a region is meant by the facts' `*`, `us-*`, `westeurope/eastus-class` or its own name."""
-    if listed.endswith("*"):
-        return region.startswith(listed[:-1])
-    return region in listed.removesuffix("-class").split("/")
-
-
 def _listed(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
-    found = catalogue()
-    for place, on, usd, dated, basis, source, check in found["prices"][shape.provider].get(shape.name, ()):
+    fresh = index(shape.provider).machines.get(shape.name, {})
+    for one in embedded(shape.provider, shape.name):
+        if region in (None, one.region) and market in (None, one.market) and (one.region, one.market) not in fresh:
+            yield one
+    for (place, on), row in fresh.items():
         if region in (None, place) and market in (None, on):
-            price = Price(Money.usd(usd), found["sources"][source], _at(dated), Basis(basis))
-            yield ListedPrice(place, Market(on), price, found["checks"][check], dated)
+            yield ListedPrice(place, on, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}")
 
 
 @cache
-def _at(dated: str) -> datetime:
+def embedded(provider: str, name: str) -> tuple[ListedPrice, ...]:
+    """Return the prices of a type that come with cloudgpu, whatever was refreshed."""
+    found = catalogue()
+    sources, checks = found["sources"], found["checks"]
+    return tuple(
+        ListedPrice(
+            place, Market(on), Price(Money.usd(usd), sources[source], at(dated), Basis(basis)), checks[check], dated
+        )
+        for place, on, usd, dated, basis, source, check in found["prices"][provider].get(name, ())
+    )
+
+
+@cache
+def at(dated: str) -> datetime:
+    """Return the earliest day that a date of the facts can mean, as aware UTC."""
     return datetime.fromisoformat(day(dated) or "").replace(tzinfo=UTC)
 
 
@@ -224,15 +218,17 @@ def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
     )
 
 
-def _providers(provider: str | None) -> tuple[str, ...]:
+def providers_of(provider: str | None) -> tuple[str, ...]:
+    """Return the one that is named, or all for None; raise InvalidRequest for one that the catalogue lacks."""
     if provider is None:
         return PROVIDERS
     if provider in PROVIDERS:
         return (provider,)
-    raise _unknown("provider", provider, PROVIDERS, "--provider")
+    raise unknown("provider", provider, PROVIDERS, "--provider")
 
 
-def _unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:
+def unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:
+    """Return the error for a name that the catalogue does not have, with the near one."""
     names = sorted(known)
     meant = near(value, names)
     return InvalidRequest(

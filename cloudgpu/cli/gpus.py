@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -32,7 +33,9 @@ def command(
     speed was not measured, the stand-in is named beside the figure. Nothing that fits is no error (exit code 0).
     """
     from cloudgpu.cli.market import offers_text
+    from cloudgpu.control.market import use_refreshed
 
+    use_refreshed(os.environ)
     filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
     emit(output, value, offers_text(value, asked=gpu, region=region))

@@ -67,6 +67,11 @@ class Home:
         """What background tunnels write about themselves (0600)."""
         return self.root / "tunnels"
 
+    @property
+    def price_lists(self) -> Path:
+        """Refreshed price lists, one file for each provider."""
+        return self.root / "catalog"
+
     def provider(self, kind: str, account: str) -> Path:
         """Where one account of one provider may keep files."""
         return self.root / "providers" / kind / account

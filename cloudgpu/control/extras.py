@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from cloudgpu.catalog.read import disk_price
+from cloudgpu.catalog.storage import disk_price
 from cloudgpu.core.facts import Leftover, Offer
 from cloudgpu.core.plan import MONTH_H, Extra
 from cloudgpu.errors import InvalidRequest

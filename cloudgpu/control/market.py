@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from cloudgpu import catalog
+from cloudgpu.catalog.place import use
+from cloudgpu.config.paths import find_home
 from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.core.catalog import (
     OLD_AFTER,
@@ -47,6 +49,11 @@ class Filters:
     region: str | None = None
     market: Market = Market.ON_DEMAND
     legacy: bool = False
+
+
+def use_refreshed(environ: Mapping[str, str]) -> None:
+    """Let prices be those that were last refreshed in this home, where there are any."""
+    use(find_home(environ).price_lists)
 
 
 def asked_filters(

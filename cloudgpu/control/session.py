@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.catalog.place import use
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
 from cloudgpu.core.keeping import stays
@@ -222,6 +223,7 @@ def open_session(
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
     home = find_home(environ)
+    use(home.price_lists)
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
     return Session(home, settings, ledger, clock, tell)

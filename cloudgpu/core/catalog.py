@@ -99,7 +99,7 @@ class DiskPrice:
     """What `unit` (`usd_per_gb_month`, `usd_per_disk_month`, ...) of a kind of storage or address costs.
 
     `upper_bound`: no price is known for the region, and this is the dearest known of that kind. `as_of` is None
-    where the figure has no date.
+    where the figure has no date. `note` is what the source says beside it.
     """
 
     provider: str
@@ -111,6 +111,24 @@ class DiskPrice:
     source: str
     as_of: datetime | None
     basis: Basis
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PastPrice:
+    """What something cost when it was quoted; `region` may be a pattern or `*`, `dated` is the date as given."""
+
+    provider: str
+    region: str
+    item: str
+    market: Market
+    unit: str
+    price: Money
+    source: str
+    as_of: datetime
+    dated: str
+    basis: Basis
+    check: str
 
 
 @dataclass(frozen=True, slots=True)

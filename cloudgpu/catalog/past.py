@@ -1,0 +1,55 @@
+"""Prices that price nothing by themselves: those of the past, and those of GPUs sold apart from their machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from cloudgpu.catalog.read import catalogue
+from cloudgpu.catalog.rules import day
+from cloudgpu.core.catalog import PastPrice
+from cloudgpu.core.facts import Basis, Market
+from cloudgpu.core.money import Money
+
+
+def history(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+    """Return prices as they were quoted in the past, the oldest first; of one provider or item, or of all.
+
+    A machine that is sold apart from its GPU (`n1-standard-4+k80:1`) has the past of that GPU.
+    """
+    return tuple(sorted(_named("history", provider, item), key=lambda one: one.as_of))
+
+
+def parts(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+    """Return what GPUs that are sold apart from their machine cost by themselves, dated."""
+    return tuple(_named("parts", provider, item))
+
+
+def part_of(name: str) -> str:
+    """Return the part that a machine's name contains: that of `n1-standard-4+k80:1`; empty for none."""
+    _, _, gpu = name.partition("+")
+    return f"accelerator:nvidia-tesla-{gpu.partition(':')[0]}" if gpu else ""
+
+
+def _named(table: str, provider: str | None, item: str | None) -> Iterator[PastPrice]:
+    names = None if item is None else {item, part_of(item)}
+    for row in catalogue()[table]:
+        if provider in (None, row["provider"]) and (names is None or row["item"] in names):
+            yield _past(row)
+
+
+def _past(row: dict[str, Any]) -> PastPrice:
+    return PastPrice(
+        provider=row["provider"],
+        region=row["region"],
+        item=row["item"],
+        market=Market(row["market"]),
+        unit=row["unit"],
+        price=Money.usd(row["usd"]),
+        source=row["source"],
+        as_of=datetime.fromisoformat(day(row["as_of"]) or "").replace(tzinfo=UTC),
+        dated=row["as_of"],
+        basis=Basis(row["basis"]),
+        check=row["check"],
+    )

@@ -1,0 +1,161 @@
+"""What disks, snapshots, images, addresses and traffic cost, refreshed before embedded; never nothing for a budget."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.catalog.read import at, catalogue, providers_of, unknown
+from cloudgpu.catalog.refreshed import index
+from cloudgpu.catalog.rules import PROVIDERS, day
+from cloudgpu.core.catalog import DiskPrice
+from cloudgpu.core.facts import Basis
+from cloudgpu.core.money import Money
+from cloudgpu.core.pricelist import PriceRow
+
+MARGIN = Fraction(3, 2)  # on the dearest known, for a price that nobody knows
+
+
+class Sort(StrEnum):
+    """What kinds of storage have in common: where a kind has no price, the dearest of its sort stands in."""
+
+    DISK = "disk"
+    SNAPSHOT = "snapshot"
+    IMAGE = "image"
+    ADDRESS = "address"
+    TRAFFIC = "traffic"
+    GATEWAY = "gateway"
+
+
+_SORTS = (  # the first that is found in a kind's name
+    (r"snapshot", Sort.SNAPSHOT),
+    (r"image", Sort.IMAGE),
+    (r"egress", Sort.TRAFFIC),
+    (r"gateway", Sort.GATEWAY),
+    (r"(?:^|_)ip(?:v4)?(?:_|$)", Sort.ADDRESS),
+)
+
+
+def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
+    """Return what a kind of disk, snapshot or address costs in a region, per its unit.
+
+    Where the region has no price, it is the dearest known of that kind, with `upper_bound` set. Raises
+    InvalidRequest for a kind or a provider without any.
+    """
+    (provider,) = providers_of(provider)
+    found = _of_kind(provider, kind)
+    if not found:
+        raise unknown("kind of storage", kind, storage_kinds(provider), "kind")
+    fresh = [row for row in found if row.region in index(provider).storage.get(kind, {})]
+    here = [row for row in fresh if is_of(row.region, region)] or [row for row in found if is_of(row.region, region)]
+    chosen = max(here or found, key=lambda row: row.price)
+    return replace(chosen, region=region, upper_bound=not here)
+
+
+def counted_price(provider: str, region: str, kind: str, sort: Sort | None = None) -> DiskPrice:
+    """Return what a budget counts for a kind of storage: its price, or the dearest known times 1.5, marked.
+
+    Without a price in the region, the dearest known of the kind; for a kind without any, the dearest of its sort at
+    the provider, else at any; each by gigabyte or by hour, times 1.5, with `upper_bound` set and `derived`. `sort`
+    says what a kind is whose name does not (a disk, otherwise).
+    """
+    rows = _of_kind(provider, kind) if provider in PROVIDERS else []
+    if any(is_of(row.region, region) for row in rows):
+        return disk_price(provider, region, kind)
+    sort = sort or sort_of(kind)
+    near = rows or _of_sort(provider, sort) or [row for one in PROVIDERS for row in _of_sort(one, sort)]
+    dearest = max(near if rows else map(by_size, near), key=lambda row: row.price)
+    said = "the dearest known of its kind" if rows else f"the dearest {sort} known, {dearest.provider} {dearest.kind},"
+    return replace(
+        dearest,
+        provider=provider,
+        region=region,
+        kind=kind,
+        price=dearest.price.scaled(MARGIN),
+        upper_bound=True,
+        source=f"no price is known: {said} times 1.5 ({dearest.source})",
+        basis=Basis.DERIVED,
+    )
+
+
+def storage_kinds(provider: str) -> tuple[str, ...]:
+    """Return the kinds of storage, addresses and traffic that have a price at a provider."""
+    embedded = (row["kind"] for row in catalogue()["disks"] if row["provider"] == provider)
+    return tuple(dict.fromkeys([*embedded, *index(provider).storage]))
+
+
+def storage_prices(provider: str, kind: str) -> list[DiskPrice]:
+    """Return every price of a kind, each with the region, or the pattern of regions, that it is listed for."""
+    return _of_kind(provider, kind)
+
+
+def sort_of(kind: str) -> Sort:
+    """Return what a kind of storage is; a disk, where its name does not say."""
+    return next((sort for pattern, sort in _SORTS if re.search(pattern, kind)), Sort.DISK)
+
+
+def is_of(listed: str, region: str) -> bool:
+    """Say whether a region is meant by the facts' `*`, `us-*`, `westeurope/eastus-class` or its own name."""
+    if listed.endswith("*"):
+        return region.startswith(listed[:-1])
+    return region in listed.removesuffix("-class").split("/")
+
+
+def embedded_storage(provider: str, kind: str) -> list[DiskPrice]:
+    """Return the prices of a kind that come with cloudgpu, whatever was refreshed."""
+    rows = (row for row in catalogue()["disks"] if (row["provider"], row["kind"]) == (provider, kind))
+    return [_embedded(row) for row in rows]
+
+
+def _of_kind(provider: str, kind: str) -> list[DiskPrice]:
+    fresh = index(provider).storage.get(kind, {})
+    embedded = [row for row in embedded_storage(provider, kind) if row.region not in fresh]
+    return [*embedded, *(_refreshed(provider, row) for row in fresh.values())]
+
+
+def _of_sort(provider: str, sort: Sort) -> list[DiskPrice]:
+    if provider not in PROVIDERS:
+        return []
+    kinds = [kind for kind in storage_kinds(provider) if sort_of(kind) is sort]
+    return [row for kind in kinds for row in _of_kind(provider, kind)]
+
+
+def by_size(row: DiskPrice) -> DiskPrice:
+    """Return a price per disk of a size that its kind names (`P10 128 GiB`) as one per gigabyte; others as they are."""
+    size = re.search(r"(\d+) GiB$", row.kind)
+    if row.unit != "usd_per_disk_month" or size is None:
+        return row
+    return replace(row, unit="usd_per_gb_month", price=row.price.scaled(Fraction(1, int(size[1]))))
+
+
+def _embedded(row: dict[str, Any]) -> DiskPrice:
+    return DiskPrice(
+        provider=row["provider"],
+        region=row["region"],
+        kind=row["kind"],
+        unit=row["unit"],
+        price=Money.usd(row["usd"]),
+        upper_bound=False,
+        source=row["source"],
+        as_of=at(row["as_of"]) if day(row["as_of"]) else None,
+        basis=Basis(row["basis"]),
+        note=row["notes"].strip(),
+    )
+
+
+def _refreshed(provider: str, row: PriceRow) -> DiskPrice:
+    return DiskPrice(
+        provider=provider,
+        region=row.key.region,
+        kind=row.key.item,
+        unit=row.unit,
+        price=row.price,
+        upper_bound=False,
+        source=row.source,
+        as_of=row.as_of,
+        basis=row.basis,
+        note=row.note,
+    )
