@@ -1,0 +1,41 @@
+"""The bill: every charge of a period, each with whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.billing import Charge, charge
+from cloudgpu.core.uses import use_from_json
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """A charge and the row of the machine, or of the thing kept by name, that it is for."""
+
+    row: Row
+    charge: Charge
+
+
+def billed(
+    rows: Iterable[Row],
+    ended: Iterable[tuple[str, Mapping[str, Any]]],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Iterator[Billed]:
+    """Yield what these rows (`View.bills`) and ended uses (`View.uses`) cost as of `now` within [`since`, `until`).
+
+    Charges of nothing, outside of the period, are left out.
+    """
+    known = {row["id"]: row for row in rows}
+    running = ((row, use) for row in known.values() for use in row["uses"])
+    for row, use in (*((known[subject], use) for subject, use in ended), *running):
+        found = charge(use_from_json(use), now, since=since, until=until)
+        if found.micros or found.high or found.unpriced_micros:
+            yield Billed(row, found)
