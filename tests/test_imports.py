@@ -50,6 +50,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "rich": {"cli"},
     "pytest": {"testing"},
     "cryptography": {"access", "testing", "providers.ssh"},
+    "apprise": {"control"},
     "apscheduler": {"control"},
 }
 IMPURE_MODULES = {

@@ -10,6 +10,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from cloudgpu.config.alerts import Alerts, alerts_from, with_environment
 from cloudgpu.config.paths import Home
 from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.core.names import NAME, NAME_RULE, near
@@ -57,15 +58,19 @@ class Settings:
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     accounts: Mapping[str, Account] = field(default_factory=dict)
     templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold one
+    alerts: Alerts = field(default_factory=Alerts)
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
     """Return the settings of `home`; without a config.toml, the defaults. CLOUDGPU_LEDGER wins over `ledger`.
 
+    So do CLOUDGPU_ALERTS and CLOUDGPU_DEADMAN over what [alerts] says.
+
     Raises InvalidRequest for the first fault, with file and key as its `field`.
     """
     text = read_text(home.config_file, "config.toml") or ""
     settings = settings_from_text(text, login=login_name(environ))
+    settings = replace(settings, alerts=with_environment(settings.alerts, environ))
     url = environ.get("CLOUDGPU_LEDGER")
     return replace(settings, ledger_url=url) if url else settings
 
@@ -80,7 +85,8 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     accounts = _accounts(table.get("accounts", {}), settings.provider)
     _check_account(settings, accounts)
     templates = _templates(table.get("templates", {}))
-    return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
+    alerts = alerts_from(table.get("alerts", {}))
+    return replace(settings, accounts=MappingProxyType(accounts), templates=templates, alerts=alerts)
 
 
 def read_setting(key: str, value: object) -> Any:
@@ -135,7 +141,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts", "templates")
+    known = (*_READERS, "accounts", "alerts", "templates")
     for key in table:
         if key not in known:
             name = str(shown(key))

@@ -14,6 +14,7 @@ from pathlib import Path
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.control import doors
 from cloudgpu.control.accounts import account_of
+from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.permitted import permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
@@ -49,7 +50,7 @@ def examine(
         return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_policy(session), _ledger(session), _key(session), _ssh_client()]
-    checks += list(_extras())
+    checks += [*_extras(), *alert_checks(session)]
     named = _named(session, provider, account)
     checks += list(_accounts(session, named, region))
     checks += list(doors.checks(session, named))

@@ -1,0 +1,64 @@
+"""What `doctor` says of alerts: who is told, what could not be delivered, and whether somebody watches the watcher."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.alert_text import message, own_template, shipped_template
+from cloudgpu.config.alerts import receivers
+from cloudgpu.control.alerting_send import label_of
+from cloudgpu.control.alerts import undelivered
+from cloudgpu.control.check import Check, Verdict, failed
+from cloudgpu.core.alerts import Finding, News
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+
+def alert_checks(session: Session) -> Iterator[Check]:
+    """Yield the checks of alerts. Sends nothing."""
+    try:
+        yield _receivers(session)
+    except CloudgpuError as fault:
+        yield failed("alerts", fault)
+    yield _deadman(session)
+
+
+def _receivers(session: Session) -> Check:
+    addresses = receivers(session.settings.alerts, session.home)
+    if not addresses:
+        way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
+        return Check("alerts", Verdict.WARN, "Nobody is told when something goes wrong.", way)
+    _check_template(session)
+    if importlib.util.find_spec("apprise") is None:
+        return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
+                     "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
+    waiting = undelivered(session)
+    if waiting:
+        said = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
+        way = "They are tried again at each pass."
+        return Check("alerts", Verdict.WARN, f"Not delivered yet: {said}.", way)
+    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}")
+
+
+def _check_template(session: Session) -> None:
+    sample = News(
+        Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
+    )
+    text = own_template(session.settings.alerts, session.home) or shipped_template()
+    message([sample], session.clock(), text)
+
+
+def _deadman(session: Session) -> Check:
+    if session.settings.alerts.deadman is not None:
+        return Check("dead-man's address", Verdict.OK, "called at the end of each pass")
+    return Check(
+        "dead-man's address",
+        Verdict.WARN,
+        "Nobody notices when passes end: what is dead cannot send an alert.",
+        "Make a check at a service like healthchecks.io (or your own healthchecks, Uptime Kuma, Dead Man's Snitch), "
+        'and add to config.toml: [alerts] and deadman = "https://hc-ping.com/YOUR-ID"',
+    )

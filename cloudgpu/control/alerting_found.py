@@ -1,0 +1,41 @@
+"""Gathers what the ledger says is wrong with machines: no lease, an unproved stop, no price, a price that leapt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session import living
+from cloudgpu.core.alert_findings import leap, machine_findings, price_leaps, unproved_since
+from cloudgpu.core.alerts import Finding
+from cloudgpu.core.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+
+def found_in_ledger(session: Session) -> tuple[Finding, ...]:
+    """Return every finding about machines. Asks nobody; reads the history of those alone that it concerns."""
+    rows = living(session.ledger.machines())
+    factor = Fraction(session.settings.alerts.price_jump)
+    now = session.clock()
+    return (
+        *machine_findings(rows, dict(_asked_since(session, rows)), now),
+        *price_leaps(_leaps(session, rows), factor),
+    )
+
+
+def _asked_since(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[str, datetime]]:
+    for row in rows:
+        since = unproved_since(session.ledger.events(row["id"])) if row["asked"] else None
+        if since is not None:
+            yield row["id"], since
+
+
+def _leaps(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Money, Money]]:
+    for row in rows:
+        moved = leap(session.ledger.events(row["id"])) if row["market"] == "spot" else None
+        if moved is not None:
+            yield row, *moved

@@ -1,0 +1,164 @@
+"""Raises what was found in the ledger, and delivers what is not delivered yet: once per crossing, kept until taken.
+
+An alert stands in the ledger before it is sent, and what a receiver has taken is written after it: a crash in between
+sends it twice, and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
+from cloudgpu.config.alerts import receivers
+from cloudgpu.control.alerting_found import found_in_ledger
+from cloudgpu.control.alerting_send import Outcome, label_of, send
+from cloudgpu.core.alert_findings import TOPICS
+from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, cleared_line, due, raised_line, sent_line, told
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.locks import hold
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+LOCK = "alerts"
+BUDGETS = ("budget",)  # the topics of what a pass finds itself, unless it says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a pass has done about alerts.
+
+    `raised` and `cleared` are keys. `outcomes` has an attempt per receiver that something was waiting for; `waiting`
+    is how many news somebody is still to have after it. `lasting` are the titles of all that is wrong now.
+    """
+
+    raised: tuple[str, ...]
+    cleared: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    waiting: int
+    lasting: tuple[str, ...]
+
+    def value(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {
+            "raised": list(self.raised),
+            "cleared": list(self.cleared),
+            "sent": [one.receiver for one in self.outcomes if one.why is None],
+            "failed": [{"receiver": one.receiver, "why": one.why} for one in self.outcomes if one.why is not None],
+            "waiting": self.waiting,
+            "lasting": list(self.lasting),
+        }
+
+
+def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection[str] = BUDGETS) -> Delivery:
+    """Tell of these findings and of what the ledger says of machines; return what was done.
+
+    `judged` are the topics (the first word of a key) that the caller has looked at, whole: what is absent of them has
+    fallen back. What is wrong with machines is found here. Each receiver gets one message with all that it is still to
+    have, in one attempt; what it does not take is kept for the next call. Raises MissingExtra, after the ledger has
+    it, where something is to be sent and apprise is not installed, and LedgerUnavailable.
+    """
+    known, raised, cleared = _noted(session, [*findings, *found_in_ledger(session)], {*judged, *TOPICS})
+    outcomes = _sent(session) if known.news else ()
+    known = _told(session) if outcomes else known
+    labels = [label_of(address) for address in _receivers(session)] if known.news else []
+    waiting = {one.id for label in labels for one in known.waiting(label)}
+    titles = tuple(one.finding.title for one in known.news if one.cleared_at is None)
+    return Delivery(raised, cleared, outcomes, len(waiting), titles)
+
+
+def note(session: Session, findings: Iterable[Finding], *, judged: Collection[str]) -> None:
+    """Raise and clear in the ledger alone; a later `deliver` sends it."""
+    _noted(session, list(findings), set(judged))
+
+
+def sample(session: Session) -> tuple[Outcome, ...]:
+    """Send a sample to every receiver and return how each attempt ended; writes nothing.
+
+    Raises InvalidRequest where no receiver is set or the user's own template has a fault, MissingExtra.
+    """
+    addresses = _receivers(session)
+    if not addresses:
+        raise InvalidRequest(
+            "Nobody is told of alerts: no receiver is set.",
+            field="alerts.to",
+            value=None,
+            next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
+        )
+    now = session.clock()
+    made_up = Finding(
+        "sample",
+        "sample",
+        "A sample of an alert",
+        "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
+        {"amount": "$12.34", "owner": session.settings.owner},
+    )
+    text = _message(session, [News(made_up, 1, now, frozenset())], strict=True)
+    return send([(address, text) for address in addresses])
+
+
+def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
+    """Return, for each receiver that something is waiting for, what that is."""
+    known = _told(session)
+    found = {label: known.waiting(label) for label in map(label_of, _receivers(session))}
+    return {label: news for label, news in found.items() if news}
+
+
+def _noted(
+    session: Session, findings: Sequence[Finding], judged: Collection[str]
+) -> tuple[Told, tuple[str, ...], tuple[str, ...]]:
+    """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
+    known, now = _told(session), session.clock()
+    raise_, clear = due(findings, known, judged)
+    if not raise_ and not clear:
+        return known, (), ()
+    labels = [label_of(address) for address in _receivers(session)]
+    lines = [raised_line(one, known, labels, now) for one in raise_] + [cleared_line(one, now) for one in clear]
+    session.ledger.append(lines)
+    return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
+
+
+def _sent(session: Session) -> tuple[Outcome, ...]:
+    """Try every receiver that something is waiting for, once, and write down who took it."""
+    try:
+        with hold(session.home.locks, LOCK, wait=False):
+            known = _told(session)  # as it is under the lock: another command may have sent all of it
+            waiting = {address: known.waiting(label_of(address)) for address in _receivers(session)}
+            return _tried(session, {address: news for address, news in waiting.items() if news})
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as busy:
+        session.tell(f"alerts are not sent now: {busy.message}")
+        return ()
+
+
+def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:
+    if not waiting:
+        return ()
+    outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
+    taken = [(one, news) for one, news in zip(outcomes, waiting.values(), strict=True) if one.why is None]
+    if taken:
+        session.ledger.append([sent_line(one.receiver, news, session.clock()) for one, news in taken])
+    return outcomes
+
+
+def _message(session: Session, news: Sequence[News], *, strict: bool = False) -> Message:
+    """Return the message; a fault of the user's own template does not keep an alert from being sent."""
+    alerts, now = session.settings.alerts, session.clock()
+    try:
+        return message(news, now, own_template(alerts, session.home) or shipped_template())
+    except InvalidRequest as fault:
+        if strict or alerts.template is None:
+            raise
+        session.tell(f"{fault.message} The shipped text is sent instead.")
+        return message(news, now, shipped_template())
+
+
+def _receivers(session: Session) -> tuple[str, ...]:
+    return receivers(session.settings.alerts, session.home)
+
+
+def _told(session: Session) -> Told:
+    return told(session.ledger.events(SUBJECT))
