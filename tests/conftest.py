@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.postgres import postgres  # noqa: F401  (a fixture for all)
+
 # Their assertions say what they compared only when they are rewritten before anybody imports them.
 pytest.register_assert_rewrite("tests.soak.crash", "tests.faults.said", "tests.cli.program")
 

@@ -11,7 +11,6 @@ from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.ledger.locks import hold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +82,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
 
 def alone(session: Session, row: Row) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return hold(session.home.locks, f"doors-{row['account']}", wait=WITHIN_S)
+    return session.hold(f"doors-{row['account']}", wait=WITHIN_S)
 
 
 def _named(session: Session, name: str, cidr: str | None) -> Row:

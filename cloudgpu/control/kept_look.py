@@ -14,7 +14,6 @@ from cloudgpu.core.keeping import Do
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
-from cloudgpu.ledger.locks import held, hold
 from cloudgpu.providers.base import HasLeftovers
 
 if TYPE_CHECKING:
@@ -44,10 +43,10 @@ def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: 
         if row["account"] != account or not _matters(row, things) or _is_silent(found, row):
             continue
         lock = lock_name(row["key"] or row["id"])
-        if held(session.home.locks, lock):
+        if session.held(lock):
             continue
         try:
-            with hold(session.home.locks, lock, wait=1):
+            with session.hold(lock, wait=1):
                 said += _settle(session, row, things, asked_at)
         except LedgerUnavailable:
             raise

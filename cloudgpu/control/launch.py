@@ -38,7 +38,6 @@ from cloudgpu.errors import (
     QuotaExceeded,
     Unreachable,
 )
-from cloudgpu.ledger.locks import held, hold
 from cloudgpu.providers.base import KnowsHostKeys, Resolved, Taggable
 
 if TYPE_CHECKING:
@@ -74,9 +73,9 @@ def launch(
     """
     session.check_launchable()
     _look_first(session, prepared.plan.request.account)
-    if held(session.home.locks, prepared.lock):
+    if session.held(prepared.lock):
         session.tell("another cloudgpu is busy with the same request; waiting for it")
-    with hold(session.home.locks, prepared.lock, wait=LOCK_WITHIN_S):
+    with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
         put_in_order(session)
         row, found = _found_or_settled(session, prepared, agree)
         if row is None:

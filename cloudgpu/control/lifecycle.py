@@ -30,7 +30,6 @@ from cloudgpu.errors import (
     LedgerUnavailable,
     ProviderUnavailable,
 )
-from cloudgpu.ledger.locks import hold
 from cloudgpu.providers.base import HasPrices, Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
@@ -290,4 +289,4 @@ def _gone(row: Row) -> InstanceNotFound:
 
 def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
-    return hold(session.home.locks, lock_name(row["key"] or row["id"]), wait=900)
+    return session.hold(lock_name(row["key"] or row["id"]), wait=900)

@@ -22,7 +22,6 @@ from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.ledger.locks import held
 
 Row = dict[str, Any]
 
@@ -168,7 +167,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
         drafts.append(adopted(instance, _price_of(session, instance), now))
-    elif row["attempt"] == "open" and held(session.home.locks, lock_name(row["key"])):
+    elif row["attempt"] == "open" and session.held(lock_name(row["key"])):
         return []  # the process that launches it is alive and writes this itself
     elif row["attempt"] == "open":
         look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
@@ -224,7 +223,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
-    if held(session.home.locks, lock_name(row["key"])):
+    if session.held(lock_name(row["key"])):
         return []
     rule = session.provider(row["account"]).token_rule
     if now - from_iso(row["intended_at"]) < rule.listing_proves_after:

@@ -16,6 +16,7 @@ from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
 from cloudgpu.core.keeping import stays
 from cloudgpu.core.names import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
+from cloudgpu.ledger import locks
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
@@ -94,6 +95,20 @@ class Session:
             yield Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause)
         finally:
             ledger.close()
+
+    @contextmanager
+    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+        """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
+
+        Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
+        holds it to the end, LedgerUnavailable when no lock can be made.
+        """
+        with locks.hold(self.home.locks, name, wait=wait), self.ledger.hold(name, wait=wait):
+            yield
+
+    def held(self, name: str) -> bool:
+        """Say whether a living process holds the lock `name`, this one too, here or at another client."""
+        return locks.held(self.home.locks, name) or self.ledger.held(name)
 
     def find(self, name: str | None, *, ended: bool = False) -> Row:
         """Return the row of the machine called `name` (or of the only one there is, for None).

@@ -24,7 +24,6 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.ledger.locks import held, hold
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,10 +43,10 @@ def settle_others(session: Session) -> None:
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
     for row in living(session.ledger.machines()):
-        if row["attempt"] != "open" or held(session.home.locks, lock_name(row["key"])):
+        if row["attempt"] != "open" or session.held(lock_name(row["key"])):
             continue
         try:
-            with hold(session.home.locks, lock_name(row["key"]), wait=5):
+            with session.hold(lock_name(row["key"]), wait=5):
                 settle_by_listing(session, row)
         except CloudgpuError as fault:
             session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
@@ -122,6 +121,7 @@ def send(
     """
     provider = session.provider(attempt.request.account)
     known_hosts.pin(session.home.known_hosts, attempt.machine, attempt.boot.host_public_key)
+    session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
     try:
         instance = provider.launch(attempt, deadline=deadline)
     except closed_by as fault:

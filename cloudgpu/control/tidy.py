@@ -11,7 +11,6 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.core.facts import Address
 from cloudgpu.core.names import lock_name
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.locks import held
 
 Row = dict[str, Any]
 
@@ -37,7 +36,7 @@ def put_in_order(session: Session) -> None:
     rows = session.ledger.machines()
     alive = living(rows)
     for token, lock in calls:
-        if token not in {row["token"] for row in alive} and not held(session.home.locks, lock):
+        if token not in {row["token"] for row in alive} and not session.held(lock):
             saved.forget(session.home.attempts, token)
     known = {row["id"]: row for row in rows}
     for machine in pinned:
@@ -50,7 +49,7 @@ def put_in_order(session: Session) -> None:
 
 def _may_live(session: Session, row: Row) -> bool:
     """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return row["ended"] is None or held(session.home.locks, lock_name(row["key"] or row["id"]))
+    return row["ended"] is None or session.held(lock_name(row["key"] or row["id"]))
 
 
 def write_ssh_config(session: Session, alive: list[Row]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,6 +93,22 @@ class Ledger(View, Protocol):
 
     def rebuild(self) -> None:
         """Drop the projections and fold them again from the lines."""
+        ...
+
+    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
+        """Hold the lock `name` alone among this ledger's clients on other machines, while this process lives.
+
+        Among those of one home, `ledger.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
+        for ever (True), not at all, or so many seconds; raises ProviderUnavailable when another holds it to the end.
+        """
+        ...
+
+    def held(self, name: str) -> bool:
+        """Say whether a living client of this ledger on another machine holds the lock `name`."""
+        ...
+
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
         ...
 
     def close(self) -> None:

@@ -161,6 +161,10 @@ class Book:
         with self._own, self._store.told():
             return self._store.held(name)
 
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
+        self._store.check_hold(name)
+
     def close(self) -> None:
         """Let go of the database."""
         with self._own, self._store.told():

@@ -147,6 +147,9 @@ class SqliteFile:
         """Say no: clients of one file share the home's own locks."""
         return False
 
+    def check_hold(self, _name: str) -> None:
+        """Do nothing: a file's lock is lost with its process alone."""
+
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
         connection, self._connection, self._writable = self._connection, None, False

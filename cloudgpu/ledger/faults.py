@@ -61,7 +61,7 @@ def of_sqlite(fault: sqlite3.Error, path: Path) -> LedgerUnavailable:
     return unavailable(path, what, str(fault), way)
 
 
-def of_system(fault: OSError, path: Path) -> LedgerUnavailable:
+def of_system(fault: OSError, path: object) -> LedgerUnavailable:
     """Return the sentence for what the operating system said."""
     what, way = _BY_ERRNO.get(fault.errno or 0, BROKEN)
     return unavailable(path, what, fault.strerror or str(fault), way)

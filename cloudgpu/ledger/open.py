@@ -1,4 +1,4 @@
-"""Opens the ledger that a URL names; makes no file and no connection."""
+"""Opens the ledger that a URL names, in a file or a database; makes no file and no connection."""
 
 from __future__ import annotations
 
@@ -12,25 +12,43 @@ from cloudgpu.ledger.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.postgresql.ledger import PostgresLedger
 
-_LOCAL = "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db"
+_LOCAL = (
+    "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db, or a "
+    "database: CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
+)
 
 
 def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable[[], datetime]) -> Ledger:
     """Return the ledger at `url`; None means `ledger.db` in `directory`, where every head record is kept.
 
-    Raises InvalidRequest for a URL that names no ledger.
+    Raises InvalidRequest for a URL that names no ledger, MissingExtra for a database whose library is not installed.
     """
     if url is None:
         return SqliteLedger(directory / "ledger.db", directory / "ledger.head", actor=actor, clock=clock)
     scheme = url.partition("://")[0].lower()
-    if scheme.partition("+")[0] in {"postgresql", "postgres"}:
-        # The URL may hold a password: only its scheme is repeated.
-        raise _refused("A PostgreSQL ledger comes with a later issue.", f"{scheme}://...")
+    if scheme.startswith("postgres") and "://" in url:
+        return _postgres_ledger(url, scheme, directory, actor=actor, clock=clock)
     if scheme != "sqlite" or "://" not in url:
-        raise _refused("The ledger's URL starts with sqlite:///.", f"{scheme}://..." if "://" in url else url)
+        # The URL may hold a password: only its scheme is repeated.
+        value = f"{scheme}://..." if "://" in url else url
+        raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", value)
     path = _path_of(url)
-    return SqliteLedger(path, directory / _head_name(path), actor=actor, clock=clock)
+    return SqliteLedger(path, directory / _head_name(str(path)), actor=actor, clock=clock)
+
+
+def _postgres_ledger(
+    url: str, scheme: str, directory: Path, *, actor: str, clock: Callable[[], datetime]
+) -> PostgresLedger:
+    from cloudgpu.ledger.postgresql.address import SCHEMES, address_of
+
+    if scheme not in SCHEMES:
+        raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", f"{scheme}://...")
+    address = address_of(url)
+    from cloudgpu.ledger.postgresql.ledger import PostgresLedger  # only now it is known that its library is there
+
+    return PostgresLedger(address, directory / _head_name(address.identity), actor=actor, clock=clock)
 
 
 def _path_of(url: str) -> Path:
@@ -45,11 +63,11 @@ def _path_of(url: str) -> Path:
     return path
 
 
-def _head_name(path: Path) -> str:
+def _head_name(place: str) -> str:
     """Return a head record's name of its own for a ledger that stands elsewhere."""
     import hashlib
 
-    return f"ledger-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.head"
+    return f"ledger-{hashlib.sha256(place.encode()).hexdigest()[:16]}.head"
 
 
 def _refused(message: str, value: str) -> InvalidRequest:

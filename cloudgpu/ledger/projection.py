@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from cloudgpu.ledger.lines import lines_of
 if TYPE_CHECKING:
     from cloudgpu.core.events import Event
     from cloudgpu.core.fold import Folded
+    from cloudgpu.ledger.sql import Connection
 
 Row = dict[str, Any]
 
@@ -27,38 +27,38 @@ ON CONFLICT (id) DO UPDATE SET since = excluded.since, row = excluded.row, state
 _STORE_USE = "INSERT INTO used (subject, ended, use) VALUES (?, ?, ?)"
 
 
-def machines(connection: sqlite3.Connection) -> list[Row]:
+def machines(connection: Connection) -> list[Row]:
     """Return every machine's row, oldest first."""
-    return _rows(connection, "SELECT row FROM machine WHERE NOT thing ORDER BY since, id")
+    return _rows(connection, "SELECT row FROM machine WHERE thing = 0 ORDER BY since, id")
 
 
-def bills(connection: sqlite3.Connection) -> list[Row]:
+def bills(connection: Connection) -> list[Row]:
     """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
     return _rows(connection, "SELECT row FROM machine ORDER BY since, id")
 
 
-def _rows(connection: sqlite3.Connection, query: str) -> list[Row]:
+def _rows(connection: Connection, query: str) -> list[Row]:
     found: list[Row] = json.loads(f"[{','.join(text for (text,) in connection.execute(query))}]")
     return found
 
 
-def uses(connection: sqlite3.Connection, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def uses(connection: Connection, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what has ended after `since` (a ledger time), each with its subject."""
     query = "SELECT subject, use FROM used WHERE ended >= ? ORDER BY subject, ended, use"
     for subject, text in connection.execute(query, (since,)):
         yield subject, json.loads(text)
 
 
-def machine(connection: sqlite3.Connection, subject: str) -> Row | None:
+def machine(connection: Connection, subject: str) -> Row | None:
     """Return one machine's row, or None."""
-    found = connection.execute("SELECT row FROM machine WHERE id = ? AND NOT thing", (subject,)).fetchone()
+    found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
     if found is None:
         return None
     row: Row = json.loads(found[0])
     return row
 
 
-def refresh(connection: sqlite3.Connection, written: Iterable[Event]) -> None:
+def refresh(connection: Connection, written: Iterable[Event]) -> None:
     """Fold these lines, already written, into what they are about."""
     lines: dict[str, list[Event]] = {}
     for line in written:
@@ -68,7 +68,7 @@ def refresh(connection: sqlite3.Connection, written: Iterable[Event]) -> None:
         _follow(connection, subject, news)
 
 
-def rebuild(connection: sqlite3.Connection) -> None:
+def rebuild(connection: Connection) -> None:
     """Empty the projections and fold them again from the lines."""
     connection.execute("DELETE FROM machine")
     connection.execute("DELETE FROM used")
@@ -76,7 +76,7 @@ def rebuild(connection: sqlite3.Connection) -> None:
         _store_anew(connection, subject)
 
 
-def differences(connection: sqlite3.Connection) -> list[str]:
+def differences(connection: Connection) -> list[str]:
     """Return a sentence per machine whose row or uses are not what its lines fold to."""
     stored: dict[str, tuple[str, str]] = {
         subject: (row, state) for subject, row, state in connection.execute("SELECT id, row, state FROM machine")
@@ -100,7 +100,7 @@ def _texts(found: Folded) -> tuple[tuple[str, str], list[str]]:
     return (canonical(found.state["row"]), canonical(rest)), sorted(canonical(use) for use in found.closed)
 
 
-def _follow(connection: sqlite3.Connection, subject: str, news: list[Event]) -> None:
+def _follow(connection: Connection, subject: str, news: list[Event]) -> None:
     """Fold new lines into the stored state; one that comes before others in time has everything folded anew."""
     from cloudgpu.core.fold import followed
 
@@ -117,14 +117,14 @@ def _follow(connection: sqlite3.Connection, subject: str, news: list[Event]) -> 
         _store(connection, subject, found)
 
 
-def _store_anew(connection: sqlite3.Connection, subject: str) -> None:
+def _store_anew(connection: Connection, subject: str) -> None:
     found = _folded(connection, subject)
     connection.execute("DELETE FROM used WHERE subject = ?", (subject,))
     if found is not None:
         _store(connection, subject, found)
 
 
-def _store(connection: sqlite3.Connection, subject: str, found: Folded) -> None:
+def _store(connection: Connection, subject: str, found: Folded) -> None:
     (row, state), used = _texts(found)
     facts = found.state["row"]
     connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), row, state))
@@ -145,13 +145,13 @@ def _until(use: dict[str, Any]) -> str:
     return billed_until(use)
 
 
-def _subjects(connection: sqlite3.Connection) -> list[str]:
+def _subjects(connection: Connection) -> list[str]:
     marks = ", ".join("?" * len(_OF_NO_MACHINE))
     query = f"SELECT DISTINCT subject FROM line WHERE kind NOT IN ({marks}) ORDER BY subject"  # noqa: S608
     return [subject for (subject,) in connection.execute(query, tuple(_OF_NO_MACHINE))]
 
 
-def _folded(connection: sqlite3.Connection, subject: str) -> Folded | None:
+def _folded(connection: Connection, subject: str) -> Folded | None:
     from cloudgpu.core.fold import folded
 
     return folded(lines_of(connection, subject))

@@ -73,6 +73,10 @@ class Store(Protocol):
         """Say whether a living client on any machine holds the lock `name`."""
         ...
 
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
+        ...
+
     def close(self) -> None:
         """Let go of the database."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,9 +50,9 @@ def test_two_ledgers_at_two_urls_do_not_doubt_each_other(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("postgresql://ada:secret@db/ledger", "comes with a later issue"),
-        ("postgres://ada:secret@db/ledger", "comes with a later issue"),
-        ("postgresql+psycopg://ada:secret@db/ledger", "comes with a later issue"),
+        ("postgresql://ada:sec%ret@db/ledger", "cannot be read"),
+        ("postgresql://ada:secret@db/ledger?no_such=option", "cannot be read"),
+        ("postgresql+asyncpg://ada:secret@db/ledger", "starts with sqlite:///"),
         ("mysql://ada:secret@db/ledger", "starts with sqlite:///"),
         ("ledger.db", "starts with sqlite:///"),
         ("", "starts with sqlite:///"),
@@ -73,7 +74,28 @@ def test_a_wrong_url_is_refused_with_the_way_out_and_without_its_password(
         open_ledger(url, tmp_path, actor="somebody", clock=Clock())
     assert caught.value.field == "CLOUDGPU_LEDGER"
     assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
-    assert "secret" not in str(caught.value.as_dict())
+    assert not re.search(r"sec%?ret", str(caught.value.as_dict()))
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "PostgreSQL", "postgresql+psycopg"])
+def test_a_database_is_named_without_its_password_and_no_connection_is_made(tmp_path: Path, scheme: str) -> None:
+    ledger = open_ledger(f"{scheme}://ada:secret@127.0.0.1:1/lab", tmp_path, actor="somebody", clock=Clock())
+    assert getattr(ledger, "place", None) == "postgresql://ada@127.0.0.1:1/lab"
+    assert "secret" not in repr(ledger) + repr(vars(ledger)) + repr(vars(ledger._store))
+    assert files(tmp_path) == []
+
+
+def test_without_its_library_a_database_names_the_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None; from pathlib import Path\n"
+        "from cloudgpu.errors import MissingExtra; from cloudgpu.ledger.open import open_ledger\n"
+        "try: open_ledger('postgresql://ada:secret@db/lab', Path(sys.argv[1]), actor='a', clock=None)\n"
+        "except MissingExtra as fault: print(fault.exit_code, fault.message, fault.next)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("2 A ledger in PostgreSQL needs the extra cloudgpu[postgresql]"), done.stderr
+    assert "pip install 'cloudgpu[postgresql]'" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
 
 
 def test_reading_imports_nothing_that_only_writing_needs(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""Turns what PostgreSQL and the way to it say into one sentence: LedgerUnavailable, never with a password in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import faults
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from cloudgpu.ledger.postgresql.address import Address
+
+_FULL = (
+    "cannot be written: the server's disk is full",
+    "Free some space there, then try again; what is in it is safe.",
+)
+_LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
+_DENIED = ("may not be read or written by this user", "Let the database's owner grant it: GRANT ALL ON ITS TABLES.")
+_READ_ONLY = ("is read-only", "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
+_GONE = ("cannot be reached", "Check that the server runs, and the address, name and password in CLOUDGPU_LEDGER.")
+_BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
+_ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE}.")
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html: the code, or its class.
+_BY_CODE = {
+    "53100": _FULL,
+    "55P03": _LOCKED,
+    "40P01": _LOCKED,
+    "42501": _DENIED,
+    "25006": _READ_ONLY,
+    "57P01": _GONE,
+    "57P02": _GONE,
+    "57P03": _GONE,
+    "53300": _GONE,
+    "XX001": (faults.DAMAGED[0], faults.DAMAGED[1]),
+    "XX002": (faults.DAMAGED[0], faults.DAMAGED[1]),
+    "08": _GONE,
+    "28": _GONE,
+    "3D": _GONE,
+    "23": _ALTERED,
+    "42": _ALTERED,
+}
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """Let every psycopg.Error and OSError of this block out as LedgerUnavailable about the ledger at `address`."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as fault:
+        raise of_database(fault, address) from None  # its traceback would hold the connection's parameters
+    except OSError as fault:
+        raise faults.of_system(fault, address.place) from fault
+
+
+def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
+    """Return the sentence for what the database or its client library said; without a code, it was not reached."""
+    import psycopg
+
+    code = fault.sqlstate or ""
+    unreached = _GONE if isinstance(fault, psycopg.OperationalError) else _BROKEN
+    what, way = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
+    return faults.unavailable(address.place, what, scrubbed(str(fault), address), way)
+
+
+def scrubbed(words: str, address: Address) -> str:
+    """Return words on one line, without the secrets of the address."""
+    for secret in address.secrets:
+        for spelling in (secret, quote(secret, safe="")):
+            words = words.replace(spelling, "***")
+    return " ".join(words.split()).rstrip(".")
+
+
+def unknown(address: Address, words: str) -> LedgerUnavailable:
+    """Return the error for lines of which it is not known whether they stand."""
+    return faults.unavailable(
+        address.place,
+        "was lost while it wrote, and whether the lines stand is not known",
+        words,
+        "Run the same again when it can be reached: a line that stands is not written a second time.",
+    )
+
+
+def unwritten(address: Address, words: str) -> LedgerUnavailable:
+    """Return the error for lines that are known not to stand."""
+    return faults.unavailable(
+        address.place, "was lost while it wrote, and nothing was written", words, "Run the same again."
+    )
+
+
+def foreign(address: Address, schema: str) -> InvalidRequest:
+    """Return the error for a schema that holds another program's tables."""
+    return InvalidRequest(
+        f"The schema {schema} of {address.place} holds another program's tables, and no ledger.",
+        field="CLOUDGPU_LEDGER",
+        value=address.place,
+        next="Give the ledger a database of its own, or a schema: CREATE SCHEMA cloudgpu; and at the end of "
+        "CLOUDGPU_LEDGER: ?options=-csearch_path%3Dcloudgpu",
+    )

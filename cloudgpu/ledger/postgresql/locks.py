@@ -1,0 +1,100 @@
+"""Locks that a living process holds on the server, among clients on several machines: a lost client lets go by itself.
+
+Each is a session's advisory lock on a connection of its own, so that it ends with the process that made it. A pooler
+that shares sessions between clients (PgBouncer's transaction mode) breaks that: `check` notices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.postgresql.address import Address, connected
+from cloudgpu.ledger.postgresql.faults import told
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_OF_A_KEY = """
+FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND classid::bigint = (%(key)s >> 32) & 4294967295 AND objid::bigint = %(key)s & 4294967295"""
+_HELD = f"SELECT EXISTS (SELECT 1 {_OF_A_KEY})"
+_MINE = f"SELECT EXISTS (SELECT 1 {_OF_A_KEY} AND pid = pg_backend_pid())"
+_HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT pid {_OF_A_KEY})"  # noqa: S608
+
+
+@contextmanager
+def hold(address: Address, name: str, wait: bool | float) -> Iterator[Connection[Any]]:  # noqa: FBT001
+    """Hold the lock `name` alone, on the connection that this gives; wait for ever (True), not at all, or seconds.
+
+    Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
+    """
+    with told(address):
+        raw, schema = connected(address)
+    try:
+        with told(address):
+            got = _taken(raw, key_of(schema, name), wait)
+        if not got:
+            raise _busy(raw, address, key_of(schema, name), name, wait)
+        yield raw
+    finally:
+        raw.close()
+
+
+def held(raw: Connection[Any], schema: str, name: str) -> bool:
+    """Say whether a living client holds the lock now. Takes nothing, so it is in nobody's way. Raises psycopg.Error."""
+    (found,) = raw.execute(_HELD, {"key": key_of(schema, name)}).fetchone() or (False,)
+    return bool(found)
+
+
+def check(raw: Connection[Any], address: Address, schema: str, name: str) -> None:
+    """Raise LedgerUnavailable unless this connection still holds the lock: the way to the server may have broken."""
+    import psycopg
+
+    try:
+        if raw.execute(_MINE, {"key": key_of(schema, name)}).fetchone() == (True,):
+            return
+    except psycopg.Error:
+        pass
+    raise LedgerUnavailable(
+        f"The connection to the ledger {address.place} broke while it held the lock {name!r}: nothing was sent.",
+        field="lock",
+        value=name,
+        next="Run the same again; it settles what it finds.",
+    )
+
+
+def key_of(schema: str, name: str) -> int:
+    """Return the lock's key: a bigint that two names share by no accident."""
+    digest = hashlib.sha256(f"{schema}\n{name}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _taken(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # noqa: FBT001
+    import psycopg
+
+    if wait is not True and wait <= 0:
+        return raw.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone() == (True,)
+    limit = 0 if wait is True else max(1, int(wait * 1000))  # milliseconds; 0 is for ever
+    raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(limit),))
+    try:
+        raw.execute("SELECT pg_advisory_lock(%s)", (key,))
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def _busy(raw: Connection[Any], address: Address, key: int, name: str, wait: bool | float) -> ProviderUnavailable:  # noqa: FBT001
+    with told(address):
+        (holder,) = raw.execute(_HOLDER, {"key": key}).fetchone() or ("",)
+    return ProviderUnavailable(
+        f"Another cloudgpu command{f' ({holder})' if holder else ''} is at work on {name!r}; waited {float(wait):g} "
+        "seconds.",
+        field="lock",
+        value=name,
+        next="Wait until it has ended, then try again.",
+    )

@@ -1,0 +1,141 @@
+"""The PostgreSQL schema as an ordered list: entry N takes it from number N to N+1; and the guards of its lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.sql import Connection
+
+# The order of texts is that of their bytes, as in SQLite: what is sorted here and there is sorted alike.
+_LINES = """
+CREATE TABLE line (
+    seq bigint PRIMARY KEY,
+    occurred_at text COLLATE "C" NOT NULL,
+    clock text COLLATE "C" NOT NULL,
+    recorded_at text COLLATE "C" NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    subject text COLLATE "C" NOT NULL,
+    dedupe text COLLATE "C" NOT NULL UNIQUE,
+    prev_hash text COLLATE "C" NOT NULL,
+    body text COLLATE "C" NOT NULL,
+    hash text COLLATE "C" NOT NULL
+)"""
+_MACHINES = """
+CREATE TABLE machine (
+    id text COLLATE "C" PRIMARY KEY,
+    since text COLLATE "C",
+    thing integer NOT NULL,
+    row text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL
+)"""
+_USED = """
+CREATE TABLE used (
+    subject text COLLATE "C" NOT NULL,
+    ended text COLLATE "C" NOT NULL,
+    use text COLLATE "C" NOT NULL
+)"""
+
+MIGRATIONS: list[tuple[str, ...]] = [
+    (
+        "CREATE TABLE ledger_schema (version integer NOT NULL)",
+        "INSERT INTO ledger_schema VALUES (0)",
+        _LINES,
+        "CREATE INDEX line_by_subject ON line (subject, seq)",
+        "CREATE INDEX line_by_recorded_at ON line (recorded_at)",
+        _MACHINES,
+        _USED,
+        "CREATE INDEX used_by_subject ON used (subject)",
+        "CREATE INDEX used_by_end ON used (ended)",
+    ),
+]
+TABLES = ("ledger_schema", "line", "machine", "used")
+
+_REFUSE = "\nBEGIN\n    RAISE EXCEPTION '{words}' USING ERRCODE = 'integrity_constraint_violation';\nEND\n"
+_APPEND = """
+DECLARE
+    last record;
+BEGIN
+    SELECT seq, hash INTO last FROM line ORDER BY seq DESC LIMIT 1;
+    IF NEW.seq IS DISTINCT FROM coalesce(last.seq, 0) + 1 OR NEW.prev_hash IS DISTINCT FROM coalesce(last.hash, '') THEN
+        RAISE EXCEPTION 'a line of the ledger is only appended' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END
+"""
+# name: (when it fires, what it does, pg_trigger.tgtype). A function's body is compared with what stands there.
+_GUARDS = {
+    "line_is_never_changed": (
+        "BEFORE UPDATE ON line FOR EACH STATEMENT",
+        _REFUSE.format(words="a line of the ledger is never changed"),
+        18,
+    ),
+    "line_is_never_deleted": (
+        "BEFORE DELETE ON line FOR EACH STATEMENT",
+        _REFUSE.format(words="a line of the ledger is never deleted"),
+        10,
+    ),
+    "line_is_never_emptied": (
+        "BEFORE TRUNCATE ON line FOR EACH STATEMENT",
+        _REFUSE.format(words="the lines of the ledger are never emptied"),
+        34,
+    ),
+    "line_is_only_appended": ("BEFORE INSERT ON line FOR EACH ROW", _APPEND, 7),
+}
+GUARDS = frozenset(_GUARDS)
+
+_STANDING = """
+SELECT tgname, prosrc, tgtype FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+WHERE tgrelid = 'line'::regclass AND NOT tgisinternal AND tgenabled = 'A' AND tgqual IS NULL"""
+_RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
+_RULE = "line has no rule "
+_OTHERS = """
+SELECT 1 FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace
+AND relkind IN ('r', 'p') LIMIT 1"""
+
+
+def version_of(connection: Connection) -> int:
+    """Return the schema's number; 0 where there is no ledger yet."""
+    (found,) = connection.execute("SELECT to_regclass('ledger_schema')").fetchone()
+    return 0 if found is None else int(connection.execute("SELECT version FROM ledger_schema").fetchone()[0])
+
+
+def is_foreign(connection: Connection) -> bool:
+    """Say whether a schema without a ledger holds some other program's tables."""
+    return connection.execute(_OTHERS).fetchone() is not None
+
+
+def migrate(connection: Connection) -> None:
+    """Bring the schema to the present number, inside the caller's transaction."""
+    for step in MIGRATIONS[version_of(connection) :]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute("UPDATE ledger_schema SET version = ?", (len(MIGRATIONS),))
+    restore_guards(connection)
+
+
+def missing_guards(connection: Connection) -> list[str]:
+    """Return the names of guards that somebody has dropped, disabled or changed, and of rules that were put beside."""
+    found = {name: (body, kind) for name, body, kind in connection.execute(_STANDING)}
+    missing = [name for name, (_, body, kind) in _GUARDS.items() if found.get(name) != (body, kind)]
+    return sorted(missing) + [f"{_RULE}{name}" for (name,) in connection.execute(_RULES)]
+
+
+def restore_guards(connection: Connection) -> None:
+    """Put back the guards that are missing, inside the caller's transaction."""
+    for name in missing_guards(connection):
+        if name.startswith(_RULE):
+            connection.execute(f'DROP RULE "{name.removeprefix(_RULE)}" ON line')
+        else:
+            _put_back(connection, name)
+
+
+def _put_back(connection: Connection, name: str) -> None:
+    """Make a guard that fires for replicas too, and looks at the table that it guards whoever inserts."""
+    when, body, _ = _GUARDS[name]
+    connection.execute(f"DROP TRIGGER IF EXISTS {name} ON line")
+    how = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT"
+    connection.execute(f"CREATE OR REPLACE FUNCTION {name}() {how} AS $guard${body}$guard$")
+    connection.execute(f"CREATE TRIGGER {name} {when} EXECUTE FUNCTION {name}()")
+    connection.execute(f"ALTER TABLE line ENABLE ALWAYS TRIGGER {name}")

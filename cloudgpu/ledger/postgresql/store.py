@@ -1,0 +1,248 @@
+"""One PostgreSQL database as the ledger's store: connected, locked, committed, found again when the way to it broke."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from cloudgpu.ledger import faults, projection
+from cloudgpu.ledger.postgresql import faults as sentences
+from cloudgpu.ledger.postgresql import locks, schema
+from cloudgpu.ledger.postgresql.address import Address, connected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.ledger.lines import End
+    from cloudgpu.ledger.sql import Connection, Rows
+
+_CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
+_PAUSE = 0.2  # seconds between two tries to reach a server that went away
+
+
+class PostgresStore:
+    """`cloudgpu.ledger.store.Store` in the database at `address`. `patience` is how many seconds a lock is waited for.
+
+    Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
+    schema that is not known, and for lines whose commit was not heard of.
+    """
+
+    def __init__(self, address: Address, patience: float) -> None:
+        self._address = address
+        self._patience = patience
+        self._raw: psycopg.Connection[Any] | None = None
+        self._schema = ""
+        self._version = 0
+        self._holds: dict[str, psycopg.Connection[Any]] = {}
+        self.is_writing = False
+
+    @property
+    def place(self) -> str:
+        """The database's address without its password."""
+        return self._address.place
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was there and is broken now."""
+        return self._raw is not None and self._raw.closed
+
+    def told(self) -> AbstractContextManager[None]:
+        """Let every psycopg.Error and OSError out of this block as LedgerUnavailable."""
+        return sentences.told(self._address)
+
+    def reader(self) -> Connection | None:
+        """Return a connection to a ledger of the present schema; None where there is none yet."""
+        if self._raw is None or (self.is_lost and not self.is_writing):
+            self.close()
+            self._raw, self._schema = connected(self._address)
+            self._version = 0
+        if self._version == 0:
+            self._version = self._known_version()
+        if 0 < self._version < len(schema.MIGRATIONS):
+            self._migrate()
+        return _Speaking(self._raw) if self._version else None
+
+    def begin(self) -> Connection | None:
+        """Take the append lock in a new transaction; over a new connection where the old one broke meanwhile."""
+        for is_last in (False, True):
+            connection = self.reader()
+            if connection is None:
+                return None
+            try:
+                self._lock()
+            except psycopg.OperationalError:
+                if is_last or not self.is_lost:
+                    raise
+            else:
+                break
+        self.is_writing = True
+        return connection
+
+    def create(self, fill: Callable[[Connection], object]) -> None:
+        """Make the tables with what `fill` writes, in one transaction, unless another client just did."""
+        self.reader()
+        try:
+            self._lock()
+            if schema.version_of(self._open()) == 0:
+                schema.migrate(self._open())
+                fill(self._open())
+            self._open().execute("COMMIT")
+        except BaseException:
+            self.undo()
+            raise
+
+    def commit(self, end: End) -> None:
+        """End the transaction for good. Where no answer came, look whether the last line stands; if not, raise."""
+        try:
+            cursor = self._connection().execute("COMMIT")
+        except psycopg.OperationalError as fault:
+            if not self.is_lost:
+                raise
+            self._learn(end, sentences.scrubbed(str(fault), self._address))
+        else:
+            self.is_writing = False
+            if cursor.statusmessage != "COMMIT":  # a transaction that had failed before
+                raise sentences.unwritten(self._address, "the transaction was rolled back")
+
+    def undo(self) -> None:
+        """Roll back what is not committed."""
+        self.is_writing = False
+        if self._raw is not None and self._raw.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                self._raw.execute("ROLLBACK")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one and the same state throughout, whoever writes meanwhile."""
+        self._open().execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            self.undo()
+
+    def missing_guards(self) -> list[str]:
+        """Return the names of guards that somebody has dropped, disabled or changed."""
+        return schema.missing_guards(self._open())
+
+    def restore_guards(self) -> None:
+        """Put back the guards that are missing, inside the open transaction."""
+        schema.restore_guards(self._open())
+
+    @contextmanager
+    def hold(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001
+        """Hold the lock `name` alone among all clients of this ledger, as `locks.hold` says."""
+        with locks.hold(self._address, name, wait) as raw:
+            self._holds[name] = raw
+            try:
+                yield
+            finally:
+                del self._holds[name]
+
+    def held(self, name: str) -> bool:
+        """Say whether a living client holds the lock `name`."""
+        self.reader()
+        return locks.held(self._connection(), self._schema, name)
+
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where this client held the lock `name` and has lost it with its connection."""
+        if name in self._holds:
+            locks.check(self._holds[name], self._address, self._schema_name(), name)
+
+    def close(self) -> None:
+        """Close the connection, if there is one; an open transaction is rolled back."""
+        raw, self._raw, self._version, self.is_writing = self._raw, None, 0, False
+        if raw is not None:
+            raw.close()
+
+    def _open(self) -> Connection:
+        return _Speaking(self._connection())
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        assert self._raw is not None  # noqa: S101  (for the type checker: the callers have opened it)
+        return self._raw
+
+    def _schema_name(self) -> str:
+        if not self._schema:
+            self.reader()
+        return self._schema
+
+    def _known_version(self) -> int:
+        version = schema.version_of(self._open())
+        if version > len(schema.MIGRATIONS):
+            raise faults.newer(self.place, version, len(schema.MIGRATIONS))
+        if version == 0 and schema.is_foreign(self._open()):
+            raise sentences.foreign(self._address, self._schema)
+        return version
+
+    def _migrate(self) -> None:
+        self._lock()
+        try:
+            schema.migrate(self._open())
+            projection.rebuild(self._open())
+            self._open().execute("COMMIT")
+        except BaseException:
+            self.undo()
+            raise
+        self._version = self._known_version()
+
+    def _lock(self) -> None:
+        """Begin a transaction that sees all that stood when it got the lock, and hold the lock to its end."""
+        key = locks.key_of(self._schema, "") & 0x7FFFFFFF
+        patience = max(1, int(self._patience * 1000))
+        try:
+            self._connection().execute(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+                f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key})"
+            )
+        except psycopg.errors.LockNotAvailable:
+            self.undo()
+            raise
+
+    def _learn(self, end: End, words: str) -> None:
+        """Return when the line `end` stands after all; raise when it does not, or when nobody can tell.
+
+        The lock is taken first: the transaction of which nothing was heard has ended then, this way or that.
+        """
+        until = time.monotonic() + self._patience
+        self.close()
+        while True:
+            try:
+                connection = self.begin()
+                break
+            except psycopg.OperationalError:
+                if time.monotonic() >= until:
+                    raise sentences.unknown(self._address, words) from None
+                time.sleep(_PAUSE)
+        found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", end[:1]).fetchone()
+        self.undo()
+        if found != (end[1],):
+            raise sentences.unwritten(self._address, words)
+
+
+class _Speaking:
+    """A psycopg connection that takes `?` for each value, as sqlite3's does."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self._raw = raw
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        """Carry out one statement."""
+        if not parameters:
+            return self._raw.execute(sql.encode())
+        return self._raw.execute(_translated(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> None:
+        """Carry out one statement for each row of values."""
+        with self._raw.cursor() as cursor:
+            cursor.executemany(_translated(sql), parameters)
+
+
+@lru_cache(maxsize=256)
+def _translated(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()
