@@ -48,8 +48,8 @@ def _check_template(session: Session) -> None:
     sample = News(
         Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
     )
-    text = own_template(session.settings.alerts, session.home) or shipped_template()
-    message([sample], session.clock(), text)
+    own = own_template(session.settings.alerts, session.home)
+    message([sample], session.clock(), shipped_template() if own is None else own)
 
 
 def _deadman(session: Session) -> Check:

@@ -125,6 +125,8 @@ def _receiver(apprise: Any, address: str) -> Any:
         app_id="cloudgpu",
         app_desc="cloudgpu alerts",
         app_url="",
+        image_url_mask="",  # nobody's screen fetches an icon from elsewhere for it
+        image_url_logo="",
         secure_logging=True,
         storage_mode=apprise.PersistentStoreMode.MEMORY,
     )

@@ -148,7 +148,8 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
     """Return the message; a fault of the user's own template does not keep an alert from being sent."""
     alerts, now = session.settings.alerts, session.clock()
     try:
-        return message(news, now, own_template(alerts, session.home) or shipped_template())
+        own = own_template(alerts, session.home)
+        return message(news, now, shipped_template() if own is None else own)
     except InvalidRequest as fault:
         if strict or alerts.template is None:
             raise

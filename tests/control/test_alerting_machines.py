@@ -1,0 +1,102 @@
+"""What a pass finds in the ledger of real machines of the fake cloud, and the dead-man's address."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.alerting_deadman import ping
+from cloudgpu.control.alerts import deliver
+from cloudgpu.control.look import look_at_all
+from cloudgpu.core.events import Draft
+from tests.receivers.web import DRIP, HANG, WebReceiver
+
+
+@pytest.fixture
+def web():
+    receiver = WebReceiver()
+    yield receiver
+    receiver.end()
+
+
+def write(lab, kind, row, **body):
+    now = lab.session.clock()
+    lab.session.ledger.append([Draft(kind, row["id"], body, now, f"{kind}:{row['id']}:{now}")])
+
+
+def test_a_machine_whose_lease_is_taken_away_is_told_until_it_has_one_again(lab):
+    lab.up(name="fox")
+    (row,) = lab.rows()
+    assert deliver(lab.session, []).raised == ()
+    write(lab, "lease_set", row, expires=None, renew_until=None, why="a test")
+    assert deliver(lab.session, []).raised == (f"lease:{row['id']}",)
+    assert deliver(lab.session, []).lasting == ("fox runs without a lease",)
+    lab.later(minutes=1)
+    write(lab, "lease_set", row, expires=row["expires"], renew_until=row["renew_until"], why="a test")
+    assert deliver(lab.session, []).cleared == (f"lease:{row['id']}",)
+
+
+def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_proof(lab):
+    lab.up(name="fox")
+    (row,) = lab.rows()
+    lab.later(minutes=1)
+    write(lab, "end_asked", row, why="a test")
+    lab.later(minutes=14)
+    assert deliver(lab.session, []).raised == ()
+    lab.later(minutes=2)
+    assert deliver(lab.session, []).raised == (f"stop:{row['id']}",)
+    lab.cloud.terminate(row["provider_id"])
+    lab.later(minutes=2)
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).cleared == (f"stop:{row['id']}",)
+
+
+def test_a_spot_price_that_leapt_is_told_once(lab):
+    lab.up(name="fox", spot=True)
+    (row,) = lab.rows()
+    for minutes, factor in ((10, 1.4), (20, 4.2)):
+        lab.later(minutes=minutes)
+        price = row["price"] | {"nanos_per_hour": int(row["price"]["nanos_per_hour"] * factor)}
+        write(lab, "price_observed", row, price=price)
+        found = deliver(lab.session, [])
+    (key,) = found.raised
+    assert key == f"price:{row['provider']}/{row['zone']}/{row['instance_type']}/spot"
+    assert deliver(lab.session, []).raised == ()
+
+
+def deadman(make_lab, address):
+    return make_lab(f'[alerts]\ndeadman = "{address}"\n')
+
+
+def test_the_dead_mans_address_is_called_and_told_of_failures(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/ping/uuid?rid=1")
+    assert ping(lab.session, ok=True) is None
+    assert ping(lab.session, ok=False) is None
+    assert [(method, path) for method, path, _ in web.got] == [
+        ("GET", "/ping/uuid?rid=1"),
+        ("GET", "/ping/uuid/fail?rid=1"),
+    ]
+
+
+def test_without_a_dead_mans_address_nobody_is_called(lab):
+    assert ping(lab.session, ok=True) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(404, "answered 404"), (HANG, "did not answer within 0.3 seconds"), (DRIP, "did not answer within 0.3 seconds")],
+)
+def test_a_dead_mans_address_that_does_not_hear_us_becomes_an_alert(make_lab, web, answer, why):
+    lab = deadman(make_lab, f"http://{web.place}/secret-uuid")
+    web.answer = answer
+    assert ping(lab.session, ok=True, wait_s=0.3) == why
+    assert deliver(lab.session, []).lasting == ("The dead-man's address does not hear us",)
+    assert not any("secret-uuid" in str(line.body) for line in lab.session.ledger.events("alerts"))
+    web.answer = 200
+    assert ping(lab.session, ok=True) is None
+    assert deliver(lab.session, []).lasting == ()
+
+
+def test_a_dead_mans_address_that_is_down_is_no_error(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/x")
+    web.end()
+    assert ping(lab.session, ok=True) == "could not be reached"

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import pytest
+
+from cloudgpu.core.alert_findings import leap, machine_findings, price_finding, price_leaps, unproved_since
+from cloudgpu.core.events import Event
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import iso
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def ago(**span):
+    return iso(NOW - timedelta(**span))
+
+
+def row(**more):
+    usual = {
+        "id": "m-1", "name": "fox", "provider": "aws", "account": "lab", "owner": "ada", "region": "us-east-1",
+        "zone": "us-east-1b", "instance_type": "p3.2xlarge", "market": "spot", "state": "running", "billed": True,
+        "expires": ago(hours=-4), "renew_until": ago(hours=-9), "price": {"nanos_per_hour": 918_000_000},
+        "attempt": "made", "asked": None, "unpriced": False, "seen_at": ago(minutes=2), "ended": None,
+        "intended_at": ago(hours=2),
+    }  # fmt: skip
+    return usual | more
+
+
+def found(one, asked=None):
+    return list(machine_findings([one], {} if asked is None else {"m-1": asked}, NOW))
+
+
+def line(seq, kind, **body):
+    at = iso(NOW + timedelta(minutes=seq))
+    return Event(seq, at, "own", at, "ada", kind, "m-1", f"{kind}:{seq}", "", body)
+
+
+def test_a_machine_as_it_should_be_is_no_news():
+    assert found(row()) == []
+
+
+def test_a_machine_without_a_lease_is_told_with_its_price_and_the_way_out():
+    (one,) = found(row(expires=None))
+    assert (one.key, one.urgent) == ("lease:m-1", True)
+    assert "cloudgpu down fox" in one.text
+    assert one.facts["price"] == "$0.9180/h"
+    assert one.facts["offer"] == "aws/us-east-1b/p3.2xlarge/spot"
+
+
+@pytest.mark.parametrize("more", [{"billed": False, "state": "stopped"}, {"ended": ago(minutes=1)}])
+def test_what_is_not_billed_needs_no_lease(more):
+    assert found(row(expires=None, **more)) == []
+
+
+def test_a_stop_is_told_when_it_was_not_proved_for_a_quarter_of_an_hour():
+    asked = row(asked="stop", state="stopping")
+    assert found(asked, NOW - timedelta(minutes=15)) == []
+    (one,) = found(asked, NOW - timedelta(minutes=23))
+    assert one.key == "stop:m-1"
+    assert "23m ago" in one.text
+    assert "cloudgpu stop fox" in one.text
+    (end,) = found(row(asked="end"), NOW - timedelta(hours=2))
+    assert "cloudgpu down fox" in end.text
+    assert end.title == "The end of fox is not proved"
+
+
+def test_a_start_that_is_not_done_is_no_stop():
+    assert found(row(asked="start"), NOW - timedelta(hours=2)) == []
+
+
+def test_a_machine_seen_billed_after_its_last_moment_is_told():
+    (one,) = found(row(renew_until=ago(hours=1)))
+    assert one.key == "overdue:m-1"
+    assert "58m after its renew-until" in one.title
+    assert found(row(renew_until=ago(hours=1), seen_at=ago(minutes=50))) == []  # not looked at since: it may have ended
+
+
+def test_a_missing_price_is_told_and_is_not_called_zero():
+    (one,) = found(row(unpriced=True, price=None))
+    assert one.key == "unpriced:m-1"
+    assert "price" not in one.facts
+    assert "not zero" in one.text
+
+
+def test_a_launch_that_nobody_settled_is_told():
+    assert found(row(attempt="open", intended_at=ago(minutes=10))) == []
+    (one,) = found(row(attempt="open", intended_at=ago(hours=1)))
+    assert one.key == "launch:m-1"
+    assert "cloudgpu ls --refresh" in one.text
+
+
+def test_since_when_a_stop_is_asked_for_is_the_first_of_its_askings():
+    asked = [line(1, "stop_asked"), line(5, "instance_observed", state="stopping"), line(9, "stop_asked")]
+    assert unproved_since(asked) == NOW + timedelta(minutes=1)
+    assert unproved_since(reversed(asked)) == NOW + timedelta(minutes=1)
+    assert unproved_since([*asked, line(12, "end_asked")]) == NOW + timedelta(minutes=12)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        line(10, "instance_observed", state="stopped"),
+        line(10, "instance_vanished"),
+        line(10, "start_asked"),
+        line(10, "launch_intended", price=None),
+    ],
+)
+def test_what_proves_or_takes_back_a_stop_ends_the_wait(after):
+    assert unproved_since([line(1, "stop_asked"), after]) is None
+
+
+def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
+    assert unproved_since([line(1, "end_asked"), line(2, "instance_observed", state="stopped")]) is not None
+
+
+def prices(*nanos):
+    return [line(seq, "price_observed", price={"nanos_per_hour": one}) for seq, one in enumerate(nanos, start=2)]
+
+
+def test_a_leap_is_between_the_last_two_prices_of_this_life():
+    first = line(1, "launch_intended", price={"nanos_per_hour": 100})
+    assert leap([first]) is None
+    assert leap([first, *prices(100)]) is None
+    assert leap([first, *prices(120, 300, 300)]) == (Money(120), Money(300))
+    assert leap([*prices(120, 300), line(9, "launch_intended", price={"nanos_per_hour": 900})]) is None
+
+
+@pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])
+def test_a_price_is_news_when_it_moved_by_more_than_the_factor(before, after, told):
+    found = list(price_leaps([(row(), Money(before), Money(after))], Fraction("1.5")))
+    assert len(found) == told
+
+
+def test_news_of_a_price_names_both_and_how_far_it_moved():
+    one = price_finding("aws/us-east-1b/p3.2xlarge/spot", Money(500_000_000), Money(1_500_000_000), who="fox")
+    assert one.key == "price:aws/us-east-1b/p3.2xlarge/spot"
+    assert one.title == "The price of aws/us-east-1b/p3.2xlarge/spot rose to $1.5000/h"
+    assert "3 times what it was" in one.text
+    assert one.urgent
+    assert not price_finding("x", Money(2), Money(1)).urgent
+    assert price_finding("x", Money(0), Money(1)).title.startswith("The price of x rose")
