@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core import metering
+from cloudgpu.core import aside, metering
 from cloudgpu.core.billing import charge, money, total
 from cloudgpu.core.events import Event
 from cloudgpu.core.money import Money
@@ -65,7 +65,8 @@ def machine_row(events: Iterable[Event]) -> Row | None:
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
     `uses` are the uses that are still billed, `totals` the sums of those that ended, by resource: [low, amount, high,
-    on_demand, micros, unpriced, not_on_demand] as `core.billing.Sum` has them.
+    on_demand, micros, unpriced, not_on_demand] as `core.billing.Sum` has them; `aside` is what those do not say
+    (`core.aside`).
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
@@ -106,7 +107,7 @@ def _apply(state: State, line: Event) -> list[dict[str, Any]]:
     closed = metering.meter(state["meter"], row, line, before)
     row["uses"] = metering.unsummed(state["meter"])
     for use in closed:
-        metering.add_to(row["totals"], use)
+        aside.note(row["aside"].setdefault(use["resource"], aside.empty()), metering.add_to(row["totals"], use))
     row["unpriced"] = metering.is_unpriced(row)
     return closed
 
@@ -115,7 +116,8 @@ def _empty(line: Event) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
-    row |= {"kept": [], "parked": False, "discard": False, "seq": 0, "thing": False, "uses": [], "totals": {}}
+    row |= {"kept": [], "parked": False, "discard": False, "seq": 0, "thing": False}
+    row |= {"uses": [], "totals": {}, "aside": {}}
     return row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cloudgpu.core.billing import charge
+from cloudgpu.core.billing import Charge, charge
 from cloudgpu.core.events import Event
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import use_from_json
@@ -39,13 +39,14 @@ def meter(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> lis
     return [] if step is None else list(step(state, row, line, before))
 
 
-def add_to(totals: dict[str, list[int]], use: Made) -> None:
-    """Add a use that has ended to the totals of its resource."""
+def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
+    """Add a use that has ended to the totals of its resource; return its charge."""
     found = charge(use_from_json(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
     sums = totals.get(use["resource"], _EMPTY)
     new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
     totals[use["resource"]] = new_sums
+    return found
 
 
 def is_unpriced(row: Row) -> bool:

@@ -1,0 +1,71 @@
+"""What the totals of ended uses do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from cloudgpu.core.billing import Charge
+from cloudgpu.core.times import from_iso
+from cloudgpu.core.uses import Resource, Segment
+
+Aside = dict[str, Any]
+DERIVED, RECALLED, OLD = "~", "?", "!"
+_MARK_OF = {"derived": DERIVED, "recalled": RECALLED}
+_ORDER = DERIVED + RECALLED + OLD
+_DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
+_MOST_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
+
+
+def empty() -> Aside:
+    """Return the note on no charge at all.
+
+    `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the runs cost whose
+    on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the provider took away.
+    Amounts are exact parts, as in `core.billing`.
+    """
+    return {"marks": "", "reasons": [], "compared": 0, "interrupted": [0, 0, 0, 0, 0]}
+
+
+def note(aside: Aside, found: Charge) -> None:
+    """Take a charge into the note."""
+    if found.use.resource is Resource.INSTANCE:
+        aside["compared"] += found.amount if found.on_demand is not None else 0
+        if found.use.reason == "interrupted":
+            parts = (found.low, found.amount, found.high, found.micros, 1)
+            aside["interrupted"] = [old + part for old, part in zip(aside["interrupted"], parts, strict=True)]
+    aside["marks"] = joined(aside["marks"], marks(found.use.segments, found.use.begin))
+    if found.low != found.high:
+        news = [reason for reason in found.reasons if reason not in aside["reasons"]]
+        aside["reasons"] = [*aside["reasons"], *news][:_MOST_REASONS]
+
+
+def joined(*marks: str) -> str:
+    """Return every mark of these once, in one order."""
+    return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
+
+
+def marks(segments: Iterable[Segment], begin: str) -> str:
+    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?!`, or nothing."""
+    return joined(*_marks(segments, begin))
+
+
+def _marks(segments: Iterable[Segment], begin: str) -> Iterator[str]:
+    from cloudgpu.core.catalog import is_old
+
+    for segment in segments:
+        yield _MARK_OF.get(segment.basis or "", "")
+        dated = _dated(segment.as_of or "")
+        if dated is not None and is_old(dated, from_iso(max(begin, segment.at))):
+            yield OLD
+
+
+def _dated(text: str) -> datetime | None:
+    """Return the first moment that a date may mean: `2026-11`, `2026 (undated)`; None where there is none."""
+    found = _DATE.match(text)
+    try:
+        return found and datetime(int(found[1]), int(found[2] or 1), int(found[3] or 1), tzinfo=UTC)
+    except ValueError:  # a month 13
+        return None
