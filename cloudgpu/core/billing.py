@@ -101,6 +101,13 @@ def billed_until(data: Mapping[str, Any]) -> str:
     return max(iso(_EPOCH + end * _MICRO), use.maybe_until or "")
 
 
+def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
+    """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
+    begin, end = _billed(use, rule_for(use), micros_of(now))
+    end = max(end, stamp(use.maybe_until) if use.maybe_until else end)
+    return _EPOCH + begin * _MICRO, _EPOCH + end * _MICRO
+
+
 def micros_of(moment: datetime) -> int:
     """Return whole microseconds since 1970."""
     return (moment - _EPOCH) // _MICRO
@@ -203,7 +210,8 @@ def _months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 def _traffic(use: Use, span: tuple[int, int], cut: _Cut) -> Charge:
     """Bill bytes once, when they were counted; the bytes of a machine are more than those that leave the region."""
-    inside = any(True for _ in cut.of(span[0], max(span[1], span[0] + 1)))
+    counted = max(span[0], (span[1] if use.end is None else stamp(use.end)) - 1)  # in one period alone
+    inside = any(True for _ in cut.of(counted, counted + 1))
     if not use.segments:
         return Charge(use, 0, 0, 0, 0, None, int(inside), (f"no price is known for {use.what}",))
     high = round(use.quantity * use.segments[-1].nanos / _GB) * EXACT if inside else 0
