@@ -39,6 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "share": ("share", "Let a colleague's public key in to a machine until it ends."),
     "spot": ("spot", "Rehearse a spot interruption."),
     "gpus": ("gpus", "List the GPU machines that can be bought, with dated prices: GPU, memory, place."),
+    "catalog": ("catalog", "Show dated prices and their sources, refresh them from the price lists, compare."),
     "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
     "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),

@@ -152,11 +152,11 @@ def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> Move | N
     """Return the move from one price to the next; None where it is the same.
 
     One by more than `most` times, up or down, is not taken unless `accept` says so. What was only derived or
-    recalled is no measure: the list's own figure takes its place whatever the factor.
+    recalled, and not by this very list, is no measure: the list's figure takes its place whatever the factor.
     """
     if (was.price, was.unit) == (now.price, now.unit):
         return None
-    known = was.basis in (Basis.ASKED, Basis.LISTED) and was.unit == now.unit
+    known = was.unit == now.unit and (was.basis in (Basis.ASKED, Basis.LISTED) or was.source == now.source)
     near = now.price.nanos <= most * was.price.nanos and was.price.nanos <= most * now.price.nanos
     return Move(now.key, now.unit, was, now, taken=accept or near or not known)
 

@@ -32,6 +32,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.pricelist import PriceList
 
 GROUP = "cloudgpu.providers"
 
@@ -344,3 +345,6 @@ class HasMachineRole(Protocol):
 
 
 Factory = Callable[[ProviderSettings], Provider]
+# What a provider sells at what price, for the catalogue. Apart from the protocols above: the list of a provider can be
+# read before machines can be launched there. Raises when no part of the list answered.
+PriceLister = Callable[[ProviderSettings], PriceList]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest, MissingExtra
-from cloudgpu.providers.base import GROUP, Factory, Provider, ProviderSettings
+from cloudgpu.providers.base import GROUP, Factory, PriceLister, Provider, ProviderSettings
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _LATER = frozenset({"gcp", "azure"})  # promised, and not yet in this version
 _OURS = "cloudgpu"
+_PRICE_LISTS = {kind: f"cloudgpu.providers.{kind}.pricelist" for kind in ("aws", "azure", "gcp")}
 
 
 def kinds() -> tuple[str, ...]:
@@ -42,6 +44,22 @@ def load(kind: str) -> Factory:
 def open_provider(kind: str, settings: ProviderSettings) -> Provider:
     """Return the provider of one configured account; nothing is asked over the network."""
     return load(kind)(settings)
+
+
+def price_list_kinds() -> tuple[str, ...]:
+    """Return the providers whose price list can be asked for, also those that launch nothing yet."""
+    return tuple(_PRICE_LISTS)
+
+
+def load_price_list(kind: str) -> PriceLister:
+    """Return what asks a provider for its price list; raise InvalidRequest for one that has none."""
+    if kind not in _PRICE_LISTS:
+        likely = near(kind, _PRICE_LISTS)
+        hint = f"Did you mean {likely}? " if likely else ""
+        listed = f"{hint}Use one of: {', '.join(_PRICE_LISTS)}."
+        raise InvalidRequest(f"No price list of {kind!r} is known.", field="--provider", value=kind, next=listed)
+    lister: PriceLister = import_module(_PRICE_LISTS[kind]).price_list
+    return lister
 
 
 def _points() -> list[EntryPoint]:

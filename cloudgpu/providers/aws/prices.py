@@ -17,7 +17,7 @@ PRODUCT = "Linux/UNIX"
 SPOT_SOURCE = "EC2 DescribeSpotPriceHistory"
 LIST_SOURCE = "AWS Price List (GetProducts)"
 LIST_REGION = "us-east-1"  # the Price List answers in few regions, for all
-_MEANT = {  # what a plain Linux machine is, in the Price List's words
+MEANT = {  # what a plain Linux machine is, in the Price List's words
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
@@ -94,7 +94,7 @@ def _asked(aws: Aws, offers: Sequence[Available]) -> dict[Place, Price | None]:
 
 
 def _list_price(aws: Aws, name: str, region: str, now: datetime) -> Price | None:
-    meant = {"instanceType": name, "regionCode": region, **_MEANT}
+    meant = {"instanceType": name, "regionCode": region, **MEANT}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in meant.items()]
     with aws.said("pricing:GetProducts", LIST_REGION, value=name):
         answer = aws.client("pricing", LIST_REGION).get_products(ServiceCode="AmazonEC2", Filters=filters)

@@ -1,0 +1,155 @@
+"""The answers of `catalog` as text: tables of at most 80 columns, and under them sources and what marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from textwrap import fill
+from typing import Any
+
+from cloudgpu.cli.render import dollars, paragraph, table
+
+Value = dict[str, Any]
+WIDTH = 80
+LONGEST = 24  # characters of a name in a table
+SHOWN = 40  # rows of a table; -o json has all
+UNITS = {
+    "usd_per_hour": "h",
+    "usd_per_gb_month": "GB-month",
+    "usd_per_gib_month": "GiB-month",
+    "usd_per_disk_month": "disk-month",
+    "usd_per_gb": "GB",
+}
+
+
+def overview_text(value: Value) -> str:
+    """Return a line for each provider, and which parts were refreshed when."""
+    rows = [_summary(one) for one in value["providers"]]
+    headings = ["PROVIDER", "TYPES", "REGIONS", "PRICES", "OLD", "DERIVED", "RECALLED", "NEWEST", "REFRESHED"]
+    lines = [table(rows, headings, right=range(1, 7)), ""]
+    for one in value["providers"]:
+        if one["fault"]:
+            lines.append(paragraph(one["fault"]))
+        if one["held"]:
+            lines.append(f"{one['provider']}: {one['held']} prices held back: cloudgpu catalog diff")
+    lines.append(paragraph(f"Embedded figures were compiled on {value['compiled']}. OLD: more than 180 days."))
+    return "\n".join(lines)
+
+
+def _summary(one: Value) -> list[str]:
+    asked = sorted(part["asked_at"][:10] for part in one["refreshed"])
+    return [
+        one["provider"],
+        *(str(one[key]) for key in ("types", "regions", "prices", "old", "derived", "recalled")),
+        one["newest"][:10],
+        asked[0] if asked else "never",
+    ]
+
+
+def shown_text(value: Value) -> str:
+    """Return every price of one thing with its date, its basis and the number of its source."""
+    head = f"{value['item']} ({value['provider']})" + (f": legacy: {value['legacy']}" if value["legacy"] else "")
+    if not value["prices"]:
+        return f"{paragraph(head)}\nNo price is known there; that does not make it free."
+    sources = list(dict.fromkeys(_source(price) for price in value["prices"]))
+    rows = [_price_row(price, sources) for price in sorted(value["prices"], key=_order)]
+    lines = [
+        paragraph(head),
+        "",
+        table(rows, ["REGION", "MARKET", "$", "PER", "AS OF", "BASIS", "STATE", ""], right=(2,)),
+    ]
+    lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
+    if any(price["old"] for price in value["prices"]):
+        lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
+    if value["recalled"]:
+        lines.append(_note("?", f"recalled, in no source: {', '.join(value['recalled'])} of this type."))
+    return "\n".join([*lines, *([paragraph(value["fault"])] if value["fault"] else [])])
+
+
+def _order(price: Value) -> tuple[str, str, str]:
+    return price["region"], price["market"] or "", price["as_of"] or ""
+
+
+def _price_row(price: Value, sources: list[str]) -> list[str]:
+    return [
+        price["region"],
+        (price["market"] or "-").replace("_", "-"),
+        dollars(price["usd"], 4)[1:],
+        UNITS.get(price["unit"], price["unit"]),
+        _date(price) + ("!" if price["old"] else ""),
+        price["basis"],
+        "" if price["state"] == "current" else price["state"],
+        f"[{sources.index(_source(price)) + 1}]",
+    ]
+
+
+def _date(price: Value) -> str:
+    """Return the date as the source gives it where that is short, else the earliest day that it can mean."""
+    given = price["dated"] or "no date"
+    return given if len(given) <= len("2026-11-20") else str(price["as_of"])[:10]
+
+
+def _source(price: Value) -> str:
+    return f"{price['source']}; {price['check']}" if price["check"] else str(price["source"])
+
+
+def difference_text(value: Value) -> str:
+    """Return the changes, the largest first."""
+    changes = sorted(value["changes"], key=lambda one: -max(one["factor"], 1 / one["factor"]))
+    new = f"{value['new']} prices have no counterpart there."
+    if not changes:
+        return f"Nothing differs from {value['against']}. {new}"
+    lines = [_moves(changes[:SHOWN]), ""]
+    if len(changes) > SHOWN:
+        lines.append(f"{len(changes) - SHOWN} more changes: -o json has all.")
+    counted = f"{len(changes)} changes against {value['against']}, {value['jumps']} by more than {value['factor']:g}."
+    lines.append(paragraph(f"{counted} {new}"))
+    return "\n".join([*lines, *_held(changes)])
+
+
+def _moves(changes: Iterable[Value]) -> str:
+    rows = [
+        [
+            _cut(one["item"].removeprefix("Standard_")),
+            one["region"],
+            {"on_demand": "od", "spot": "spot"}.get(one["market"], "-"),
+            dollars(one["was"]["usd"], 4)[1:],
+            one["was"]["as_of"][:10],
+            dollars(one["now"]["usd"], 4)[1:],
+            f"x{one['factor']:.2f}" + ("" if one["taken"] else "!"),
+        ]
+        for one in changes
+    ]
+    return table(rows, ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"], right=(3, 5, 6))
+
+
+def _held(changes: Iterable[Value]) -> Iterator[str]:
+    if any(not one["taken"] for one in changes):
+        says = "moved too far and was not taken: the old price stands. Take it: cloudgpu catalog refresh --accept"
+        yield _note("!", says)
+
+
+def refresh_text(value: Value) -> str:
+    """Return a line for each provider, and what moved too far."""
+    rows = [_refreshed(one) for one in value["providers"]]
+    headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
+    lines = [table(rows, headings, right=range(1, 7))]
+    far = [one for provider in value["providers"] for one in provider["jumps"]]
+    if far:
+        said = f"Moved by more than {value['factor']:g}:"
+        lines += ["", said, _moves(far[:SHOWN]), *_held(far)]
+    if any(one["unnamed"] for one in value["providers"]):
+        lines += ["", paragraph("NOT NAMED: prices on demand that the answer did not renew; they keep their dates.")]
+    return "\n".join(lines)
+
+
+def _refreshed(one: Value) -> list[str]:
+    counted = ("jumps", "refused", "unanswered", "unnamed")
+    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(one[key])) for key in counted)]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}.."
+
+
+def _note(mark: str, text: str) -> str:
+    return fill(text, WIDTH, initial_indent=f"{mark} ", subsequent_indent=" " * (len(mark) + 1), break_on_hyphens=False)

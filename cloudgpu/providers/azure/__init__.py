@@ -1,0 +1,1 @@
+"""Azure. So far its price list; machines are not launched there yet."""

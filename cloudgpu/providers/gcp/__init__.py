@@ -1,0 +1,1 @@
+"""Google Cloud. So far its price list; machines are not launched there yet."""
