@@ -21,7 +21,9 @@ from urllib.parse import urlsplit
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
+from cloudgpu.config.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
+from cloudgpu.config.fees import KEYS as FEE_KEYS
 from cloudgpu.config.policies import KEYS as POLICY_KEYS
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
 from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
@@ -194,6 +196,8 @@ def check_settings(page: Page) -> Iterator[Fault]:
     expected = {
         "Settings": _defaults(),
         "Accounts of local": _local_defaults(),
+        "Currencies": dict.fromkeys(CURRENCY_KEYS, MISSING),
+        "Fees": dict.fromkeys(FEE_KEYS, MISSING),
         "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
         "Policies": dict.fromkeys(POLICY_KEYS, MISSING),
         "Desktops": dict.fromkeys(DESKTOP_KEYS, MISSING),
@@ -223,7 +227,8 @@ def _defaults() -> dict[str, Any]:
         key = "ledger" if field.name == "ledger_url" else field.name
         found[key] = duration_text(default) if hasattr(default, "total_seconds") else default
         found[key] = list(default) if isinstance(default, tuple) else found[key]
-    del found["accounts"], found["templates"]  # tables, with headings of their own
+    for table in ("accounts", "alerts", "currencies", "fees", "templates"):  # they have headings of their own
+        del found[table]
     return found
 
 

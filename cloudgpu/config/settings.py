@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alerts import Alerts, alerts_from, with_environment
+from cloudgpu.config.fees import Fees, fees_from
 from cloudgpu.config.paths import Home
 from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.core.names import NAME, NAME_RULE, near
 from cloudgpu.core.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
 
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
 CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
@@ -40,8 +44,9 @@ class Settings:
 
     `lease` and `renew_until` are None where `policy` says them.
     `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
-    text of a `core.facts.Market`. `address_services` are asked in turn for this client's public address. `accounts`
-    always holds one of `local` and one of `provider`. `templates` is what each template's own settings are set to.
+    text of a `core.facts.Market`, `tz` the IANA name of the zone in which days begin. `address_services` are asked in
+    turn for this client's public address. `accounts` always holds one of `local` and one of `provider`. `templates`
+    is what each template's own settings are set to.
     """
 
     owner: str
@@ -54,11 +59,14 @@ class Settings:
     renew_until: timedelta | None = None
     market: str = "on_demand"
     desktop: str = "rtx3090"
+    tz: str = "UTC"
     address_services: tuple[str, ...] = ADDRESS_SERVICES
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     accounts: Mapping[str, Account] = field(default_factory=dict)
     templates: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)  # an address may hold one
     alerts: Alerts = field(default_factory=Alerts)
+    currencies: Mapping[str, Currency] = field(default_factory=dict)
+    fees: Fees = field(default_factory=Fees)
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
@@ -85,8 +93,20 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     accounts = _accounts(table.get("accounts", {}), settings.provider)
     _check_account(settings, accounts)
     templates = _templates(table.get("templates", {}))
-    alerts = alerts_from(table.get("alerts", {}))
-    return replace(settings, accounts=MappingProxyType(accounts), templates=templates, alerts=alerts)
+    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table))
+    return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
+
+
+def _money(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what [currencies] and [fees] say; what is not there is not even imported."""
+    found: dict[str, Any] = {}
+    if "currencies" in table:
+        from cloudgpu.config.currencies import currencies_from
+
+        found["currencies"] = currencies_from(table["currencies"])
+    if "fees" in table:
+        found["fees"] = fees_from(table["fees"])
+    return found
 
 
 def read_setting(key: str, value: object) -> Any:
@@ -141,7 +161,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts", "alerts", "templates")
+    known = (*_READERS, "accounts", "alerts", "currencies", "fees", "templates")
     for key in table:
         if key not in known:
             name = str(shown(key))
@@ -181,6 +201,14 @@ def _market(key: str, value: object) -> str:
     return text
 
 
+def _zone(key: str, value: object) -> str:
+    from cloudgpu.config.zones import zone_of
+
+    text = _text(key, value)
+    zone_of(text, field=f"config.toml: {key}")
+    return text
+
+
 def _urls(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(url, str) and _URL.fullmatch(url) for url in value):
         says = "has to be a list of http or https addresses"
@@ -200,6 +228,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "renew_until": _span,
     "market": _market,
     "desktop": _name,
+    "tz": _zone,
     "ledger": _text,
     "address_services": _urls,
 }

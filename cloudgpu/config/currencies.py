@@ -1,0 +1,115 @@
+"""Reads [currencies] of config.toml, and finds the rate at which amounts are shown: never without its date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.textfile import shown
+from cloudgpu.core.currency import Currency, check_code
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.config.settings import Settings
+
+KEYS = ("per_usd", "as_of", "source")
+MOST = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
+_EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
+
+
+def currencies_from(table: object) -> Mapping[str, Currency]:
+    """Return the rates of a [currencies] table by code; raise InvalidRequest with the key of the first fault."""
+    if not isinstance(table, dict):
+        raise _fault("currencies", table, "has to be a table")
+    return MappingProxyType({code: _currency(code, entry) for code, entry in table.items()})
+
+
+def rate_of(settings: Settings, code: str, *, field: str = "--currency") -> Currency:
+    """Return the configured rate of a currency; raise InvalidRequest where the code is none or has no rate."""
+    known = check_code(code, field)
+    if known == "USD":
+        return Currency("USD", Decimal(1), date(1970, 1, 1), "by definition")
+    found = settings.currencies.get(known)
+    if found is None:
+        raise InvalidRequest(
+            f"There is no rate for {known}: none is ever fetched or guessed.",
+            field=field,
+            value=known,
+            next=f"Add --rate with how many {known} one US dollar is, and --rate-date with the rate's day; or add "
+            f'{known} = {{ per_usd = "...", as_of = ..., source = "..." }} under [currencies] of config.toml.',
+        )
+    return found
+
+
+def typed_rate(code: str, rate: str | float | Decimal, rate_date: str | date) -> Currency:
+    """Return the rate that was given with --rate and --rate-date; raise InvalidRequest for what is none."""
+    known = check_code(code, "--currency")
+    return Currency(known, _rate(rate, "--rate", "Write a number above zero, like 1385.2."), _day(rate_date))
+
+
+def _day(text: str | date) -> date:
+    try:
+        return date.fromisoformat(str(text))
+    except ValueError:
+        raise InvalidRequest(
+            f"{str(text)!r} is no day.", field="--rate-date", value=str(text), next="Write it like 2026-11-20."
+        ) from None
+
+
+def _currency(code: str, entry: object) -> Currency:
+    key = f"currencies.{shown(code)}"
+    check_code(code, f"config.toml: {key}")
+    if code != code.upper() or code == "USD":
+        raise _fault(key, code, "has to be the three capital letters of a currency that is not USD")
+    if not isinstance(entry, dict):
+        raise _fault(key, entry, "has to be a table")
+    for name in entry:
+        if name not in KEYS:
+            meant = near(name, KEYS)
+            raise _fault(f"{key}.{shown(name)}", name, "is no key" + (f"; did you mean {meant!r}?" if meant else ""))
+    for name in KEYS:
+        if name not in entry:
+            raise _fault(f"{key}.{name}", None, "is missing")
+    rate = _rate(entry["per_usd"], f"config.toml: {key}.per_usd", _EXAMPLE)
+    return Currency(code, rate, _as_of(key, entry["as_of"]), _source(key, entry["source"]))
+
+
+def _rate(value: object, field: str, way_out: str) -> Decimal:
+    """Return how many of a currency a dollar is: a finite number above zero."""
+    try:
+        rate = Decimal(str(value)) if isinstance(value, str | int | float | Decimal) else Decimal("NaN")
+    except InvalidOperation:
+        rate = Decimal("NaN")
+    if isinstance(value, bool) or not rate.is_finite() or not 1 / MOST <= rate <= MOST:
+        raise InvalidRequest(
+            f"{field} is {shown(value)!r}, which is no rate of exchange.",
+            field=field,
+            value=shown(value),
+            next=way_out,
+        )
+    return rate
+
+
+def _as_of(key: str, value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        return date.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        raise _fault(f"{key}.as_of", value, "has to be a day") from None
+
+
+def _source(key: str, value: object) -> str:
+    if isinstance(value, str) and value.strip() and value.isprintable():
+        return value.strip()
+    raise _fault(f"{key}.source", value, "has to say in one line where the rate comes from")
+
+
+def _fault(key: str, value: object, says: str) -> InvalidRequest:
+    name = f"config.toml: {key}"
+    end = "" if says.endswith("?") else "."
+    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=_EXAMPLE)
