@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.billing_rules import Rule, rule_for
@@ -106,6 +107,13 @@ def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
     begin, end = _billed(use, rule_for(use), micros_of(now))
     end = max(end, stamp(use.maybe_until) if use.maybe_until else end)
     return _EPOCH + begin * _MICRO, _EPOCH + end * _MICRO
+
+
+def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
+    """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
+    if use.per is Per.GB:
+        return Fraction(use.quantity, _GB)
+    return Fraction(use.quantity * _weight(use.per, rule_for(use), micros_of(begin), micros_of(end)), EXACT)
 
 
 def micros_of(moment: datetime) -> int:
