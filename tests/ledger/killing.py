@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -15,20 +16,23 @@ from cloudgpu.ledger.open import open_ledger
 WRITER = Path(__file__).with_name("writer.py")
 
 
-def opened(directory: Path) -> Ledger:
-    return open_ledger(None, directory, actor="reader", clock=lambda: datetime.now(UTC))
+def opened(directory: Path, url: str | None = None) -> Ledger:
+    return open_ledger(url, directory, actor="reader", clock=lambda: datetime.now(UTC))
 
 
 def started(
-    directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...] = ()
+    directory: Path, name: str, first: int, count: int, *, before: tuple[str, ...] = (), url: str | None = None
 ) -> subprocess.Popen[str]:
     command = [*before, sys.executable, str(WRITER), str(directory), name, str(first), str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environ = os.environ | ({"CLOUDGPU_LEDGER": url} if url else {})
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def killed_while_writing(directory: Path, name: str, first: int, chance: random.Random) -> set[int]:
+def killed_while_writing(
+    directory: Path, name: str, first: int, chance: random.Random, *, url: str | None = None
+) -> set[int]:
     """Start a writer, kill it -9 soon after its first line, and return the numbers that it acknowledged."""
-    process = started(directory, name, first, 1_000_000)
+    process = started(directory, name, first, 1_000_000, url=url)
     assert process.stdout is not None
     lines = [process.stdout.readline()]
     death = threading.Timer(chance.uniform(0, 0.006), process.kill)  # to hit any moment of a write
@@ -39,9 +43,9 @@ def killed_while_writing(directory: Path, name: str, first: int, chance: random.
     return {int(line) for line in lines if line.endswith("\n")}
 
 
-def check_whole(directory: Path, acknowledged: dict[str, set[int]], *, killed: int) -> None:
+def check_whole(directory: Path, acknowledged: dict[str, set[int]], *, killed: int, url: str | None = None) -> None:
     """Check that every acknowledged line stands, at most one more per kill, seq without holes, no doubt."""
-    ledger = opened(directory)
+    ledger = opened(directory, url)
     assert ledger.suspect() is None
     found = ledger.verify()
     assert found.faults == ()

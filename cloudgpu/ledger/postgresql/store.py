@@ -174,10 +174,12 @@ class PostgresStore:
 
     def _known_version(self) -> int:
         version = schema.version_of(self._open())
+        if version == 0 and schema.is_foreign(self._open()):
+            version = schema.version_of(self._open())  # again: another client may have made it between the two looks
+            if version == 0:
+                raise sentences.foreign(self._address, self._schema)
         if version > len(schema.MIGRATIONS):
             raise faults.newer(self.place, version, len(schema.MIGRATIONS))
-        if version == 0 and schema.is_foreign(self._open()):
-            raise sentences.foreign(self._address, self._schema)
         return version
 
     def _migrate(self) -> None:

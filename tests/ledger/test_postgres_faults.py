@@ -1,0 +1,210 @@
+"""A server that is gone, refuses, or whose answer is lost: one clear sentence, no password, no line written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.postgresql.address import address_of
+from cloudgpu.ledger.postgresql.ledger import PostgresLedger
+from tests.ledger.lines import Clock, intended, note
+from tests.ledger.wire import Wire
+from tests.postgres import PASSWORD, Server
+
+Open = Callable[..., PostgresLedger]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    made: list[PostgresLedger] = []
+
+    def make(url: str, *, patience: float = 10.0, head: str = "head") -> PostgresLedger:
+        ledger = PostgresLedger(address_of(url), tmp_path / head, actor="somebody", clock=Clock(), patience=patience)
+        made.append(ledger)
+        return ledger
+
+    yield make
+    for ledger in made:
+        ledger.close()
+
+
+@pytest.fixture
+def wire(postgres: Server) -> Iterator[Wire]:
+    found = Wire(postgres.port)
+    yield found
+    found.close()
+
+
+def through(wire: Wire, server: Server) -> str:
+    return server.schema().replace(f":{server.port}/", f":{wire.port}/")
+
+
+def notes(ledger: PostgresLedger) -> list[int]:
+    return [line.body["machines"] for line in ledger.events("scope:fake/main")]
+
+
+def check_secret(fault: CloudgpuError) -> None:
+    said = f"{fault.as_dict()} {fault} {fault!r} {fault.__cause__} {fault.__context__!r}"
+    assert PASSWORD not in said
+    assert quote(PASSWORD, safe="") not in said
+
+
+@pytest.mark.parametrize("cut", ["request", "reply"])
+def test_an_append_whose_commit_is_not_heard_of_finds_out_what_became_of_it(
+    opened: Open, wire: Wire, postgres: Server, cut: str
+) -> None:
+    ledger = opened(through(wire, postgres))
+    ledger.append([note(1)])
+    wire.cut = cut
+    if cut == "reply":
+        assert [line.dedupe for line in ledger.append([note(2)])] == ["note:scope:fake/main:2"]
+    else:
+        with pytest.raises(LedgerUnavailable, match="nothing was written") as caught:
+            ledger.append([note(2)])
+        check_secret(caught.value)
+    assert wire.cuts == 1
+    assert notes(ledger) == ([1, 2] if cut == "reply" else [1])
+    ledger.append([note(2)])
+    assert notes(ledger) == [1, 2]
+    assert (ledger.suspect(), ledger.verify().faults) == (None, ())
+
+
+def test_where_nobody_can_tell_the_same_again_is_written_once(opened: Open, wire: Wire, postgres: Server) -> None:
+    url = postgres.schema()
+    ledger = opened(url.replace(f":{postgres.port}/", f":{wire.port}/"), patience=0.3)
+    ledger.append([note(1)])
+    wire.cut, wire.refuses = "reply", True
+    with pytest.raises(LedgerUnavailable, match="whether the lines stand is not known") as caught:
+        ledger.append([note(2)])
+    assert "not written a second time" in (caught.value.next or "")
+    check_secret(caught.value)
+    again = opened(url)
+    assert again.append([note(2)]) == ()
+    assert notes(again) == [1, 2]
+    assert (again.suspect(), again.verify().faults) == (None, ())
+
+
+def test_a_connection_that_was_lost_is_opened_anew(opened: Open, wire: Wire, postgres: Server) -> None:
+    ledger = opened(through(wire, postgres))
+    ledger.append([intended()])
+    for look in (ledger.machines, ledger.head, ledger.suspect, ledger.verify, lambda: ledger.append([note(1)])):
+        wire.break_all()
+        look()
+    assert notes(ledger) == [1]
+
+
+def test_a_server_that_dies_under_a_decision_leaves_nothing_of_it(opened: Open, postgres: Server) -> None:
+    ledger = opened(postgres.schema())
+    ledger.append([note(1)])
+
+    def decision(_view: object) -> list[object]:
+        postgres.kill()
+        return [note(2)]
+
+    try:
+        with pytest.raises(LedgerUnavailable, match="cannot be reached") as caught:
+            ledger.decide(decision)
+        check_secret(caught.value)
+        with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+            ledger.machines()
+    finally:
+        postgres.start()
+    assert notes(ledger) == [1]
+    ledger.append([note(2)])
+    assert (notes(ledger), ledger.verify().faults) == ([1, 2], ())
+
+
+def test_what_the_server_refuses_is_told_without_the_password(opened: Open, postgres: Server) -> None:
+    wrong = postgres.url().replace("ada:", "ada:nobody-knows")
+    for url in (wrong, postgres.url("no_such_database"), postgres.url(port=1)):
+        ledger = opened(url)
+        for attempt in (ledger.machines, lambda one=ledger: one.append([note(1)]), lambda one=ledger: one.held("x")):
+            with pytest.raises(LedgerUnavailable, match="cannot be reached") as caught:
+                attempt()
+            check_secret(caught.value)
+            assert "nobody-knows" not in str(caught.value.as_dict())
+            assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
+
+
+def test_a_lock_that_another_client_keeps_is_told_after_the_wait(opened: Open, postgres: Server) -> None:
+    url = postgres.schema()
+    first, second = opened(url), opened(url, patience=0.2, head="another")
+
+    def decision(_view: object) -> list[object]:
+        with pytest.raises(LedgerUnavailable, match="locked by another client"):
+            second.append([note(2)])
+        assert second.head()[0] == 2, "who reads does not wait"
+        return []
+
+    first.append([note(1)])
+    first.decide(decision)
+    assert second.append([note(2)])
+
+
+def test_another_programs_tables_are_left_alone(opened: Open, postgres: Server) -> None:
+    url = postgres.schema()
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("CREATE TABLE cookies (value text)")
+    for attempt in (opened(url).machines, lambda: opened(url).append([note(1)])):
+        with pytest.raises(InvalidRequest, match="another program") as caught:
+            attempt()
+        assert "search_path" in (caught.value.next or "")
+
+
+def test_a_schema_that_does_not_exist_is_told(opened: Open, postgres: Server) -> None:
+    with pytest.raises(InvalidRequest, match="no schema to stand in") as caught:
+        opened(postgres.url(schema="nowhere")).append([note(1)])
+    assert "CREATE SCHEMA" in (caught.value.next or "")
+
+
+def test_a_user_who_may_not_write_is_told_and_may_read(opened: Open, postgres: Server) -> None:
+    url = postgres.schema()
+    schema = url.rpartition("%3D")[2]
+    opened(url).append([intended()])
+    with psycopg.connect(postgres.url(), autocommit=True) as raw:
+        raw.execute(f"CREATE ROLE r{schema} LOGIN PASSWORD 'x'")
+        raw.execute(f"GRANT USAGE ON SCHEMA {schema} TO r{schema}")
+        raw.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO r{schema}")
+    user = opened(url.replace(f"ada:{quote(PASSWORD, safe='')}", f"r{schema}:x"))
+    assert [row["id"] for row in user.machines()] == ["cg-1"]
+    with pytest.raises(LedgerUnavailable, match="may not be read or written by this user"):
+        user.append([note(1)])
+
+
+def test_a_ledger_of_a_newer_schema_is_left_alone(opened: Open, postgres: Server) -> None:
+    url = postgres.schema()
+    opened(url).append([note(1)])
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("UPDATE ledger_schema SET version = version + 1")
+    for attempt in (lambda: opened(url).append([note(2)]), lambda: opened(url).machines()):
+        with pytest.raises(LedgerUnavailable, match="newer cloudgpu"):
+            attempt()
+
+
+def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
+    opened: Open, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloudgpu.ledger.postgresql import schema
+
+    url = postgres.schema()
+    opened(url).append([intended()])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ("ALTER TABLE machine ADD COLUMN colour text",)])
+    assert [row["id"] for row in opened(url).machines()] == ["cg-1"]
+    with psycopg.connect(url) as raw:
+        assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
+    assert opened(url).verify().faults == ()
+
+
+def test_the_head_record_of_another_spelling_of_the_url_is_the_same(postgres: Server, tmp_path: Path) -> None:
+    url = postgres.schema()
+    for spelling in (url, url.replace("postgresql://", "postgres://"), url + "&application_name=mine"):
+        ledger = open_ledger(spelling, tmp_path, actor="somebody", clock=Clock())
+        ledger.append([note(1)])
+        ledger.close()
+    assert len(list(tmp_path.iterdir())) == 1
