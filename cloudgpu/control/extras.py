@@ -2,36 +2,99 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from math import ceil
 
-from cloudgpu.catalog.storage import disk_price
+from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
+from cloudgpu.core.catalog import DiskPrice
 from cloudgpu.core.facts import Leftover, Offer
-from cloudgpu.core.plan import MONTH_H, Extra
+from cloudgpu.core.plan import Extra
+from cloudgpu.core.rates import Rate
+from cloudgpu.core.uses import Per, Resource
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Beside, Resolved
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
+CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
+ELSEWHERE = "no price is known in {region}: the dearest known of its kind stands in, so it may cost less"
+BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
+ADDRESSES = {"aws": "public_ipv4"}  # the price list's word for the public address that a machine has
 _IMAGES = {"aws": "ebs_snapshot"}  # the price list's word for what images are billed as, where it is not `snapshot`
-_MONTHS = {"usd_per_gb_month": 1, "usd_per_gib_month": 1, "usd_per_hour": MONTH_H}
+_UNITS = {
+    "usd_per_gb_month": Per.MONTH,
+    "usd_per_gib_month": Per.MONTH,
+    "usd_per_disk_month": Per.MONTH,
+    "usd_per_hour": Per.HOUR,
+    "usd_per_gb": Per.GB,
+}
+_WHOLE = "usd_per_disk_month"  # one price for a disk of a size class
+_RESOURCES = {str(one): one for one in Resource}
+
+
+def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
+    """Return what so much of a kind of storage, or so many addresses, cost there.
+
+    Without a price in the catalogue `price` is None and `source` says so: it is never left out.
+    """
+    resource, amount = _RESOURCES.get(sort_of(stored_as), Resource.DISK), ceil(quantity)
+    try:
+        listed = disk_price(provider, region, stored_as)
+    except InvalidRequest:
+        return Rate(resource, stored_as, amount, Per.MONTH, None, "no price in the catalogue")
+    if listed.unit not in _UNITS:
+        return Rate(resource, stored_as, amount, Per.MONTH, None, f"priced by {listed.unit}")
+    whole = listed.unit == _WHOLE
+    return Rate(
+        resource=resource,
+        stored_as=stored_as,
+        quantity=1 if whole else amount,
+        per=_UNITS[listed.unit],
+        price=listed.price,
+        source=listed.source,
+        as_of=listed.as_of,
+        basis=listed.basis,
+        why_at_most=_why_at_most(listed, region),
+        by_size=not whole,
+    )
+
+
+def _why_at_most(listed: DiskPrice, region: str) -> str:
+    reasons = []
+    if listed.kind in BY_CHANGED_BLOCKS:
+        reasons.append(CHANGED_BLOCKS)
+    if listed.upper_bound:
+        reasons.append(ELSEWHERE.format(region=region))
+    return "; ".join(reasons)
+
+
+def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
+    """Return what so many bytes cost that leave for the internet, at the first tier; None where none are charged.
+
+    At most: what stays inside the region is free, and so is a first part of each month where the list says so.
+    """
+    kinds = [kind for kind in storage_kinds(provider) if kind.startswith("egress_internet")]
+    if not kinds:
+        return None
+    listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda one: one.price)
+    free = next((part for part in listed.note.split(";") if "free" in part), "")
+    reasons = [BYTES_OUT, f"not taken off: {free.strip()}" if free else "", _why_at_most(listed, region)]
+    why = "; ".join(filter(None, reasons))
+    source, as_of, basis = listed.source, listed.as_of, listed.basis
+    return Rate(Resource.TRAFFIC, listed.kind, bytes_out, Per.GB, listed.price, source, as_of, basis, why)
 
 
 def extra(provider: str, region: str, item: Beside) -> Extra:
     """Return what this costs per month there; a price that is not known is None, and never left out."""
-    try:
-        listed = disk_price(provider, region, item.stored_as)
-    except InvalidRequest:
-        return Extra(item.what, None, item.kept, "no price in the catalogue", running=item.running)
-    if listed.unit not in _MONTHS:
-        return Extra(item.what, None, item.kept, f"priced by {listed.unit}", running=item.running)
-    factor = Fraction(item.quantity).limit_denominator(1000) * _MONTHS[listed.unit]
-    dated = f", as of {listed.as_of:%Y-%m-%d}" if listed.as_of else ""
+    found = rate(provider, region, item.stored_as, item.quantity)
+    dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
     return Extra(
         what=item.what,
-        per_month=listed.price.scaled(factor),
+        per_month=found.per_month,
         kept=item.kept,
-        source=f"{listed.source}{dated}",
-        upper_bound=listed.upper_bound or item.stored_as in BY_CHANGED_BLOCKS,
+        source=f"{found.source}{dated}",
+        upper_bound=bool(found.why_at_most),
         running=item.running,
+        rate=found,
+        named=item.named,
     )
 
 
@@ -47,7 +110,6 @@ def image_price(provider: str, region: str, size_gb: int) -> Extra:
     return extra(provider, region, Beside(f"image of {size_gb} GB", stored_as, size_gb, kept=True))
 
 
-def monthly(leftover: Leftover) -> Extra:
-    """Return what a leftover costs per month: at most, for what is stored by changed blocks."""
-    item = Beside(f"{leftover.kind} {leftover.id}", leftover.stored_as, leftover.size_gb, kept=True)
-    return extra(leftover.provider, leftover.region, item)
+def rate_of_thing(leftover: Leftover) -> Rate:
+    """Return what a leftover costs: at most, for what is stored by changed blocks."""
+    return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)

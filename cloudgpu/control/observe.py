@@ -33,10 +33,18 @@ Row = dict[str, Any]
 NEWS_OF_ACTIVITY = timedelta(minutes=15)
 
 
-def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime, extras: Sequence[Extra] = ()) -> Draft:
+def intent(
+    attempt: Attempt,
+    fingerprint: str,
+    stop_means: str,
+    now: datetime,
+    extras: Sequence[Extra] = (),
+    on_demand: Price | None = None,
+) -> Draft:
     """Return the line that says what is about to be launched, before the call is sent.
 
-    `extras` are what is paid beside the machine: what a stopped one costs is known from this line alone.
+    `extras` are what is paid beside the machine: what a stopped one costs is known from this line alone. `on_demand`
+    is what the same machine costs on demand.
     """
     request, item = attempt.request, attempt.offer.available
     body = {
@@ -54,6 +62,8 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime, e
         "market": str(item.market),
         "accelerators": [asdict(gpu) for gpu in item.accelerators],
         "price": price_to_json(attempt.offer.price),
+        "on_demand": on_demand and price_to_json(on_demand),
+        "max_price": request.want.max_price and request.want.max_price.nanos,
         "owner": request.owner,
         "project": request.project,
         "policy": request.policy,
@@ -64,19 +74,26 @@ def intent(attempt: Attempt, fingerprint: str, stop_means: str, now: datetime, e
         "stoppable": item.stoppable,
         "setup": setup_to_json(request.setup),
         "stop_means": stop_means,
-        "beside": [_beside(extra) for extra in extras],
+        "beside": [beside_entry(extra) for extra in extras],
     }
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
 
 
-def _beside(extra: Extra) -> dict[str, Any]:
-    return {
+def beside_entry(extra: Extra) -> dict[str, Any]:
+    """Return what is paid beside a machine as a line carries it."""
+    entry: dict[str, Any] = {
         "what": extra.what,
         "nanos_per_month": None if extra.per_month is None else extra.per_month.nanos,
         "at_most": extra.upper_bound,
         "running": extra.running,
         "kept": extra.kept,
+        "named": extra.named,
     }
+    if extra.rate is None:
+        return entry
+    rate = extra.rate
+    of_it = {"resource": str(rate.resource), "stored_as": rate.stored_as, "quantity": rate.quantity}
+    return entry | of_it | rate.terms()
 
 
 def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> Draft:
@@ -203,9 +220,9 @@ def asked(kind: str, machine: str, why: str, now: datetime) -> Draft:
 
 def kept_entry(thing: Leftover) -> dict[str, Any]:
     """Return a leftover as a line carries it: `nanos_per_month` is at most what it costs, null where nobody knows."""
-    from cloudgpu.control.extras import monthly
+    from cloudgpu.control.extras import rate_of_thing
 
-    price = monthly(thing).per_month
+    rate = rate_of_thing(thing)
     return {
         "id": thing.id,
         "kind": str(thing.kind),
@@ -215,8 +232,8 @@ def kept_entry(thing: Leftover) -> dict[str, Any]:
         "stored_as": thing.stored_as,
         "made_at": thing.made_at and iso(thing.made_at),
         "ready": thing.ready,
-        "nanos_per_month": None if price is None else price.nanos,
-    }
+        "nanos_per_month": None if rate.per_month is None else rate.per_month.nanos,
+    } | rate.terms()
 
 
 def kept_line(row: Row, entries: list[dict[str, Any]], now: datetime) -> Draft:

@@ -8,25 +8,28 @@ launch_intended      machine  attempt seq token key request(fingerprint) name pr
                               market accelerators price on_demand(price, null: not known) max_price(nanos per hour)
                               owner project policy template expires renew_until renew_s stoppable stop_means setup
                               beside(what resource stored_as quantity per nanos nanos_per_month at_most why_at_most
-                              running kept source as_of basis)
+                              running kept named(a volume, billed as a thing of its own) by_size source as_of basis)
 launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
                               `per` is hour, month or gb; `nanos` is for one of `quantity`, null: no price is known
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until
-                              hold_until last_active
+                              hold_until last_active alive_at(where it is billed no more, and nobody says since when)
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
-stop_asked           machine  why        start_asked, end_asked, park_asked: the same
+stop_asked           machine  why        start_asked, park_asked: the same
+end_asked            machine  why failed(it never came up)
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
-                              nanos_per_month per nanos why_at_most source as_of basis)
+                              nanos_per_month per nanos by_size why_at_most source as_of basis)
+                              alive_at(where others removed something: when it was last known to be there)
 price_observed       machine  price maybe_from on_demand; it occurred when the price began to hold
-traffic_observed     machine  bytes_out since until stored_as nanos why_at_most source as_of basis
+traffic_observed     machine  bytes_out since until counted(by the machine in all) stored_as nanos why_at_most source as_of basis
 thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
-                              attached_to nanos_per_month per nanos why_at_most source as_of basis
+                              attached_to nanos_per_month per nanos by_size why_at_most source as_of basis
 thing_vanished       thing    id proof alive_at ended_at
 lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
-scope_looked         scope    machines unanswered
+scope_looked         scope    machines unanswered unseen(ids of what was not in the answer, though it is not known to
+                              be gone) things(they were asked for, too) pinned(all prices were asked for)
 alert_raised         alerts   key number(how often the key has appeared) kind title text facts urgent to(receivers)
 alert_sent           alerts   receiver news(of each: key number)
 alert_cleared        alerts   key number

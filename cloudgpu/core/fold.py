@@ -71,6 +71,8 @@ def machine_row(events: Iterable[Event]) -> Row | None:
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
     that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
+    `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
+    what the machine's own counter said then; null where they never were.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -117,7 +119,7 @@ def _empty(line: Event) -> Row:
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
     row |= {"kept": [], "parked": False, "discard": False, "seq": 0, "thing": False}
-    row |= {"uses": [], "totals": {}, "aside": {}}
+    row |= {"uses": [], "totals": {}, "aside": {}, "failed": False, "traffic": None}
     return row
 
 
@@ -128,7 +130,7 @@ def _intended(row: Row, line: Event) -> None:
     row |= {"number": line.body["attempt"], "token": line.body["token"], "attempt": "open"}
     row["renew_s"] = line.body.get("renew_s")
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
-    row |= {"discard": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
+    row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
 
 
 def _adopted(row: Row, line: Event) -> None:
@@ -165,6 +167,7 @@ def _vanished(row: Row, line: Event) -> None:
 def _asked(row: Row, line: Event) -> None:
     what = line.kind.removesuffix("_asked")
     row["why"] = line.body["why"]
+    row["failed"] = row.get("failed", False) or bool(line.body.get("failed"))
     if row["ended"] is None:
         row["asked"] = what
     if what in ("park", "end"):
@@ -179,6 +182,12 @@ def _kept(row: Row, line: Event) -> None:
 def _priced(row: Row, line: Event) -> None:
     if line.body["price"] is not None:
         row["price"] = line.body["price"]
+    if line.body.get("on_demand") is not None:
+        row["on_demand"] = line.body["on_demand"]
+
+
+def _counted(row: Row, line: Event) -> None:
+    row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
 
 
 def _leased(row: Row, line: Event) -> None:
@@ -204,7 +213,7 @@ def _thing_gone(row: Row, line: Event) -> None:
 _STEPS = {
     "thing_observed": _thing,
     "thing_vanished": _thing_gone,
-    "traffic_observed": lambda _row, _line: None,
+    "traffic_observed": _counted,
     "launch_intended": _intended,
     "launch_settled": _settled,
     "machine_adopted": _adopted,

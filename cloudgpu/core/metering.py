@@ -20,9 +20,9 @@ def new() -> Meter:
     """Return the meter of something that nothing is known of yet: no use is open, no price known.
 
     `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
-    `adopted`: its launch was never seen here.
+    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended.
     """
-    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False}
+    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False, "over": None}
 
 
 def unsummed(state: Meter) -> list[Made]:
@@ -94,15 +94,18 @@ def _segment(price: Mapping[str, Any], at: str) -> Made:
     return {"at": at, "maybe_from": None, **known}
 
 
-def _observed(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
-    body, at = line.body, line.body.get("since") or line.occurred_at
+def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+    body, at, maybe = line.body, line.body.get("since") or line.occurred_at, None
     if body["state"] == "unknown":
         return
+    if not body["billed"] and not body.get("since") and body.get("alive_at"):  # it ended, and nobody says when
+        alive = max(filter(None, (body["alive_at"], before["seen_at"])))
+        at, maybe = min(alive, line.occurred_at), line.occurred_at
     if body["state"] == "terminated":
-        yield from _all_ended(state, at, body.get("reason"))
+        yield from _all_ended(state, at, body.get("reason"), maybe)
         return
     if not body["billed"]:
-        yield from _ended(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"))
+        yield from _ended(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"), maybe)
     _begin(state, row, line, at)
 
 
@@ -116,6 +119,8 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
         state["open"]["instance"] = _run(state, row, begin, sure)
         state["runs"] += 1
     for number, entry in enumerate(row["beside"] or ()):
+        if entry.get("named"):
+            continue  # a volume with a name of its own is billed as that
         key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
         if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
             begin = (launched or at) if entry["kept"] else at
@@ -169,9 +174,12 @@ def _use(row: Row, **facts: Any) -> Made:
 
 
 def _vanished(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
-    """End everything: at the cloud's word, else when it was last known to be there, at once where we ended it."""
+    """End everything: at the cloud's word, else when it was last known to be there.
+
+    Where we have asked for its end and `alive_at` is not told, it went while we looked on.
+    """
     said = line.body.get("ended_at")
-    if said is None and before["asked"] in ("end", "park"):
+    if said is None and before["asked"] in ("end", "park") and not line.body.get("alive_at"):
         said = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     at = said or min(alive, line.occurred_at)
@@ -185,6 +193,7 @@ def _settled(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) ->
 
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
+    state["over"] = at
     yield from _ended(state, [key for key in state["open"] if not key.startswith("thing:")], at, reason, maybe_until)
 
 
@@ -208,15 +217,33 @@ def _kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> It
     """
     entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
     gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
-    yield from _ended(state, gone, line.occurred_at, None)
+    alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
+    yield from _ended(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
     for key, entry in entries.items():
         if key not in state["open"]:
-            state["open"][key] = _thing(row, entry, _since(row, entry, line.occurred_at))
+            state["open"][key] = _thing(row, entry, _since(state, row, entry, line.occurred_at))
+        else:
+            yield from _changed(state, row, key, entry, line, None)
 
 
-def _since(row: Row, entry: Mapping[str, Any], at: str) -> str:
-    made = entry["made_at"] or at
-    return max(made, row["ended"]) if entry["kind"] == "disk" and row["ended"] else made
+def _since(state: Meter, row: Row, entry: Mapping[str, Any], at: str) -> str:
+    """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
+    made, over = entry["made_at"] or at, state.get("over")
+    return max(made, over) if entry["kind"] == "disk" and row["ended"] and over else made
+
+
+def _changed(
+    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Event, since: str | None
+) -> Iterator[Made]:
+    """Take up another size or price of something that is billed; `since` is when it last was as before."""
+    use, now = state["open"][key], _thing(row, entry, line.occurred_at)
+    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
+        yield from _ended(state, [key], line.occurred_at, None)
+        state["open"][key] = now
+        return
+    old = [segment["nanos"] for segment in use["segments"][-1:]]
+    if old != [segment["nanos"] for segment in now["segments"]]:
+        use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
 
 
 def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
@@ -236,13 +263,11 @@ def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def _thing_observed(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
     key, body = f"thing:{line.body['id']}", line.body
-    use = state["open"].get(key)
-    if use is not None and use["quantity"] != body["size_gb"] and body.get("by_size", True):
-        yield from _ended(state, [key], line.occurred_at, None)  # it was made larger, some time since the last look
-        state["open"][key] = _thing(row, body, line.occurred_at)
-    elif use is None:
+    if key in state["open"]:
+        yield from _changed(state, row, key, body, line, before["seen_at"])
+    else:
         state["open"][key] = _thing(row, body, body["made_at"] or line.occurred_at)
 
 

@@ -9,17 +9,18 @@ from datetime import datetime, timedelta
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Market, Offer
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.policy import Origin
+from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)
-MONTH_H = 730  # hours in a month, as the clouds' own price pages count
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
     """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
 
-    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked.
+    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
+    it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
     """
 
     what: str
@@ -28,6 +29,8 @@ class Extra:
     source: str
     upper_bound: bool = False
     running: bool = True
+    rate: Rate | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def _beside(setup: Setup) -> list[Beside]:
     if setup.disk_gb:
         found.append(Beside(f"system disk of {setup.disk_gb} GB", "fake_disk", setup.disk_gb, kept=True))
     if setup.volume:
-        found.append(Beside(f"volume {setup.volume.name}", "fake_disk", setup.volume.size_gb or 0, kept=True))
+        size = setup.volume.size_gb or 0
+        found.append(Beside(f"volume {setup.volume.name}", "fake_disk", size, kept=True, named=True))
     return found
 
 

@@ -116,7 +116,7 @@ def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data 
     wanted = request.setup.volume
     size = volume.size_gb if volume else wanted.size_gb if wanted else None
     if wanted and size:
-        yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True)
+        yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True, named=True)
 
 
 def _may_rise(item: Available) -> str:
