@@ -21,7 +21,8 @@ kept_observed        machine  kept (what stays without the machine: id kind regi
                               nanos_per_month per nanos by_size why_at_most source as_of basis)
                               alive_at(where others removed something: when it was last known to be there)
 price_observed       machine  price maybe_from on_demand; it occurred when the price began to hold
-traffic_observed     machine  bytes_out since until counted(by the machine in all) stored_as nanos why_at_most source as_of basis
+traffic_observed     machine  bytes_out since until counted(by the machine in all) stored_as nanos why_at_most
+                              source as_of basis
 thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
                               attached_to nanos_per_month per nanos by_size why_at_most source as_of basis
 thing_vanished       thing    id proof alive_at ended_at

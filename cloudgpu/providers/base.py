@@ -138,6 +138,19 @@ class HasPrices(Protocol):
 
 
 @runtime_checkable
+class HasPriceHistory(Protocol):
+    """The provider remembers what spot machines cost, and since when each price holds."""
+
+    def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
+        """Return for each spot item, in order, the prices that held from `since` (aware UTC) until now, oldest first.
+
+        `as_of` is when a price began to hold: the first, at or before `since`, held at that time. None at all for an
+        item on demand, or where nothing is known. Raises ProviderUnavailable where a part did not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class HasTimer(Protocol):
     """A timer on the provider's side ends a machine at `renew-until`, whatever else has died."""
 
@@ -172,7 +185,7 @@ class Beside:
     """Something that a launch costs beside the machine: `quantity` of `stored_as` in the catalogue's storage prices.
 
     `running` says whether it costs while the machine runs, `kept` whether it does while that is stopped or parked.
-    `what` is for people.
+    `what` is for people. `named`: a volume that the user keeps by name; it costs whether there is a machine or not.
     """
 
     what: str
@@ -180,6 +193,7 @@ class Beside:
     quantity: float  # GB, or how many addresses
     kept: bool
     running: bool = True
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
