@@ -50,6 +50,7 @@ class Use:
     (traffic) or 1. `segments` are in the order of `at`, the first also holds before it; none: no price is known.
     `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense.
     `first`: the first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...).
+    `licence` is that of the system where it changes how the machine is billed (`suse`, `rhel`), else empty.
     `sure_from`: whether it was billed before then is not known. `maybe_until`: it may have been billed until then,
     though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
     """
@@ -71,6 +72,7 @@ class Use:
     sure_from: str | None = None
     maybe_until: str | None = None
     at_most: str = ""
+    licence: str = ""
 
 
 def use_to_json(use: Use) -> dict[str, Any]:
