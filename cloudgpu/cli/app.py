@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
     "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
+    "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
 }
 
 

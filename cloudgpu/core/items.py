@@ -76,7 +76,8 @@ def _pieces(
     """Cut a use, within a period, at the midnights of UTC and where its price changed."""
     begin, end = billed_span(use, now)
     if use.resource is Resource.TRAFFIC:
-        end = from_iso(use.end) if use.end else end
+        end = from_iso(use.end) if use.end else begin
+        end = max(end, begin + _MICRO)
         yield max(begin, _midnight(end - _MICRO)), end
         return
     begin, end = max(begin, since or begin), min(end, until or end)

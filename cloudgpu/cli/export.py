@@ -1,0 +1,60 @@
+"""`cloudgpu export`: the bill of a period for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.control.exports import Form
+from cloudgpu.errors import InvalidRequest
+
+
+def command(
+    *,
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="focus: FOCUS 1.0 CSV; csv: plain columns; json: one document."),
+    ] = Form.FOCUS,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this day or time on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to, and without, this day or time.")] = None,
+    tz: Annotated[str | None, typer.Option(metavar="ZONE", help="The zone in which days begin.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file; stdout otherwise.")] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Write what everything has cost, a line per resource, day and price, for other programs.
+
+    `--format focus` is the FinOps Open Cost and Usage Specification 1.0 as CSV, with estimates marked in columns of
+    our own (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The lines add up to the ledger's total of the period.
+    A day is written 2026-11-01, a time with its zone. With --out, `-o json` says what was written.
+    """
+    from cloudgpu.control.exports import export
+    from cloudgpu.control.spans import span_asked
+
+    if output is Format.JSON and out is None:
+        raise InvalidRequest(
+            "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
+        )
+    session = open_here()
+    done = export(session, form, span_asked(session, since, until, tz), out, sys.stdout)
+    if out is None:
+        sys.stdout.flush()
+        tell(_said(done))
+    else:
+        emit(output, done, _said(done))
+    if done["unpriced"]:
+        tell(f"{done['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
+
+
+def _said(done: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars
+
+    where = f" written to {done['file']}" if done["file"] else ""
+    between = ""
+    if done["low_usd"] != done["high_usd"]:
+        between = f" (between {dollars(done['low_usd'])} and {dollars(done['high_usd'])})"
+    lines = "line" if done["rows"] == 1 else "lines"
+    return f"{done['rows']} {lines}, {dollars(done['usd'])}{between}{where}."

@@ -1,0 +1,136 @@
+"""Writes the bill of a period for other programs: as FOCUS, as plain CSV, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cloudgpu.core.bill import billed
+from cloudgpu.core.items import Item, itemised
+from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.report import exports, focus
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+
+class Form(StrEnum):
+    """In which form a bill is written."""
+
+    FOCUS = "focus"
+    CSV = "csv"
+    JSON = "json"
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written: how many lines, their sum as the ledger has it, and how many of them lack a price."""
+
+    rows: int = 0
+    amount: Money = ZERO
+    low: Money = ZERO
+    high: Money = ZERO
+    unpriced: int = 0
+    estimates: int = 0
+
+    def add(self, item: Item) -> None:
+        """Count one line."""
+        self.rows += 1
+        self.amount += item.amount
+        self.low += item.low
+        self.high += item.high
+        self.unpriced += item.segment is None
+        self.estimates += item.estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The period that is asked for, [since, until), as of `now`; None: without that end."""
+
+    since: datetime | None
+    until: datetime | None
+    now: datetime
+
+    def value(self) -> dict[str, Any]:
+        """Return the period as plain values."""
+        since, until = (moment and iso(moment) for moment in (self.since, self.until))
+        return {"since": since, "until": until, "as_of": iso(self.now)}
+
+
+def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO) -> dict[str, Any]:
+    """Write the bill of a period to `out`, else to `stream`, and return what was written; the ledger stays as it is.
+
+    A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
+    """
+    done = Exported()
+    items = _counted(_items(session, span), done)
+    if out is None:
+        _write(stream, form, items, session.ledger.id, span)
+    else:
+        with _whole(out) as file:
+            _write(file, form, items, session.ledger.id, span)
+    sums = {"usd": usd(done.amount), "low_usd": usd(done.low), "high_usd": usd(done.high)}
+    counts = {"rows": done.rows, "unpriced": done.unpriced, "estimates": done.estimates}
+    return {"file": out and str(out), "format": str(form), **span.value(), **counts, **sums}
+
+
+def _items(session: Session, span: Span) -> Iterator[Item]:
+    ledger = session.ledger
+    ended = ledger.uses(iso(span.since) if span.since else "")
+    bill = billed(ledger.bills(), ended, span.now, since=span.since, until=span.until)
+    return itemised(bill, span.now, since=span.since, until=span.until)
+
+
+def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:
+    for item in items:
+        done.add(item)
+        yield item
+
+
+def _write(file: TextIO, form: Form, items: Iterator[Item], ledger: str, span: Span) -> None:
+    if form is Form.FOCUS:
+        columns = (*focus.COLUMNS, *focus.OWN)
+        exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
+    elif form is Form.CSV:
+        exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
+    else:
+        _write_json(file, (exports.charge_value(item) for item in items), span.value())
+
+
+def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
+    """Write one document, a charge per line, without holding them all."""
+    file.write(json.dumps(head)[:-1] + ', "charges": [')
+    before = "\n"
+    for value in values:
+        file.write(before + json.dumps(value, ensure_ascii=False))
+        before = ",\n"
+    file.write("\n]}\n")
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[TextIO]:
+    """Open a file beside `out` that takes its place once it is written."""
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        part.replace(out)
+    except OSError as fault:
+        raise InvalidRequest(
+            f"{out} cannot be written: {(fault.strerror or str(fault)).lower()}.",
+            field="--out",
+            value=str(out),
+            next="Name a file in a directory that is there and yours.",
+        ) from fault
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,72 @@
+"""Lines of the bill as plain rows of our own, for spreadsheets and programs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TextIO
+
+from cloudgpu.core.billing import EXACT
+from cloudgpu.core.items import Item
+from cloudgpu.core.money import NANO, Money
+from cloudgpu.core.times import iso
+from cloudgpu.report.focus import own_id
+from cloudgpu.report.numbers import decimal
+from cloudgpu.report.values import usd
+
+COLUMNS = (
+    "begin end id name resource resource_id what provider account region zone market owner project seconds units per "
+    "usd_per_unit usd low_usd high_usd on_demand_usd estimate price_source price_basis price_as_of reasons"
+).split()
+# What a spreadsheet takes for a formula, and runs: OWASP, CSV injection.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def charge_value(item: Item) -> dict[str, Any]:
+    """Return one line of the bill: times in UTC, money as decimal text in USD, null for what is not known.
+
+    `usd` is null where no price is known. `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say
+    why the amount lies between `low_usd` and `high_usd`.
+    """
+    row, use, price = item.row, item.charge.use, item.segment
+    value = {name: row[name] or None for name in "id name provider account region zone owner project".split()}
+    value |= {"begin": iso(item.begin), "end": iso(item.end), "seconds": item.charge.micros / 1_000_000}
+    value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}
+    value |= {"market": use.market, "units": decimal(item.units), "per": str(use.per), "estimate": item.estimate}
+    value |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
+    value |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}
+    value |= {"on_demand_usd": _on_demand(item), "reasons": list(item.charge.reasons)}
+    value |= {f"price_{name}": price and getattr(price, name) for name in ("source", "basis", "as_of")}
+    return {name: value[name] for name in COLUMNS}
+
+
+def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """Write a header and rows as CSV (RFC 4180, but lines end with a mere newline)."""
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def plain_cells(values: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield values as cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
+    for value in values:
+        yield {name: _cell(found) for name, found in value.items()}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = "; ".join(value) if isinstance(value, list) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+
+
+def _on_demand(item: Item) -> str | None:
+    exact = item.charge.on_demand
+    return None if exact is None else decimal(Fraction(exact, EXACT * NANO))

@@ -1,0 +1,199 @@
+"""Lines of the bill as rows of FOCUS 1.0, the FinOps Open Cost and Usage Specification.
+
+By the text of its tag v1.0 (columns/*.md, attributes/*.md); docs/focus.md says what each column holds, and where the
+text cannot be followed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.billing import EXACT
+from cloudgpu.core.billing_rules import rule_for
+from cloudgpu.core.facts import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
+from cloudgpu.core.items import Item
+from cloudgpu.core.money import NANO, Money
+from cloudgpu.core.names import tag_value
+from cloudgpu.core.uses import Per, Resource, Use
+from cloudgpu.report.numbers import decimal, second
+
+COLUMNS = (
+    "AvailabilityZone BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd "
+    "BillingPeriodStart ChargeCategory ChargeClass ChargeDescription ChargeFrequency ChargePeriodEnd "
+    "ChargePeriodStart CommitmentDiscountCategory CommitmentDiscountId CommitmentDiscountName "
+    "CommitmentDiscountStatus CommitmentDiscountType ConsumedQuantity ConsumedUnit ContractedCost "
+    "ContractedUnitPrice EffectiveCost InvoiceIssuerName ListCost ListUnitPrice PricingCategory PricingQuantity "
+    "PricingUnit ProviderName PublisherName RegionId RegionName ResourceId ResourceName ResourceType "
+    "ServiceCategory ServiceName SkuId SkuPriceId SubAccountId SubAccountName Tags"
+).split()
+OWN = (
+    "x_Estimate x_LowCost x_HighCost x_PriceMissing x_PriceSource x_PriceBasis x_PriceAsOf x_OnDemandCost x_Reason"
+).split()
+
+# Provider, publisher and who issues the invoice, as the clouds' own exports name them.
+_NAMES = {
+    "aws": ("AWS", "Amazon Web Services, Inc."),
+    "gcp": ("Google Cloud", "Google Cloud"),
+    "azure": ("Microsoft", "Microsoft"),
+}
+_SERVICES: dict[str, dict[Resource | None, str]] = {
+    "aws": {
+        Resource.ADDRESS: "Amazon Virtual Private Cloud",
+        None: "Amazon Elastic Compute Cloud",
+    },
+    "gcp": {None: "Compute Engine"},
+    "azure": {
+        Resource.INSTANCE: "Virtual Machines",
+        Resource.ADDRESS: "Virtual Network",
+        Resource.TRAFFIC: "Bandwidth",
+        None: "Storage",
+    },
+}
+_CATEGORIES = {Resource.INSTANCE: "Compute", Resource.ADDRESS: "Networking", Resource.TRAFFIC: "Networking"}
+_TYPES = {
+    Resource.INSTANCE: "Virtual machine",
+    Resource.DISK: "Disk",
+    Resource.SNAPSHOT: "Snapshot",
+    Resource.IMAGE: "Image",
+    Resource.ADDRESS: "IP address",
+    Resource.TRAFFIC: "Virtual machine",
+}
+_TIER = re.compile(r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE)  # Azure's disks are billed whole
+_HOUR = 3_600_000_000  # microseconds
+_GB = 1_000_000_000  # bytes
+_EXACT_USD = EXACT * NANO
+
+
+def focus_row(item: Item, ledger: str) -> dict[str, str]:
+    """Return one line of the bill under `COLUMNS` and `OWN`; an empty text is null, as CSV has no other."""
+    cost = decimal(item.amount)
+    row = dict.fromkeys((*COLUMNS, *OWN), "")
+    row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), cost)
+    row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
+    return row | _whose(item, ledger) | _when(item) | _how_much(item) | _what(item) | _own(item)
+
+
+def sku_of(item: Item) -> str:
+    """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
+    use = item.charge.use
+    market = use.market if use.resource is Resource.INSTANCE else ""
+    return "/".join(filter(None, (use.provider, item.row["region"], str(use.resource), use.kind or use.what, market)))
+
+
+def own_id(use: Use) -> str:
+    """Return the provider's own id of a resource: on AWS, ours has the region before it."""
+    return use.id.rpartition("/")[2] if use.provider == "aws" else use.id
+
+
+def _whose(item: Item, ledger: str) -> dict[str, str]:
+    row, use = item.row, item.charge.use
+    provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
+    return {
+        "BillingAccountId": f"{use.provider}/{row['account']}",
+        "BillingAccountName": str(row["account"]),
+        "ProviderName": provider,
+        "PublisherName": issuer,
+        "InvoiceIssuerName": issuer,
+        "Tags": json.dumps(_tags(row, ledger), ensure_ascii=False),
+    }
+
+
+def _tags(row: Any, ledger: str) -> dict[str, str]:
+    """Return the tags by which a resource's bill is allocated, as they stand on it."""
+    known = {TAG_ID: row["id"], TAG_NAME: row["name"], "cloudgpu-ledger": ledger, TAG_POLICY: row.get("policy")}
+    known |= {TAG_OWNER: row["owner"], TAG_PROJECT: row["project"]}
+    return {key: tag_value(value) for key, value in known.items() if value}
+
+
+def _when(item: Item) -> dict[str, str]:
+    last = item.end - timedelta(microseconds=1)
+    month = last.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    begin, end = second(item.begin), second(item.end)
+    return {
+        "BillingPeriodStart": second(month),
+        "BillingPeriodEnd": second(_next_month(month)),
+        "ChargePeriodStart": begin,
+        "ChargePeriodEnd": end if end > begin else second(item.begin + timedelta(seconds=1)),
+    }
+
+
+def _next_month(month: datetime) -> datetime:
+    return (month + timedelta(days=32)).replace(day=1)
+
+
+def _how_much(item: Item) -> dict[str, str]:
+    use = item.charge.use
+    pricing, consumed = _units(use)
+    length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.micros / _HOUR
+    quantities = {
+        "ConsumedQuantity": decimal(item.units if use.per is Per.GB else length),
+        "ConsumedUnit": consumed,
+        "PricingQuantity": decimal(item.units),
+        "PricingUnit": pricing,
+        "PricingCategory": "Dynamic" if use.market == "spot" and use.resource is Resource.INSTANCE else "Standard",
+    }
+    price = "" if item.segment is None else decimal(Money(item.segment.nanos))
+    return quantities | {"ListUnitPrice": price, "ContractedUnitPrice": price}
+
+
+def _units(use: Use) -> tuple[str, str]:
+    """Return the units of the price and of what was used, in the words of attributes/unit_format.md."""
+    if use.per is Per.GB:
+        return ("GB", "GB") if rule_for(use).gb_bytes == _GB else ("GiB", "GiB")
+    by_size = use.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _TIER.fullmatch(use.kind)
+    if use.per is Per.HOUR:
+        return ("GB-Hours", "GB-Hours") if by_size else ("Hours", "Hours")
+    return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
+
+
+def _what(item: Item) -> dict[str, str]:
+    row, use = item.row, item.charge.use
+    sku = sku_of(item)
+    services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
+    own = own_id(use)
+    return {
+        "AvailabilityZone": row["zone"] or "",
+        "RegionId": row["region"] or "",
+        "RegionName": row["region"] or "",
+        "ResourceId": own,
+        "ResourceName": row["name"] if own and own != row["name"] and _is_named(item) else "",
+        "ResourceType": _TYPES[use.resource] if own else "",
+        "ServiceCategory": _CATEGORIES.get(use.resource, "Storage"),
+        "ServiceName": services.get(use.resource, services[None]),
+        "SkuId": sku,
+        "SkuPriceId": sku if item.segment is None else f"{sku}@{decimal(Money(item.segment.nanos))}",
+        "ChargeDescription": _described(item),
+    }
+
+
+def _is_named(item: Item) -> bool:
+    return item.row["thing"] or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
+
+
+def _described(item: Item) -> str:
+    use = item.charge.use
+    if item.segment is None:
+        return f"{use.what}: no price is known, the cost is missing and not zero"
+    text = f"{use.what} at {Money(item.segment.nanos).text(6)} per {_units(use)[0].lower().removesuffix('s')}"
+    return f"{text}: free" if not item.charge.high and item.segment.nanos else text
+
+
+def _own(item: Item) -> dict[str, str]:
+    price, found = item.segment, item.charge
+    on_demand = "" if found.on_demand is None else decimal(Fraction(found.on_demand, _EXACT_USD))
+    reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]
+    return {
+        "x_Estimate": "true" if item.estimate else "false",
+        "x_LowCost": decimal(item.low),
+        "x_HighCost": decimal(item.high),
+        "x_PriceMissing": "false" if price else "true",
+        "x_PriceSource": price.source if price else "",
+        "x_PriceBasis": price.basis if price else "",
+        "x_PriceAsOf": price.as_of or "" if price else "",
+        "x_OnDemandCost": on_demand,
+        "x_Reason": "; ".join(reasons),
+    }
