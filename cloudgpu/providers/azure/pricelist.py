@@ -15,7 +15,7 @@ from typing import Any
 from cloudgpu.catalog import regions
 from cloudgpu.core.facts import Market, Unanswered
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.retail import Item, Retail
 from cloudgpu.providers.base import ProviderSettings
 
@@ -34,8 +34,11 @@ _NEEDED = ("serviceName", "productName", "skuName", "meterName", "type", "unitOf
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
-    """Return Azure's price list, a part for each region of the catalogue; raise when no region answered."""
-    server, places = Retail(), sorted(regions("azure"))
+    """Return Azure's price list, a part for each region of the account (else of the catalogue).
+
+    Raises InvalidRequest for regions that are none, and what the first region raised when none answered.
+    """
+    server, places = Retail(), _regions(settings)
 
     def ask(region: str) -> PricePart | CloudgpuError:
         try:
@@ -50,6 +53,17 @@ def price_list(settings: ProviderSettings) -> PriceList:
     if faults and not parts:
         raise next(iter(faults.values()))
     return PriceList("azure", parts, tuple(Unanswered(region, fault.message) for region, fault in faults.items()))
+
+
+def _regions(settings: ProviderSettings) -> list[str]:
+    named = settings.options.get("regions")
+    if not isinstance(named, list | None) or not all(isinstance(one, str) and one.isalnum() for one in named or ()):
+        message = f"config.toml: accounts.{settings.account}.regions has to be a list of regions."
+        field = f"config.toml: accounts.{settings.account}.regions"
+        raise InvalidRequest(
+            message, field=field, value=None, next='Write it like regions = ["koreacentral", "eastus"].'
+        )
+    return sorted(named or regions("azure"))
 
 
 def _asked(server: Retail, region: str) -> Iterator[Item]:

@@ -6,6 +6,13 @@ import json
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+# Where IAM has another word than the call's (Service Authorization Reference, AWS Budget Service).
+PERMISSIONS = {
+    "budgets:CreateBudget": "budgets:ModifyBudget",
+    "budgets:DeleteBudget": "budgets:ModifyBudget",
+    "budgets:DescribeBudget": "budgets:ViewBudget",
+    "budgets:DescribeSubscribersForNotification": "budgets:ViewBudget",
+}
 SENTENCES = {
     "AccessDenied": (403, "User is not authorized to perform this action."),
     "AccessDeniedException": (400, "User is not authorized to perform this action."),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.clouds.aws.calls import Call
-from tests.clouds.aws.errors import AwsError
+from tests.clouds.aws.errors import PERMISSIONS, AwsError
 
 FOREVER = 1 << 30
 
@@ -60,7 +60,8 @@ class Faults:
     def deny(self, action: str, *, service: str = "ec2", times: int = FOREVER) -> Fault:
         """Refuse an action for want of the permission, as the service says it."""
         codes = {"ec2": "UnauthorizedOperation", "iam": "AccessDenied", "sts": "AccessDenied"}
-        said = f"not authorized to perform: {service}:{action} because no identity-based policy allows it"
+        permission = PERMISSIONS.get(f"{service}:{action}", f"{service}:{action}")
+        said = f"not authorized to perform: {permission} because no identity-based policy allows it"
         sentence = f"User: arn:aws:iam::123456789012:user/someone is {said}"
         if service == "ec2":
             sentence = f"You are not authorized to perform this operation. {sentence}"

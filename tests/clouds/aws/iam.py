@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.clouds.aws import ec2
 from tests.clouds.aws.calls import Call
+from tests.clouds.aws.errors import PERMISSIONS
 
 KINDS = {
     "ami": "image",
@@ -41,6 +42,7 @@ class Touched:
 def touched(call: Call) -> list[Touched]:
     """Return all that a call touches: what is there with its tags of now, what it makes with those of the request."""
     action = f"{call.service}:{call.action}"
+    action = PERMISSIONS.get(action, action)
     if call.service != "ec2":
         return [Touched(action, arn) for arn in _arns(call)] or [Touched(action, "*")]
     if call.action.startswith("Describe"):
@@ -49,6 +51,9 @@ def touched(call: Call) -> list[Touched]:
 
 
 def _arns(call: Call) -> Iterator[str]:
+    if call.service == "budgets":
+        name = call.parameters.get("BudgetName") or call.parameters["Budget"]["BudgetName"]
+        yield f"arn:aws:budgets::123456789012:budget/{name}"
     for name in call.parameters.get("Names", []):
         yield _ARN["ssm"].format(name)
     for key, kind in (("InstanceProfileName", "instance-profile"), ("RoleName", "role")):

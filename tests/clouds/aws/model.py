@@ -28,6 +28,9 @@ class Model:
     due: dict[str, tuple[datetime, Callable[[], None]]] = field(default_factory=dict)
     tokens: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     spot_prices: dict[tuple[str, str], Decimal] = field(default_factory=dict)  # by type, and zone or region
+    # what the price list says instead: by item and region, a text in USD or a whole `pricePerUnit`
+    list_prices: dict[tuple[str, str], Any] = field(default_factory=dict)
+    list_products: list[str] = field(default_factory=list)  # products that it names besides, as they stand
     quotas: dict[tuple[str, str], float] = field(default_factory=dict)  # by region ("" is all) and code
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
     furnished: set[tuple[str, str]] = field(default_factory=set)

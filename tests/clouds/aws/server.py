@@ -19,7 +19,7 @@ from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from tests.clouds.aws import checks, ec2, images, machines, pricing, quotas, ssh, types, userdata
+from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, ssh, types, userdata
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -203,7 +203,9 @@ class AwsServer:
         if call.service == "servicequotas":
             return _json(quotas.answer(self.model, call.region, call.action, call.parameters))
         if call.service == "pricing" and call.action == "GetProducts":
-            return _json(pricing.get_products(call.parameters))
+            return _json(pricing.get_products(self.model, call.parameters))
+        if call.service == "budgets" and call.action == "DescribeSubscribersForNotification":
+            return _json(budgets.subscribers(call.parameters))
         self._furnish(call)
         answer = _through(self._moto, environ)
         if answer[0] >= 400 and answer[2].lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -11,6 +11,7 @@ from cloudgpu.providers.aws.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (
     ChecksPermissionsContract,
+    HasBudgetAlertContract,
     HasLeftoversContract,
     HasMachineRoleContract,
     HasPricesContract,
@@ -41,6 +42,7 @@ class TestAws(
     HasRegionsContract,
     ChecksPermissionsContract,
     HasMachineRoleContract,
+    HasBudgetAlertContract,
 ):
     at_once = 4  # each is a dozen calls to a server that shares our processor
 
