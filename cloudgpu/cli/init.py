@@ -28,7 +28,10 @@ QUESTIONS = {
     "watts": "Watts of this computer under load, without its GPUs",
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
-CLOUD_ALONE = (("--account", "--profile", "--region", "--remove"), "is for a cloud: cloudgpu init aws.")
+CLOUD_ALONE = (
+    ("--account", "--profile", "--region", "--budget", "--email", "--remove"),
+    "is for a cloud: cloudgpu init aws.",
+)
 CLOUD_TAKES_NONE = (
     ("--owner", "--project", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
     "is not about a cloud account: run cloudgpu init without one for it.",
@@ -43,6 +46,10 @@ def command(
     region: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
     ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="USD", help="CLOUD: have it mail --email as a month of it nears this.")
+    ] = None,
+    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: whom its own budget tells.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="CLOUD: take away what init has made there.")] = False,
     owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
     project: Annotated[str | None, typer.Option(metavar="TEXT", help="What they are charged to.")] = None,
@@ -66,15 +73,19 @@ def command(
     reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
 
     With CLOUD it shows what it will make in that account (a role under which machines may say when they were last
-    in use, and nothing else), asks, makes it, and writes the account into config.toml.
+    in use, and nothing else), asks, makes it, and writes the account into config.toml. With --budget and --email it
+    makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
     """
     if cloud is not None:
         from cloudgpu.cli.init_cloud import prepare
 
         _check_none_of(CLOUD_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint)
-        prepare(cloud, account=account, profile=profile, regions=region or (), remove=remove, yes=yes, output=output)
+        prepare(
+            cloud, account=account, profile=profile, regions=region or (), remove=remove, yes=yes, output=output,
+            budget=(budget, email),
+        )  # fmt: skip
         return
-    _check_none_of(CLOUD_ALONE, account, profile, region, remove or None)
+    _check_none_of(CLOUD_ALONE, account, profile, region, budget, email, remove or None)
     from cloudgpu.control.init import checked, draft, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))

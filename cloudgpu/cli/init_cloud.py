@@ -7,11 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.cloud_init import Preparation
+    from cloudgpu.core.facts import BudgetAlert
 
 
 def prepare(
@@ -23,19 +25,24 @@ def prepare(
     remove: bool,
     yes: bool,
     output: Format,
+    budget: tuple[str | None, str | None] = (None, None),
 ) -> None:
-    """Show what will be made or taken away, ask once, do it, and say what is there then."""
+    """Show what will be made or taken away, ask once, do it, and say what is there then.
+
+    `budget` is what --budget and --email say.
+    """
     from cloudgpu.control import cloud_init
     from cloudgpu.control.init import look
 
     found = look(os.environ)
     if remove:
         made = cloud_init.removal(found, cloud, account=account, profile=profile)
-        changes = [part.what for part in made.present]
+        changes = [part.what for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
-        made = cloud_init.prepared(found, cloud, account=account, profile=profile, regions=regions)
-        changes = [part.what for part in made.missing]
+        wanted = _budget(*budget)
+        made = cloud_init.prepared(found, cloud, account=account, profile=profile, regions=regions, budget=wanted)
+        changes = [part.what for part in made.missing] + ["budget"] * made.sets_budget
         _show(made, "makes", changes)
     if changes or made.draft.changed:
         confirm("Do it?", yes=yes, why="This changes your cloud account and config.toml")
@@ -44,16 +51,51 @@ def prepare(
     emit(output, value, _text(value))
 
 
+def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
+    """Return the wanted budget; raise InvalidRequest where only one half of it was said."""
+    from cloudgpu.control.cloud_init import read_budget
+
+    if amount is None and email is None:
+        return None
+    if amount is None or email is None:
+        missing = "--budget" if amount is None else "--email"
+        raise InvalidRequest(
+            f"A budget of the cloud needs {missing} too.",
+            field=missing,
+            value=None,
+            next="For example --budget 300 --email ada@example.org",
+        )
+    return read_budget(amount, email)
+
+
+def _budget_line(made: Preparation, verb: str) -> str:
+    if verb != "makes" or made.budget is None:
+        return f"{verb} the budget that mails when the account costs too much"
+    there = made.budget_there
+    before = f" in place of one of {there.per_month.text()}, to {_named(there.emails)}" if there else ""
+    return (
+        f"makes a budget of {made.budget.per_month.text()} a month on the whole account{before}: "
+        f"it mails {_named(made.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
+        "and the cloud's figures are hours behind."
+    )
+
+
+def _named(emails: Sequence[str]) -> str:
+    return ", ".join(emails) or "nobody"
+
+
 def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     name = made.role.parts[0].name
     tell(f"{made.role.where} (account {made.account} of config.toml)")
     for what in changes:
-        tell(f"{verb} the {what} {name}")
+        tell(_budget_line(made, verb) if what == "budget" else f"{verb} the {what} {name}")
     for part in made.role.parts:
         if not part.ours:
             tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
         tell(f"nothing to do there: the role {name} is {'there' if verb == 'makes' else 'not there'}")
+    if made.unseen:
+        tell(f"whether there is a budget of ours is not known: {made.unseen}")
     if verb == "makes":
         tell("With it a machine may write its own cloudgpu-last-active tag, and nothing else. It costs nothing.")
     shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
@@ -68,9 +110,14 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[
         "role": made.role.parts[0].name,
         "made": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
+        "budget": None if removed or made.budget is None else _budget_value(made.budget),
         "file": str(made.draft.found.home.config_file),
         "written": made.draft.changed,
     }
+
+
+def _budget_value(budget: BudgetAlert) -> dict[str, Any]:
+    return {"per_month_usd": f"{budget.per_month.dollars:f}", "emails": list(budget.emails)}
 
 
 def _text(value: dict[str, Any]) -> str:
@@ -80,5 +127,8 @@ def _text(value: dict[str, Any]) -> str:
         return "\n".join([*wrote, f"Nothing {'else ' * bool(wrote)}to change."])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
-        return "\n".join([*wrote, f"The role {name} is gone.", f"{left} (cloudgpu ls --refresh shows what costs)."])
-    return "\n".join([*wrote, f"The role {name} is there.", f"Next: cloudgpu doctor --provider {kind}"])
+        gone = [f"The role {name} is gone."] * (value["removed"] != ["budget"])
+        gone += ["The budget is gone."] * ("budget" in value["removed"])
+        return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
+    mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
+    return "\n".join([*wrote, f"The role {name} is there.", *mails, f"Next: cloudgpu doctor --provider {kind}"])

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.edit import value_at
+from cloudgpu.config.textfile import shown
 from cloudgpu.control.init import CLOUDS, Draft, Found, account_of, with_account, write
 from cloudgpu.control.session import utc_now
-from cloudgpu.core.facts import MachineRole, RolePart
+from cloudgpu.core.facts import BudgetAlert, MachineRole, RolePart
+from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.names import near
-from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasMachineRole, ProviderSettings
+from cloudgpu.errors import AuthFailed, InvalidRequest
+from cloudgpu.providers.base import HasBudgetAlert, HasMachineRole, ProviderSettings
 from cloudgpu.providers.registry import open_provider
+
+CENT = NANO // 100
+_EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What would be done: the role's parts as they are, the change to config.toml, and who does it."""
+    """What would be done: the role's parts as they are, the change to config.toml, and who does it.
+
+    `budget` is the provider's own budget as it is wanted, `budget_there` as it is; None for none, or where nobody asks.
+    `unseen` says why it could not be looked at.
+    """
 
     kind: str
     account: str
@@ -26,6 +36,14 @@ class Preparation:
     draft: Draft
     provider: HasMachineRole
     document: str
+    budget: BudgetAlert | None = None
+    budget_there: BudgetAlert | None = None
+    unseen: str | None = None
+
+    @property
+    def sets_budget(self) -> bool:
+        """Whether the budget would be made or changed."""
+        return self.budget is not None and self.budget != self.budget_there
 
     @property
     def missing(self) -> tuple[RolePart, ...]:
@@ -45,8 +63,11 @@ def prepared(
     account: str | None = None,
     profile: str | None = None,
     regions: Sequence[str] = (),
+    budget: BudgetAlert | None = None,
 ) -> Preparation:
-    """Return what making the role would do, and the account's table with it. Asks the cloud; changes nothing.
+    """Return what making the role (and the cloud's own budget) would do, and the account's table with it.
+
+    Asks the cloud; changes nothing.
 
     The first of `regions` becomes the home region. Raises InvalidRequest for a cloud that init does not know, a bad
     option or a role of this name that is somebody else's, AuthFailed for credentials that do not work.
@@ -66,7 +87,9 @@ def prepared(
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
-    return made
+    if budget is None:
+        return made
+    return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
 
 
 def removal(found: Found, kind: str, *, account: str | None = None, profile: str | None = None) -> Preparation:
@@ -75,21 +98,62 @@ def removal(found: Found, kind: str, *, account: str | None = None, profile: str
     made = _preparation(found, kind, name, {} if profile is None else {"profile": profile})
     known = value_at(found.table, ("accounts", name)) or {}
     options = {key: None for key, value in made.role.options.items() if known.get(key) == value}
-    return Preparation(kind, name, made.role, with_account(found, name, options), made.provider, made.document)
+    made = replace(made, draft=with_account(found, name, options))
+    if not isinstance(made.provider, HasBudgetAlert):
+        return made
+    try:
+        return replace(made, budget_there=made.provider.budget_alert())
+    except AuthFailed as fault:  # whoever has made none may lack the permission to look for one
+        return replace(made, unseen=fault.message)
 
 
 def make(made: Preparation) -> None:
-    """Make the role, then write the file: a table never names what does not exist. Idempotent."""
+    """Make the role and the budget, then write the file: a table never names what does not exist. Idempotent."""
     made.provider.make_machine_role(made.document)
+    if made.budget is not None:
+        _able(made.provider, made.kind).set_budget_alert(made.budget)
     if made.draft.changed:
         write(made.draft)
 
 
 def remove(made: Preparation) -> None:
-    """Write the file, then take the role away: no launch names what is going. Idempotent."""
+    """Write the file, then take the role and the budget away: no launch names what is going. Idempotent."""
     if made.draft.changed:
         write(made.draft)
     made.provider.remove_machine_role()
+    if made.budget_there is not None:
+        _able(made.provider, made.kind).remove_budget_alert()
+
+
+def read_budget(amount: str, email: str) -> BudgetAlert:
+    """Return what `--budget` and `--email` say; raise InvalidRequest for what is no amount or no address."""
+    try:
+        money = Money.usd(amount.strip().removeprefix("$"))
+    except (ArithmeticError, ValueError):
+        money = ZERO
+    if money <= ZERO or money.nanos % CENT:
+        raise InvalidRequest(
+            f"--budget is {shown(amount)!r}, which is no amount in US dollars above zero, to the cent at most.",
+            field="--budget",
+            value=shown(amount),
+            next="For example --budget 300",
+        )
+    if not _EMAIL.fullmatch(email.strip()):
+        raise InvalidRequest(
+            f"--email is {shown(email)!r}, which is no e-mail address.",
+            field="--email",
+            value=shown(email),
+            next="For example --email ada@example.org",
+        )
+    return BudgetAlert(money, (email.strip(),))
+
+
+def _able(provider: object, kind: str) -> HasBudgetAlert:
+    if not isinstance(provider, HasBudgetAlert):
+        raise InvalidRequest(
+            f"cloudgpu can make no budget at {kind}.", field="--budget", value=None, next="Leave --budget out."
+        )
+    return provider
 
 
 def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]) -> Preparation:

@@ -374,6 +374,17 @@ class MachineRole:
     options: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetAlert:
+    """A budget of the provider's own: it mails `emails` as a month of the whole account nears and passes `per_month`.
+
+    It stops nothing, and needs nothing of ours alive.
+    """
+
+    per_month: Money
+    emails: tuple[str, ...]
+
+
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"

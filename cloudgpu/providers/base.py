@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from cloudgpu.core.facts import (
     Attempt,
     Available,
+    BudgetAlert,
     Instance,
     LaunchRequest,
     Leftover,
@@ -355,6 +356,23 @@ class HasMachineRole(Protocol):
 
     def remove_machine_role(self) -> None:
         """Take away what is ours of it. Idempotent. Raises InvalidRequest for what the provider keeps."""
+        ...
+
+
+@runtime_checkable
+class HasBudgetAlert(Protocol):
+    """The provider itself can mail when the account costs too much: a backstop for when nothing of ours lives."""
+
+    def budget_alert(self) -> BudgetAlert | None:
+        """Return ours, None for none. Changes nothing. One whose mails are not all as we set them names no `emails`."""
+        ...
+
+    def set_budget_alert(self, alert: BudgetAlert) -> None:
+        """Make ours so, in place of what there is of it. Idempotent."""
+        ...
+
+    def remove_budget_alert(self) -> None:
+        """Take ours away. Idempotent."""
         ...
 
 

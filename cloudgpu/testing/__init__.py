@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.testing.abilities import ABILITY_SUITES
     from cloudgpu.testing.accounts import (
         ChecksPermissionsContract,
+        HasBudgetAlertContract,
         HasMachineRoleContract,
         HasQuotaContract,
         HasRegionsContract,
@@ -41,6 +42,7 @@ __all__ = [
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
     "FakeProvider",
+    "HasBudgetAlertContract",
     "HasLeftoversContract",
     "HasMachineRoleContract",
     "HasPricesContract",

@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.providers.base import (
     CanRehearseInterruption,
     ChecksPermissions,
+    HasBudgetAlert,
     HasLeftovers,
     HasMachineRole,
     HasPrices,
@@ -25,6 +26,7 @@ from cloudgpu.providers.base import (
 )
 from cloudgpu.testing.accounts import (
     ChecksPermissionsContract,
+    HasBudgetAlertContract,
     HasMachineRoleContract,
     HasQuotaContract,
     HasRegionsContract,
@@ -58,6 +60,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasRegions: HasRegionsContract,
     ChecksPermissions: ChecksPermissionsContract,
     HasMachineRole: HasMachineRoleContract,
+    HasBudgetAlert: HasBudgetAlertContract,
 }
 
 

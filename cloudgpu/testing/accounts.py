@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import MachineRole, Quota, Want
+from cloudgpu.core.facts import BudgetAlert, MachineRole, Quota, Want
+from cloudgpu.core.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import ChecksPermissions, HasMachineRole, HasQuota, HasRegions, Provider
+from cloudgpu.providers.base import ChecksPermissions, HasBudgetAlert, HasMachineRole, HasQuota, HasRegions, Provider
 from cloudgpu.testing.contract import ContractBase
 
 HIGHEST_PORT = 65535
@@ -127,3 +128,26 @@ class HasMachineRoleContract(ContractBase):
         assert found.where
         assert found.parts
         assert all(part.what and part.name for part in found.parts)
+
+
+class HasBudgetAlertContract(ContractBase):
+    """The provider's own budget is made, looked at, changed, and goes away again."""
+
+    def test_a_budget_alert_that_was_not_made_is_not_there(self, provider: Provider) -> None:
+        """Looking makes nothing."""
+        for _ in range(2):
+            assert cast("HasBudgetAlert", provider).budget_alert() is None
+
+    def test_a_budget_alert_is_as_it_was_set_last(self, provider: Provider) -> None:
+        """The amount to the cent, and who is told; setting twice and taking away twice is fine."""
+        able = cast("HasBudgetAlert", provider)
+        for alert in (
+            BudgetAlert(Money.usd("300"), ("ada@example.org",)),
+            BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org")),
+        ):
+            for _ in range(2):
+                able.set_budget_alert(alert)
+                assert able.budget_alert() == alert
+        for _ in range(2):
+            able.remove_budget_alert()
+            assert able.budget_alert() is None

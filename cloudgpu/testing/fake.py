@@ -11,6 +11,7 @@ from cloudgpu.core.facts import (
     Attempt,
     Available,
     Basis,
+    BudgetAlert,
     LaunchRequest,
     Leftover,
     Leftovers,
@@ -26,6 +27,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.money import Money
 from cloudgpu.providers.base import Bound, ProviderSettings, Resolved
 from cloudgpu.testing import disks, images, limits, looks
 from cloudgpu.testing.bare import BareFakeProvider
@@ -191,6 +193,21 @@ class FakeProvider(BareFakeProvider):
         """Take the role away."""
         with self._call("remove_machine_role") as cloud:
             cloud.role = None
+
+    def budget_alert(self) -> BudgetAlert | None:
+        """Return the account's own budget."""
+        with self._call("budget_alert") as cloud:
+            return None if cloud.budget is None else BudgetAlert(Money(cloud.budget[0]), cloud.budget[1])
+
+    def set_budget_alert(self, alert: BudgetAlert) -> None:
+        """Set it."""
+        with self._call("set_budget_alert") as cloud:
+            cloud.budget = (alert.per_month.nanos, alert.emails)
+
+    def remove_budget_alert(self) -> None:
+        """Forget it."""
+        with self._call("remove_budget_alert") as cloud:
+            cloud.budget = None
 
     def _begin_image(
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool

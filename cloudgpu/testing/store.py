@@ -57,6 +57,7 @@ class Cloud:
     requests: list[str] = field(default_factory=list)  # for higher quotas
     denied: set[str] = field(default_factory=set)  # methods that the credential may not call
     role: str | None = None  # the document of the machines' role
+    budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
 
     def take(self, method: str) -> Fault | None:
         """Return the next fault of this method and forget it."""
@@ -138,6 +139,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "requests": cloud.requests,
         "denied": sorted(cloud.denied),
         "role": cloud.role,
+        "budget": cloud.budget,
     }
 
 
@@ -155,6 +157,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         requests=data["requests"],
         denied=set(data["denied"]),
         role=data["role"],
+        budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
     )
 
 

@@ -151,6 +151,95 @@ def test_the_answer_as_a_document(aws, iam, config, capsys):  # noqa: F811
     assert (answer["account"], answer["role"], answer["removed"], answer["written"]) == ("aws", NAME, [], True)
 
 
+BUDGET = ("--budget", "300", "--email", "ada@example.org")
+
+
+@pytest.fixture
+def budgets(aws):  # noqa: F811
+    return boto3.client("budgets", region_name="us-east-1")
+
+
+def test_it_makes_the_clouds_own_budget_with_its_three_mails(aws, budgets, config, capsys):  # noqa: F811
+    assert run(["init", "aws", *BUDGET, "--yes", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["budget"] == {"per_month_usd": "300", "emails": ["ada@example.org"]}
+    assert answer["made"][-1] == "budget"
+    (budget,) = budgets.describe_budgets(AccountId="123456789012")["Budgets"]
+    assert (budget["BudgetName"], budget["TimeUnit"], budget["BudgetType"]) == ("cloudgpu-backstop", "MONTHLY", "COST")
+    assert budget["BudgetLimit"] == {"Amount": "300", "Unit": "USD"}
+    assert budget["CostTypes"]["IncludeCredit"] is False  # a credit that runs out is no news too late
+    asked = {"AccountId": "123456789012", "BudgetName": "cloudgpu-backstop"}
+    mails = budgets.describe_notifications_for_budget(**asked)["Notifications"]
+    assert [(one["NotificationType"], one["Threshold"], one["ThresholdType"]) for one in mails] == [
+        ("ACTUAL", 80, "PERCENTAGE"),
+        ("ACTUAL", 100, "PERCENTAGE"),
+        ("FORECASTED", 100, "PERCENTAGE"),
+    ]
+    told = [one["Subscribers"] for one in aws.called("CreateBudget")[0].parameters["NotificationsWithSubscribers"]]
+    assert told == [[{"SubscriptionType": "EMAIL", "Address": "ada@example.org"}]] * 3
+
+
+def test_the_budget_is_made_once_and_shown_before(aws, budgets, config, capsys):  # noqa: F811
+    assert run(["init", "aws", *BUDGET]) == 2
+    said = capsys.readouterr().err
+    assert "makes a budget of $300.00 a month on the whole account: it mails ada@example.org at 80 %" in said
+    assert "It stops nothing" in said
+    assert aws.called("CreateBudget") == []
+    for _ in range(2):
+        assert run(["init", "aws", *BUDGET, "--yes"]) == 0
+    assert len(aws.called("CreateBudget")) == 1
+    assert run(["init", "aws", *BUDGET]) == 0  # nothing to ask about
+
+
+def test_another_amount_replaces_it_and_says_what_stood_before(aws, budgets, config, capsys):  # noqa: F811
+    run(["init", "aws", *BUDGET, "--yes"])
+    capsys.readouterr()
+    assert run(["init", "aws", "--budget", "49.99", "--email", "lab@example.org", "--yes"]) == 0
+    assert "in place of one of $300.00, to ada@example.org" in capsys.readouterr().err
+    (budget,) = budgets.describe_budgets(AccountId="123456789012")["Budgets"]
+    assert budget["BudgetLimit"]["Amount"] == "49.99"
+
+
+def test_a_budget_that_somebody_changed_is_put_right(aws, budgets, config):  # noqa: F811
+    run(["init", "aws", *BUDGET, "--yes"])
+    which = {"AccountId": "123456789012", "BudgetName": "cloudgpu-backstop"}
+    (first, *_) = budgets.describe_notifications_for_budget(**which)["Notifications"]
+    budgets.delete_notification(**which, Notification=first)
+    assert run(["init", "aws", *BUDGET, "--yes"]) == 0
+    assert len(budgets.describe_notifications_for_budget(**which)["Notifications"]) == 3
+
+
+def test_remove_takes_the_budget_away_too(aws, budgets, config, capsys):  # noqa: F811
+    run(["init", "aws", *BUDGET, "--yes"])
+    capsys.readouterr()
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    shown = capsys.readouterr()
+    assert "takes away the budget" in shown.err
+    assert "The budget is gone." in shown.out
+    assert budgets.describe_budgets(AccountId="123456789012")["Budgets"] == []
+
+
+def test_who_may_not_look_for_a_budget_can_still_remove_the_role(aws, iam, config, capsys):  # noqa: F811
+    run(["init", "aws", "--yes"])
+    aws.faults.deny("DescribeBudget", service="budgets")
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert "whether there is a budget of ours is not known" in capsys.readouterr().err
+    assert iam.list_roles()["Roles"] == []
+
+
+def test_a_missing_permission_for_the_budget_is_named_as_iam_spells_it(aws, config, capsys):  # noqa: F811
+    aws.faults.deny("CreateBudget", service="budgets")
+    assert run(["init", "aws", *BUDGET, "--yes", "-o", "json"]) == 6
+    fault = json.loads(capsys.readouterr().out)["error"]
+    assert (fault["field"], fault["value"]) == ("permission", "budgets:ModifyBudget")
+    assert not config.exists()
+
+
+def test_without_the_option_nobody_asks_about_budgets(aws, config):  # noqa: F811
+    assert run(["init", "aws", "--yes"]) == 0
+    assert [call for call in aws.calls if call.service == "budgets"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
@@ -159,6 +248,15 @@ def test_the_answer_as_a_document(aws, iam, config, capsys):  # noqa: F811
         (["init", "aws", "--owner", "ada", "--yes"], "--owner"),
         (["init", "--remove", "--yes"], "--remove"),
         (["init", "--region", "us-east-1", "--yes"], "--region"),
+        (["init", "aws", "--budget", "300", "--yes"], "--email"),
+        (["init", "aws", "--email", "ada@example.org", "--yes"], "--budget"),
+        (["init", "aws", "--budget", "lots", "--email", "ada@example.org", "--yes"], "--budget"),
+        (["init", "aws", "--budget", "-3", "--email", "ada@example.org", "--yes"], "--budget"),
+        (["init", "aws", "--budget", "nan", "--email", "ada@example.org", "--yes"], "--budget"),
+        (["init", "aws", "--budget", "1.005", "--email", "ada@example.org", "--yes"], "--budget"),
+        (["init", "aws", "--budget", "300", "--email", "ada", "--yes"], "--email"),
+        (["init", "aws", "--budget", "300", "--email", "a@b.c,d@e.f", "--yes"], "--email"),
+        (["init", "--budget", "300", "--yes"], "--budget"),
         (["init", "aws", "--region", "nowhere", "--yes"], "config.toml: accounts.aws.home_region"),
     ],
 )

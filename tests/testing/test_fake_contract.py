@@ -13,6 +13,7 @@ from cloudgpu.testing import (
     BareFakeProvider,
     CanRehearseInterruptionContract,
     ChecksPermissionsContract,
+    HasBudgetAlertContract,
     HasLeftoversContract,
     HasMachineRoleContract,
     HasPricesContract,
@@ -74,6 +75,7 @@ class OnTheWholeFake(
     HasRegionsContract,
     ChecksPermissionsContract,
     HasMachineRoleContract,
+    HasBudgetAlertContract,
 ):
     """With every ability but one."""
 

@@ -51,8 +51,9 @@ _NO_CAPACITY = """
     UnfulfillableCapacity Unsupported VolumeTypeNotAvailableInZone"""
 _QUOTA_OF_MACHINES = "InstanceLimitExceeded MaxSpotInstanceCountExceeded VcpuLimitExceeded"
 _QUOTA_OF_OTHERS = """
-    AddressLimitExceeded AttachmentLimitExceeded ConcurrentSnapshotLimitExceeded KeyPairLimitExceeded LimitExceeded
-    LimitExceededException MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded PendingSnapshotLimitExceeded
+    AddressLimitExceeded AttachmentLimitExceeded ConcurrentSnapshotLimitExceeded CreationLimitExceededException
+    KeyPairLimitExceeded LimitExceeded LimitExceededException
+    MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded PendingSnapshotLimitExceeded
     PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
     RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
     SecurityGroupsPerInterfaceLimitExceeded SnapshotLimitExceeded TagLimitExceeded TagPolicyViolation
@@ -94,6 +95,7 @@ _REQUESTS = {  # by the field that the request got wrong
     "quota": """
         IllegalArgumentException InvalidResourceStateException NoSuchResourceException
         ResourceAlreadyExistsException""",
+    "--budget": "BillingViewHealthStatusException DuplicateRecordException",
     "provider": """
         CannotDelete CustomerKeyHasBeenRevoked DependencyViolation FilterLimitExceeded InvalidAction
         InvalidAffinity InvalidCharacter InvalidFilter InvalidID InvalidIPAddress.InUse InvalidInput

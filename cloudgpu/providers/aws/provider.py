@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.facts import (
     Attempt,
     Available,
+    BudgetAlert,
     Instance,
     LaunchRequest,
     Leftover,
@@ -196,6 +197,24 @@ class AwsProvider:
         from cloudgpu.providers.aws import role
 
         role.remove(self._aws)
+
+    def budget_alert(self) -> BudgetAlert | None:
+        """Return what there is of the account's budget `cloudgpu-backstop`."""
+        from cloudgpu.providers.aws import backstop
+
+        return backstop.look(self._aws)
+
+    def set_budget_alert(self, alert: BudgetAlert) -> None:
+        """Make the budget `cloudgpu-backstop` so: AWS mails at 80 and 100 %, and when the forecast passes it."""
+        from cloudgpu.providers.aws import backstop
+
+        backstop.make(self._aws, alert)
+
+    def remove_budget_alert(self) -> None:
+        """Take the budget `cloudgpu-backstop` away."""
+        from cloudgpu.providers.aws import backstop
+
+        backstop.remove(self._aws)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses at AWS and whether it is allowed; changes are sent as dry runs."""

@@ -1,0 +1,117 @@
+"""AWS's own budget on the whole account, which mails when nothing of ours lives any more. It stops nothing.
+
+AWS brings its figures up to date 8 to 12 hours late (docs.aws.amazon.com/cost-management/latest/userguide/
+budgets-best-practices.html), so this is the last net, not the first. A budget that only notifies costs nothing (AWS
+price list, BudgetsUsage, $0.00 per budget-day). Its name says that it is ours: AWS allows each name once.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.core.facts import BudgetAlert
+from cloudgpu.core.money import Money
+from cloudgpu.providers.aws.client import Aws
+
+NAME = "cloudgpu-backstop"
+MAILS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # percent of the amount
+VIEW, MODIFY = "budgets:ViewBudget", "budgets:ModifyBudget"  # IAM knows these two for all calls
+# Before credits, as cloudgpu counts: a credit that runs out is no news too late.
+COST_TYPES = {
+    "IncludeTax": True,
+    "IncludeSubscription": True,
+    "IncludeRecurring": True,
+    "IncludeOtherSubscription": True,
+    "IncludeUpfront": True,
+    "IncludeSupport": True,
+    "IncludeDiscount": True,
+    "IncludeCredit": False,
+    "IncludeRefund": False,
+    "UseBlended": False,
+    "UseAmortized": False,
+}
+
+
+def look(aws: Aws) -> BudgetAlert | None:
+    """Return what there is of the budget; without `emails` where it is not as we make it. Up to five calls."""
+    account = _account(aws)
+    found = _do(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
+    if found is None:
+        return None
+    budget = found["Budget"]
+    limit = budget.get("BudgetLimit", {})
+    counted = {name: budget.get("CostTypes", {}).get(name) for name in COST_TYPES}
+    if limit.get("Unit") != "USD" or budget.get("TimeUnit") != "MONTHLY" or counted != COST_TYPES:
+        return BudgetAlert(Money(0), ())
+    return BudgetAlert(Money.usd(Decimal(limit["Amount"])), _emails(aws, account))
+
+
+def make(aws: Aws, alert: BudgetAlert) -> None:
+    """Make the budget so. One that differs is deleted first: AWS has no call that changes all of it at once."""
+    there = look(aws)
+    if there == alert:
+        return
+    if there is not None:
+        remove(aws)
+    subscribers = [{"SubscriptionType": "EMAIL", "Address": email} for email in alert.emails]
+    budget = {
+        "BudgetName": NAME,
+        "BudgetType": "COST",
+        "TimeUnit": "MONTHLY",
+        "BudgetLimit": {"Amount": f"{alert.per_month.dollars:f}", "Unit": "USD"},
+        "CostTypes": COST_TYPES,
+    }
+    mails = [{"Notification": _mail(*mail), "Subscribers": subscribers} for mail in MAILS]
+    _do(aws, MODIFY, "create_budget", AccountId=_account(aws), Budget=budget, NotificationsWithSubscribers=mails)
+
+
+def remove(aws: Aws) -> None:
+    """Take the budget away. Idempotent."""
+    _do(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=_account(aws), BudgetName=NAME)
+
+
+def _emails(aws: Aws, account: str) -> tuple[str, ...]:
+    """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
+    told: set[tuple[str, ...]] = set()
+    for mail in MAILS:
+        found = _do(
+            aws,
+            VIEW,
+            "describe_subscribers_for_notification",
+            unless="NotFoundException",
+            AccountId=account,
+            BudgetName=NAME,
+            Notification=_mail(*mail),
+        )
+        told.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
+    return told.pop() if len(told) == 1 else ()
+
+
+def _mail(kind: str, percent: float) -> dict[str, Any]:
+    return {
+        "NotificationType": kind,
+        "ComparisonOperator": "GREATER_THAN",
+        "Threshold": percent,
+        "ThresholdType": "PERCENTAGE",
+    }
+
+
+def _account(aws: Aws) -> str:
+    with aws.said("sts:GetCallerIdentity", aws.options.home_region):
+        return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
+
+
+def _do(aws: Aws, permission: str, call: str, *, unless: str | None = None, **asked: Any) -> Any:
+    """Call AWS Budgets; return None where it answers with the error `unless`."""
+    region = aws.options.home_region  # Budgets has one endpoint for all of them
+    client = aws.client("budgets", region)
+    from botocore.exceptions import ClientError
+
+    with aws.said(permission, region, value=NAME):
+        try:
+            return getattr(client, call)(**asked)
+        except ClientError as error:
+            if unless is None or error.response["Error"]["Code"] != unless:
+                raise
+            return None
