@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
@@ -42,6 +42,7 @@ def hold(address: Address, name: str, wait: bool | float) -> Iterator[Connection
             raise _busy(raw, address, key_of(schema, name), name, wait)
         yield raw
     finally:
+        _let_go(raw)
         raw.close()
 
 
@@ -86,6 +87,14 @@ def _taken(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # noqa:
     except psycopg.errors.LockNotAvailable:
         return False
     return True
+
+
+def _let_go(raw: Connection[Any]) -> None:
+    """Unlock and wait for the answer: a connection that is only closed keeps its locks for a moment."""
+    import psycopg
+
+    with suppress(psycopg.Error):
+        raw.execute("SELECT pg_advisory_unlock_all()")
 
 
 def _busy(raw: Connection[Any], address: Address, key: int, name: str, wait: bool | float) -> ProviderUnavailable:  # noqa: FBT001

@@ -90,6 +90,10 @@ SELECT tgname, prosrc, tgtype FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfo
 WHERE tgrelid = 'line'::regclass AND NOT tgisinternal AND tgenabled = 'A' AND tgqual IS NULL"""
 _RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
 _RULE = "line has no rule "
+# Not to_regclass(): it answers from a cache that may be older than the lock which its transaction just got.
+_MARK = """
+SELECT 1 FROM pg_class WHERE relname = 'ledger_schema'
+AND relnamespace = quote_ident(current_schema())::regnamespace"""
 _OTHERS = """
 SELECT 1 FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace
 AND relkind IN ('r', 'p') LIMIT 1"""
@@ -97,8 +101,9 @@ AND relkind IN ('r', 'p') LIMIT 1"""
 
 def version_of(connection: Connection) -> int:
     """Return the schema's number; 0 where there is no ledger yet."""
-    (found,) = connection.execute("SELECT to_regclass('ledger_schema')").fetchone()
-    return 0 if found is None else int(connection.execute("SELECT version FROM ledger_schema").fetchone()[0])
+    if connection.execute(_MARK).fetchone() is None:
+        return 0
+    return int(connection.execute("SELECT version FROM ledger_schema").fetchone()[0])
 
 
 def is_foreign(connection: Connection) -> bool:
