@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
+from cloudgpu.config.alerts import READERS as ALERT_KEYS
+from cloudgpu.config.alerts import Alerts
 from cloudgpu.config.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
 from cloudgpu.config.fees import KEYS as FEE_KEYS
@@ -34,7 +36,8 @@ Fault = tuple[int, str]  # line, sentence
 ROOT = Path(__file__).parents[1]
 # Whatever else begins with a slash is a path of the machine on which a page was written.
 PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "tmp", "usr")
-HOSTS = ("127.0.0.1", "localhost", "www.apache.org", *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
+PROJECTS = ("github.com", "hc-ping.com", "healthchecks.io", "jinja.palletsprojects.com", "www.apache.org")
+HOSTS = ("127.0.0.1", "localhost", *PROJECTS, *(urlsplit(url).hostname for url in ADDRESS_SERVICES))
 _PATH = re.compile(r"(?<![\w.~/:$}\])*<>-])/([a-z][\w.-]*(?:/[\w.-]+)?)")
 _URL = re.compile(r"https?://([\w.-]+)\S*")
 _COMMAND = re.compile(r"(?<![\w./-])cloudgpu +([^|;&>`#]*)")
@@ -196,6 +199,7 @@ def check_settings(page: Page) -> Iterator[Fault]:
     expected = {
         "Settings": _defaults(),
         "Accounts of local": _local_defaults(),
+        "Alerts": _alert_defaults(),
         "Currencies": dict.fromkeys(CURRENCY_KEYS, MISSING),
         "Fees": dict.fromkeys(FEE_KEYS, MISSING),
         "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
@@ -230,6 +234,11 @@ def _defaults() -> dict[str, Any]:
     for table in ("accounts", "alerts", "currencies", "fees", "templates"):  # they have headings of their own
         del found[table]
     return found
+
+
+def _alert_defaults() -> dict[str, Any]:
+    usual = Alerts()
+    return {key: list(value) if isinstance(value := getattr(usual, key), tuple) else value for key in ALERT_KEYS}
 
 
 def _local_defaults() -> dict[str, Any]:

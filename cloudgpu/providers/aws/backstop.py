@@ -1,7 +1,7 @@
 """AWS's own budget on the whole account, which mails when nothing of ours lives any more. It stops nothing.
 
-AWS brings its figures up to date 8 to 12 hours late (docs.aws.amazon.com/cost-management/latest/userguide/
-budgets-best-practices.html), so this is the last net, not the first. A budget that only notifies costs nothing (AWS
+AWS brings its figures up to date every 8 to 12 hours (docs.aws.amazon.com/cost-management/latest/userguide/
+budgets-managing-costs.html), so this is the last net, not the first. A budget that only notifies costs nothing (AWS
 price list, BudgetsUsage, $0.00 per budget-day). Its name says that it is ours: AWS allows each name once.
 """
 
