@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session import living
-from cloudgpu.core.alert_findings import leap, machine_findings, price_leaps, unproved_since
+from cloudgpu.core.alert_findings import machine_findings, price_leaps, unproved_since
 from cloudgpu.core.alerts import Finding
-from cloudgpu.core.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -21,10 +20,7 @@ def found_in_ledger(session: Session) -> tuple[Finding, ...]:
     rows = living(session.ledger.machines())
     factor = Fraction(session.settings.alerts.price_jump)
     now = session.clock()
-    return (
-        *machine_findings(rows, dict(_asked_since(session, rows)), now),
-        *price_leaps(_leaps(session, rows), factor),
-    )
+    return (*machine_findings(rows, dict(_asked_since(session, rows)), now), *price_leaps(rows, factor))
 
 
 def _asked_since(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[str, datetime]]:
@@ -32,10 +28,3 @@ def _asked_since(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple
         since = unproved_since(session.ledger.events(row["id"])) if row["asked"] else None
         if since is not None:
             yield row["id"], since
-
-
-def _leaps(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Money, Money]]:
-    for row in rows:
-        moved = leap(session.ledger.events(row["id"])) if row["market"] == "spot" else None
-        if moved is not None:
-            yield row, *moved

@@ -17,7 +17,6 @@ from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.core.alert_findings import TOPICS
 from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, cleared_line, due, raised_line, sent_line, told
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.locks import hold
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -123,7 +122,7 @@ def _noted(
 def _sent(session: Session) -> tuple[Outcome, ...]:
     """Try every receiver that something is waiting for, once, and write down who took it."""
     try:
-        with hold(session.home.locks, LOCK, wait=False):
+        with session.hold(LOCK, wait=False):
             known = _told(session)  # as it is under the lock: another command may have sent all of it
             waiting = {address: known.waiting(label_of(address)) for address in _receivers(session)}
             return _tried(session, {address: news for address, news in waiting.items() if news})

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.events import Event
-from cloudgpu.core.money import Money
+from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.times import duration_text, from_iso, minute
 
 Row = Mapping[str, Any]
@@ -61,21 +61,20 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
     return since
 
 
-def leap(lines: Iterable[Event]) -> tuple[Money, Money] | None:
-    """Return the last two prices per hour of a machine's present life, older first; None while it had only one."""
+def leap(row: Row) -> tuple[Money, Money] | None:
+    """Return the last two prices per hour since the machine was last started, older first; None while it had one."""
+    runs = [use for use in row["uses"] if use["resource"] == "instance" and use["end"] is None]
     prices: list[int] = []
-    for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
-        if line.kind == "launch_intended":
-            prices = []
-        price = line.body.get("price") if line.kind in ("launch_intended", "price_observed") else None
-        if price is not None and prices[-1:] != [price["nanos_per_hour"]]:
-            prices.append(price["nanos_per_hour"])
+    for segment in runs[-1]["segments"] if runs else ():
+        if prices[-1:] != [segment["nanos"]]:
+            prices.append(segment["nanos"])
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
 
 
-def price_leaps(leaps: Iterable[tuple[Row, Money, Money]], factor: Fraction) -> Iterator[Finding]:
+def price_leaps(rows: Iterable[Row], factor: Fraction) -> Iterator[Finding]:
     """Yield the prices of machines that moved to more than `factor` times what they were, or to less than that part."""
-    for row, before, after in leaps:
+    for row in rows:
+        before, after = leap(row) or (ZERO, ZERO)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
             yield price_finding(place_of(row), before, after, who=row["name"])
 

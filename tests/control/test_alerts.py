@@ -18,7 +18,6 @@ from cloudgpu.control.alerting_send import label_of, send
 from cloudgpu.control.alerts import LOCK, deliver, sample, undelivered
 from cloudgpu.core.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
-from cloudgpu.ledger.locks import hold
 from tests.receivers.mail import MailReceiver
 from tests.receivers.web import DRIP, HANG, WebReceiver
 
@@ -248,7 +247,7 @@ def test_a_crash_between_sending_and_writing_it_down_sends_it_twice_and_loses_no
 
 def test_while_another_command_sends_nothing_is_sent_twice(lab_to, web):
     lab = lab_to(json_of(web))
-    with hold(lab.session.home.locks, LOCK, wait=False):
+    with lab.session.hold(LOCK, wait=False):
         found = deliver(lab.session, [LAB80])
     assert (found.raised, found.outcomes, found.waiting, web.got) == ((LAB80.key,), (), 1, [])
     assert "alerts are not sent now" in lab.said[-1]

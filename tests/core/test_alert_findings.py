@@ -115,22 +115,22 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
     assert unproved_since([line(1, "end_asked"), line(2, "instance_observed", state="stopped")]) is not None
 
 
-def prices(*nanos):
-    return [line(seq, "price_observed", price={"nanos_per_hour": one}) for seq, one in enumerate(nanos, start=2)]
+def priced(*nanos, end=None):
+    segments = [{"at": ago(hours=9 - hour), "nanos": one} for hour, one in enumerate(nanos)]
+    return row(uses=[{"resource": "instance", "end": end, "segments": segments}])
 
 
-def test_a_leap_is_between_the_last_two_prices_of_this_life():
-    first = line(1, "launch_intended", price={"nanos_per_hour": 100})
-    assert leap([first]) is None
-    assert leap([first, *prices(100)]) is None
-    assert leap([first, *prices(120, 300, 300)]) == (Money(120), Money(300))
-    assert leap([*prices(120, 300), line(9, "launch_intended", price={"nanos_per_hour": 900})]) is None
+def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
+    assert leap(row(uses=[])) is None
+    assert leap(priced()) is None
+    assert leap(priced(100, 100)) is None
+    assert leap(priced(100, 120, 300, 300)) == (Money(120), Money(300))
+    assert leap(priced(100, 900, end=ago(hours=1))) is None
 
 
 @pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])
 def test_a_price_is_news_when_it_moved_by_more_than_the_factor(before, after, told):
-    found = list(price_leaps([(row(), Money(before), Money(after))], Fraction("1.5")))
-    assert len(found) == told
+    assert len(list(price_leaps([priced(before, after)], Fraction("1.5")))) == told
 
 
 def test_news_of_a_price_names_both_and_how_far_it_moved():
