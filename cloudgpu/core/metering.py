@@ -14,15 +14,17 @@ Meter = dict[str, Any]
 Made = dict[str, Any]
 Row = dict[str, Any]
 _EMPTY = (0,) * 7
+_GREW = "when it was made larger is not known"
 
 
 def new() -> Meter:
     """Return the meter of something that nothing is known of yet: no use is open, no price known.
 
     `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
-    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended.
+    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended; `ends` is
+    until when each thing has been billed: what is seen again goes on from there, never twice.
     """
-    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False, "over": None}
+    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False, "over": None, "ends": {}}
 
 
 def unsummed(state: Meter) -> list[Made]:
@@ -58,10 +60,12 @@ def is_unpriced(row: Row) -> bool:
     return row["price"] is None or bool(ran[5]) or any(not use["segments"] for use in runs)
 
 
-def _intended(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _intended(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if line.body["attempt"] < row["number"]:
+        return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
         yield from state["waiting"]  # their price was never known, and is not that of the next launch
-        state |= {"prices": [], "runs": 0, "waiting": []}
+        state |= {"prices": [], "runs": 0, "waiting": [], "adopted": False}
     yield from _note_price(state, line)
 
 
@@ -72,6 +76,9 @@ def _adopted(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -
 
 
 def _priced(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    run, listed = state["open"].get("instance"), line.body.get("on_demand")
+    if run is not None and run["on_demand"] is None and listed is not None:
+        run["on_demand"] = listed["nanos_per_hour"]
     yield from _note_price(state, line)
 
 
@@ -116,7 +123,7 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
     if line.body["billed"] and "instance" not in state["open"]:
         begin = min(at, launched) if unseen and launched else at
         sure = max(at, begin) if unseen else None
-        state["open"]["instance"] = _run(state, row, begin, sure)
+        _open(state, "instance", _run(state, row, begin, sure))
         state["runs"] += 1
     for number, entry in enumerate(row["beside"] or ()):
         if entry.get("named"):
@@ -124,7 +131,13 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
         key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
         if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
             begin = (launched or at) if entry["kept"] else at
-            state["open"][key] = _beside(row, entry, begin)
+            _open(state, key, _beside(row, entry, begin))
+
+
+def _open(state: Meter, key: str, use: Made) -> None:
+    """Begin a use, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
+    use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
+    state["open"][key] = use
 
 
 def _only_runs(key: str) -> bool:
@@ -146,7 +159,8 @@ def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
         begin=begin,
         segments=prices[known[-1] if known else 0 :],
         on_demand=own and own["nanos_per_hour"],
-        first=not state["runs"],
+        first=not state["runs"] and not state["adopted"],
+        licence=row.get("licence") or "",
         sure_from=sure if sure is not None and sure > begin else None,
     )
 
@@ -169,7 +183,7 @@ def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
 def _use(row: Row, **facts: Any) -> Made:
     """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
     usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
-    usual |= {"sure_from": None, "maybe_until": None, "at_most": ""}
+    usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": ""}
     return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
 
 
@@ -193,8 +207,9 @@ def _settled(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) ->
 
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
-    state["over"] = at
-    yield from _ended(state, [key for key in state["open"] if not key.startswith("thing:")], at, reason, maybe_until)
+    keys = [key for key in state["open"] if not key.startswith("thing:")]
+    state["over"] = at if keys else state.get("over")
+    yield from _ended(state, keys, at, reason, maybe_until)
 
 
 def _ended(
@@ -204,6 +219,7 @@ def _ended(
         use = state["open"].pop(key)
         why = reason if key == "instance" else None
         use |= {"end": max(at, use["begin"]), "reason": why, "maybe_until": maybe_until}
+        state.setdefault("ends", {})[key] = use["end"]
         if key == "instance" and not use["segments"]:
             state["waiting"].append(use)
         else:
@@ -221,15 +237,15 @@ def _kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> It
     yield from _ended(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
     for key, entry in entries.items():
         if key not in state["open"]:
-            state["open"][key] = _thing(row, entry, _since(state, row, entry, line.occurred_at))
+            _open(state, key, _thing(row, entry, _since(state, entry, line.occurred_at)))
         else:
             yield from _changed(state, row, key, entry, line, None)
 
 
-def _since(state: Meter, row: Row, entry: Mapping[str, Any], at: str) -> str:
+def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
     """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
     made, over = entry["made_at"] or at, state.get("over")
-    return max(made, over) if entry["kind"] == "disk" and row["ended"] and over else made
+    return max(made, over) if entry["kind"] == "disk" and over else made
 
 
 def _changed(
@@ -239,6 +255,9 @@ def _changed(
     use, now = state["open"][key], _thing(row, entry, line.occurred_at)
     if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
         yield from _ended(state, [key], line.occurred_at, None)
+        more = now["quantity"] - use["quantity"]
+        if since is not None and more > 0:
+            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "at_most": _GREW}
         state["open"][key] = now
         return
     old = [segment["nanos"] for segment in use["segments"][-1:]]
@@ -268,7 +287,7 @@ def _thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, An
     if key in state["open"]:
         yield from _changed(state, row, key, body, line, before["seen_at"])
     else:
-        state["open"][key] = _thing(row, body, body["made_at"] or line.occurred_at)
+        _open(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
 
 
 def _thing_vanished(state: Meter, _row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:

@@ -160,6 +160,7 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
     """Price a life second by second: billed from `since` on, at the price in force, the first one before that.
 
     One that vanished was billed until it was last seen; where its end had been asked, until that was found.
+    No second is billed twice: what is seen again goes on from where it ended.
     """
     prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
     spans, begun, asked_for, seen_at, over = [], None, None, at(0), False
@@ -187,10 +188,10 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
     cost = Fraction(0)
     for second in range(int(end)):
         now = at(second)
-        inside = sum(1 for begin, stop in spans if begin <= now < stop)
+        inside = any(begin <= now < stop for begin, stop in spans)
         known = [item for item in prices if item.occurred_at <= now] or prices[:1]
         if inside and known:
-            cost += inside * Fraction(known[-1].body["price"]["nanos_per_hour"], 3600)
+            cost += Fraction(known[-1].body["price"]["nanos_per_hour"], 3600)
     return cost
 
 
