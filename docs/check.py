@@ -119,6 +119,8 @@ def _command_faults(words: list[str], *, typed: bool) -> Iterator[str]:
     known = _options()
     if verb.startswith("-"):
         words, verb = ["", *words], ""
+    if " ".join(words[:2]) in known and words[1:]:
+        words, verb = words[1:], " ".join(words[:2])
     if verb not in known:
         if typed and not verb.isupper():  # VERB stands for any of them
             yield f"there is no verb {verb!r}"

@@ -54,10 +54,17 @@ def cli_page() -> str:
     parts = [
         f"# The command line\n\n{_MADE}",
         _CLI_HEAD,
-        _table(["verb", "does"], [[f"[`{verb}`](#{verb})", summary] for verb, (_, summary) in VERBS.items()]),
+        _table(
+            ["verb", "does"],
+            [[f"[`{verb}`](#{verb.replace(' ', '-')})", summary] for verb, (_, summary) in VERBS.items()],
+        ),
     ]
     parts += [_verb(verb, command) for verb, command in commands().items()]
     return "\n".join(parts)
+
+
+def _linked(verb: str) -> str:
+    return f"[`{verb}`](#{verb.replace(' ', '-')})"
 
 
 def _verb(verb: str, command: Any) -> str:

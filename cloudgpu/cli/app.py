@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 from cloudgpu import __version__
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
-# verb: (module below cloudgpu.cli, one line of help). The order is that of --help.
+# verb: (module below cloudgpu.cli, one line of help). The order is that of --help. A verb may have two words.
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("init", "Make or change config.toml: questions, the change, the file."),
     "doctor": ("doctor", "Check this machine, the settings and the ledger, and say what to do."),
@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
     "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
+    "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
     "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
 }
 
@@ -82,6 +83,8 @@ class VerbGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb that was typed; raise InvalidRequest that names the near one for an unknown verb."""
+        if " ".join(args[:2]) in VERBS and len(args) > 1:
+            args = [" ".join(args[:2]), *args[2:]]
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from cloudgpu.core.names import near
 

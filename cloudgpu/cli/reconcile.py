@@ -1,0 +1,122 @@
+"""`cloudgpu cost reconcile`: the ledger beside the cloud's own bill."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, emit, open_here
+
+WIDEST = 24  # characters of a name in the table
+
+
+class Form(StrEnum):
+    """How the comparison is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A FOCUS export: CSV, may be gzipped.")],
+    *,
+    provider: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare the rows of this provider alone: aws, gcp, azure.")
+    ] = None,
+    output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = Form.TEXT,
+) -> None:
+    """Compare the ledger with a cloud's own bill, resource by resource, and say why they differ.
+
+    FILE is a FOCUS export, as AWS, Google Cloud and Azure write them (docs/focus.md says where). Rows are matched by
+    our tags and by the cloud's ids. Compared is the period of the file. Nothing is changed. A file in another currency
+    needs its rate under [currencies] of config.toml.
+    """
+    from cloudgpu.control.reconcile import reconcile
+
+    value = reconcile(open_here(), file, provider)
+    if output is Form.CSV:
+        _write_csv(value)
+    else:
+        emit(Format(output), value, _text(value))
+
+
+def _text(value: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars, paragraph, table
+
+    rows = [
+        [
+            _short(one["name"] or one["id"]),
+            "?" if one["unpriced"] and one["ours_usd"] == "0" else dollars(one["ours_usd"]),
+            dollars(one["theirs_usd"]),
+            _signed(one["gap_usd"]),
+            one["likely"],
+        ]
+        for one in value["resources"]
+    ]
+    total = ["total", dollars(value["ours_usd"]), dollars(value["theirs_usd"]), _signed(value["gap_usd"]), ""]
+    shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
+    said = [paragraph(sentence) for sentence in (*_reasons(value), *_rest(value))]
+    return "\n".join([_head(value), "", shown, "", *said])
+
+
+def _head(value: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import paragraph
+    from cloudgpu.core.times import minute
+
+    if value["since"] is None:
+        return paragraph(
+            f"{value['file']}: {value['rows']} rows, none of them for use, so there is nothing to compare."
+        )
+    period = f"{minute(value['since'])} to {minute(value['until'])}"
+    rates = "".join(f" {rate}." for rate in value["rates"])
+    return paragraph(f"{period}, {value['rows']} rows of {', '.join(value['providers'])}.{rates}")
+
+
+def _reasons(value: dict[str, Any]) -> list[str]:
+    found = []
+    for one in value["resources"]:
+        parts = [f"{part['kind']} {_signed(part['usd'])} ({part['why']})" for part in one["reasons"]]
+        if parts:
+            found.append(f"{one['name'] or one['id']}: {'; '.join(parts)}.")
+    return found
+
+
+def _rest(value: dict[str, Any]) -> list[str]:
+    from cloudgpu.cli.render import dollars
+
+    said = []
+    if value["unmatched"]["rows"]:
+        parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
+        said.append(f"{value['unmatched']['rows']} rows are of nothing in this ledger: {parts}.")
+    if value["other_ledgers"]["rows"]:
+        other = value["other_ledgers"]
+        said.append(f"{other['rows']} rows are of another ledger of cloudgpu: {dollars(other['usd'])}.")
+    return said
+
+
+def _signed(text: str) -> str:
+    from cloudgpu.cli.render import dollars
+
+    shown = dollars(text)
+    return shown if text == "0" or shown.startswith("-") else f"+{shown}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
+
+
+def _write_csv(value: dict[str, Any]) -> None:
+    from cloudgpu.report.exports import plain_cells, write_csv
+
+    names = ("id", "name", "provider", "ours_usd", "ours_low_usd", "ours_high_usd", "theirs_usd", "gap_usd", "likely")
+    rows = [{**{name: one[name] for name in names}, "reasons": _plain(one)} for one in value["resources"]]
+    write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))
+
+
+def _plain(one: dict[str, Any]) -> list[str]:
+    return [f"{part['kind']} {part['usd']}: {part['why']}" for part in one["reasons"]]

@@ -1,0 +1,188 @@
+"""Lays the cloud's bill beside ours: which of its rows are of which resource, what the gap is and why. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.bill import Billed, Row
+from cloudgpu.core.billing import EXACT, billed_span
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
+from cloudgpu.core.focus import Record
+from cloudgpu.core.money import HOUR, NANO
+from cloudgpu.core.names import tag_value
+from cloudgpu.core.uses import Resource
+
+
+class Part(StrEnum):
+    """What a charge is for, as far as both sides can tell."""
+
+    COMPUTE = "compute"
+    STORAGE = "storage"
+    ADDRESS = "address"
+    EGRESS = "egress"
+    TAX = "tax"
+    CREDIT = "credit"
+    OTHER = "other"
+
+
+_OF = {Resource.INSTANCE: Part.COMPUTE, Resource.ADDRESS: Part.ADDRESS, Resource.TRAFFIC: Part.EGRESS}
+_EGRESS = re.compile(r"data.?transfer|egress|bandwidth|network.*(internet|out)|bytes.?out", re.IGNORECASE)
+_ADDRESS = re.compile(r"\bip(v4)?\b.*\baddress|public.?ipv4|external ip|elastic ip", re.IGNORECASE)
+_STORAGE = re.compile(r"storage|\bdisks?\b|snapshot|provisioned space|volume|-mo(nth)?\b", re.IGNORECASE)
+_SECONDS = {"hour": 3600, "hr": 3600, "h": 3600, "minute": 60, "second": 1, "s": 1}
+_UNIT = re.compile(r"(?:(\d+) )?([a-z]+?)s?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Side:
+    """What one side says of a resource: dollars by part, from when to when, and the machine's hours, None unknown."""
+
+    parts: dict[Part, Fraction] = field(default_factory=dict)
+    begin: datetime | None = None
+    end: datetime | None = None
+    hours: Fraction = Fraction(0)
+    hours_known: bool = True
+    rows: int = 0
+    list_cost: Fraction = Fraction(0)
+    ids: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Fraction:
+        """The sum in dollars."""
+        return sum(self.parts.values(), Fraction(0))
+
+    def of(self, part: Part) -> Fraction:
+        """Return what it says of one part, in dollars."""
+        return self.parts.get(part, Fraction(0))
+
+    def add(self, part: Part, usd: Fraction, begin: datetime, end: datetime, resource: str) -> None:
+        """Add one charge."""
+        self.parts[part] = self.of(part) + usd
+        self.begin = begin if self.begin is None else min(self.begin, begin)
+        self.end = end if self.end is None else max(self.end, end)
+        self.rows += 1
+        if resource:
+            self.ids[resource] = None
+
+
+@dataclass(slots=True)
+class Ours(Side):
+    """What the ledger says of a resource: also the range, why it is one, and whether something has no price."""
+
+    low: Fraction = Fraction(0)
+    high: Fraction = Fraction(0)
+    unpriced: bool = False
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+class Index:
+    """Finds the resource of ours that a row of an export is of: by our tag, else by the cloud's id."""
+
+    def __init__(self, ledger: str, rows: Iterable[Row], uses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        self._ledger = tag_value(ledger)
+        self.rows = {row["id"]: row for row in rows}
+        self._by_id: dict[str, str | None] = {}
+        for row in self.rows.values():
+            things = [row["provider_id"], *(entry["id"] for entry in row["kept"]), *(use["id"] for use in row["uses"])]
+            for one in things:
+                self._note(one, row["id"])
+        for subject, use in uses:
+            self._note(use["id"], subject)
+
+    def _note(self, own: str | None, subject: str) -> None:
+        for name in _names(own or ""):
+            same = self._by_id.setdefault(name, subject) == subject
+            self._by_id[name] = subject if same else None  # one name for two: it says nothing
+
+    def of(self, record: Record) -> str | None:
+        """Return the id of the resource; "" for one of another ledger, None where it is not known.
+
+        A row that carries our tag and is not in the ledger has the tag's id.
+        """
+        ledger = record.tags.get(TAG_LEDGER)
+        tagged = record.tags.get(TAG_ID)
+        if ledger is not None and ledger != self._ledger:
+            return ""
+        if tagged:
+            return tagged
+        found = (self._by_id.get(name) for name in _names(record.resource))
+        return next((one for one in found if one), None)
+
+
+def _names(own: str) -> list[str]:
+    """Return what an id may be called elsewhere: whole, and its last part (an ARN, a path, ours with the region)."""
+    low = own.lower()
+    last = re.split(r"[/:]", low)[-1]
+    return list(dict.fromkeys(name for name in (low, last) if name))
+
+
+def part_of(record: Record) -> Part:
+    """Return what a row of an export is for, by its category, its unit and the words of its description."""
+    if record.category == "Tax":
+        return Part.TAX
+    if record.category == "Credit" or record.billed < 0:
+        return Part.CREDIT
+    words = f"{record.service} {record.description}"
+    if _EGRESS.search(words) and seconds_of(record) is None:
+        return Part.EGRESS
+    if _ADDRESS.search(words):
+        return Part.ADDRESS
+    if record.service_category == "Storage" or (_STORAGE.search(record.description) and seconds_of(record) is None):
+        return Part.STORAGE
+    return Part.COMPUTE if record.service_category in ("Compute", "") else Part.OTHER
+
+
+def seconds_of(record: Record) -> Fraction | None:
+    """Return for how long a row charges, None where its unit is not one of time.
+
+    Google Cloud charges cores, memory and GPUs for themselves: their hours are not the machine's.
+    """
+    unit = _UNIT.fullmatch(record.unit)
+    if record.quantity is None or unit is None or record.provider == "gcp":
+        return None
+    length = _SECONDS.get(unit[2].lower())
+    return None if length is None else Fraction(record.quantity) * length * int(unit[1] or 1)
+
+
+def add_theirs(side: Side, record: Record, per_usd: Decimal) -> None:
+    """Add a row of an export, at so many of its currency for a dollar, to what the cloud says of its resource."""
+    part = part_of(record)
+    usd = in_dollars(record.billed, per_usd)
+    side.add(part, usd, record.begin, record.end, record.resource)
+    if part is Part.COMPUTE:
+        length = seconds_of(record)
+        side.hours += (length or 0) / Fraction(3600)
+        side.hours_known = side.hours_known and length is not None
+        side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
+
+
+def add_ours(side: Ours, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
+    """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
+    found = one.charge
+    begin, end = billed_span(found.use, now)
+    begin, end = max(begin, since), min(end, until)
+    part = _OF.get(found.use.resource, Part.STORAGE)
+    side.add(part, dollars(found.amount), begin, end, found.use.id)
+    side.low += dollars(found.low)
+    side.high += dollars(found.high)
+    side.unpriced = side.unpriced or bool(found.unpriced_micros)
+    side.reasons |= dict.fromkeys(found.reasons)
+    if part is Part.COMPUTE and found.high:
+        side.hours += Fraction(found.micros, HOUR)
+
+
+def dollars(exact: int) -> Fraction:
+    """Return an exact amount of the billing engine in dollars."""
+    return Fraction(exact, EXACT * NANO)
+
+
+def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
+    """Return an amount of another currency in dollars, exact."""
+    return Fraction(amount) / Fraction(per_usd)

@@ -1,0 +1,76 @@
+"""The comparison with a cloud's own bill as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.gaps import Gap
+from cloudgpu.core.money import NANO, Money
+from cloudgpu.core.reconcile import Ours, Side
+from cloudgpu.report.values import usd
+
+Row = Mapping[str, Any]
+AGREES = "agrees"
+
+
+def reconciled_value(
+    head: Mapping[str, Any],
+    rows: Mapping[str, Row],
+    ours: Mapping[str, Ours],
+    theirs: Mapping[str, Side],
+    found: Mapping[str, list[Gap]],
+    others: tuple[Side, Side],
+) -> dict[str, Any]:
+    """Return the document: money as decimal text in USD; resources by the size of their gap.
+
+    `others` are what the export has of other ledgers' resources and what is of nobody here. `ours_usd` of a resource
+    without a price lacks what that costs; `unpriced` says so.
+    """
+    values = [
+        _resource(one, rows.get(one), ours.get(one, Ours()), theirs.get(one, Side()), reasons)
+        for one, reasons in found.items()
+    ]
+    values.sort(key=lambda value: (-abs(float(value["gap_usd"])), value["id"]))
+    mine, other = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())
+    elsewhere, unmatched = others
+    return {
+        **head,
+        "resources": values,
+        "ours_usd": _usd(mine),
+        "theirs_usd": _usd(other),
+        "gap_usd": _usd(other - mine),
+        "other_ledgers": {"rows": elsewhere.rows, "usd": _usd(elsewhere.total)},
+        "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts(unmatched)},
+    }
+
+
+def _resource(id: str, row: Row | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> dict[str, Any]:  # noqa: A002
+    return {
+        "id": id,
+        "name": row["name"] if row else None,
+        "provider": row["provider"] if row else None,
+        "resource_ids": list({**ours.ids, **theirs.ids}),
+        "ours_usd": _usd(ours.total),
+        "ours_low_usd": _usd(ours.low),
+        "ours_high_usd": _usd(ours.high),
+        "unpriced": ours.unpriced,
+        "theirs_usd": _usd(theirs.total),
+        "gap_usd": _usd(theirs.total - ours.total),
+        "likely": reasons[0].kind if reasons else AGREES,
+        "reasons": [{"kind": one.kind, "usd": _usd(one.usd), "why": one.why} for one in reasons],
+        "parts": {"ours": _parts(ours), "theirs": _parts(theirs)},
+    }
+
+
+def _parts(side: Side) -> dict[str, str]:
+    return {str(part): _usd(amount) for part, amount in side.parts.items()}
+
+
+def _sum(sides: Iterable[Side]) -> Fraction:
+    return sum((one.total for one in sides), Fraction(0))
+
+
+def _usd(amount: Fraction) -> str:
+    return usd(Money(round(amount * NANO)))
