@@ -49,10 +49,11 @@ def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Ta
         moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
         moves += [one for _, one in moved if one is not None]
         held += [row for row, one in moved if one is not None and not one.taken]
-        parts[part.scope] = StoredPart(part.asked_at, tuple(_standing(moved, known)))
+        standing = (*_standing(moved, known), *_left(before, part))
+        parts[part.scope] = StoredPart(part.asked_at, standing)
     asked_now = {part.scope for part in answer.parts} - {one.scope for one in silent}
     earlier = _still_held(before, held, parts, asked_now)
-    renewed = {row.key for scope in asked_now for row in parts[scope].rows} | {row.key for row in held}
+    renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
     return Taken(
         kept=Stored(answer.provider, parts, (*earlier, *held)),
         prices=len(renewed) - len(held),
@@ -76,6 +77,14 @@ def _standing(moved: list[tuple[PriceRow, Move | None]], known: dict[RowKey, Pri
             yield row
         elif row.key in known:
             yield known[row.key]
+
+
+def _left(before: Stored, part: PricePart) -> Iterator[PriceRow]:
+    """Yield what a part said last time and not now, if some of its rows were refused: that is no word of withdrawal."""
+    last = before.parts.get(part.scope)
+    answered = {row.key for row in part.rows}
+    if part.refused and last is not None:
+        yield from (row for row in last.rows if row.key not in answered)
 
 
 def _still_held(

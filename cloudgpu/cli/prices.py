@@ -24,8 +24,8 @@ UNITS = {
 def overview_text(value: Value) -> str:
     """Return a line for each provider, and which parts were refreshed when."""
     rows = [_summary(one) for one in value["providers"]]
-    headings = ["PROVIDER", "TYPES", "REGIONS", "PRICES", "OLD", "DERIVED", "RECALLED", "NEWEST", "REFRESHED"]
-    lines = [table(rows, headings, right=range(1, 7)), ""]
+    headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "RECALLED", "NEWEST", "REFRESHED"]
+    lines = [table(rows, headings, right=range(1, 6)), ""]
     for one in value["providers"]:
         if one["fault"]:
             lines.append(paragraph(one["fault"]))
@@ -39,7 +39,7 @@ def _summary(one: Value) -> list[str]:
     asked = sorted(part["asked_at"][:10] for part in one["refreshed"])
     return [
         one["provider"],
-        *(str(one[key]) for key in ("types", "regions", "prices", "old", "derived", "recalled")),
+        *(str(one[key]) for key in ("types", "prices", "old", "derived", "recalled")),
         one["newest"][:10],
         asked[0] if asked else "never",
     ]

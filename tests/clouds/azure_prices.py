@@ -1,4 +1,4 @@
-"""The Azure Retail Prices API on loopback: items as Azure writes them, an OData filter that is held to, pages by link."""
+"""The Azure Retail Prices API on loopback: items as Azure writes them, pages by link, an OData filter held to."""
 
 from __future__ import annotations
 

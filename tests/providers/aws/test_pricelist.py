@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -131,10 +132,10 @@ def test_what_is_no_price_is_refused_by_name(aws, asked, price, why):
 
 
 def test_two_prices_for_one_thing_are_both_refused(aws, asked):
-    aws.model.list_products.append(
-        '{"product": {"sku": "TWIN", "attributes": {"instanceType": "g5.xlarge", "usagetype": ""}}, "terms": {"OnDemand":'
-        ' {"a": {"priceDimensions": {"b": {"unit": "Hrs", "pricePerUnit": {"USD": "9"}, "beginRange": "0"}}}}}}'
-    )
+    rate = {"unit": "Hrs", "pricePerUnit": {"USD": "9"}, "beginRange": "0"}
+    twin = {"sku": "TWIN", "attributes": {"instanceType": "g5.xlarge", "usagetype": ""}}
+    terms = {"OnDemand": {"a": {"priceDimensions": {"b": rate}}}}
+    aws.model.list_products.append(json.dumps({"product": twin, "terms": terms}))
     (part,) = (part for part in asked().parts if part.scope == "us-east-1 list")
     assert ON_DEMAND not in {row.key for row in part.rows}
     assert [(one.row, "two prices" in one.why) for one in part.refused] == [("TWIN (g5.xlarge)", True)]
