@@ -42,6 +42,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "catalog": ("catalog", "Show dated prices and their sources, refresh them from the price lists, compare."),
     "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
     "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
+    "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
     "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
     "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.core.events import Draft, Event
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+    from cloudgpu.ledger.backup import Copy
+    from cloudgpu.ledger.sql import Connection
 
 Row = dict[str, Any]
 
@@ -60,6 +67,11 @@ class Ledger(View, Protocol):
     InvalidRequest when it stands where it must not (a network file system).
     """
 
+    @property
+    def place(self) -> str:
+        """Where the ledger stands: a file, or a database without its password."""
+        ...
+
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         ...
@@ -93,6 +105,17 @@ class Ledger(View, Protocol):
 
     def rebuild(self) -> None:
         """Drop the projections and fold them again from the lines."""
+        ...
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
+        ...
+
+    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
+        """Set the ledger aside and put the lines of `source` in its place; return where the old one stands.
+
+        `check` is given what stands now, None for nothing that can be read; what it raises ends all, unchanged.
+        """
         ...
 
     def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:

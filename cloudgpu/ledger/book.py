@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.ledger import faults, lines, projection
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+    import sqlite3
+
     from cloudgpu.core.events import Draft, Event
+    from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.sql import Connection
@@ -151,6 +154,28 @@ class Book:
             projection.rebuild(connection)
             self._store.restore_guards()
             self._store.commit(lines.end_of(connection))
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
+        with self._own, self._store.told():
+            self._store.copy_to(path)
+
+    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
+        """Set the ledger aside and put the lines of `source` in its place; return where the old one stands.
+
+        The head record stays. Where there was none, a line says that what came after the copy is not known.
+        """
+        from cloudgpu.ledger.head import held_head
+
+        with self._own, held_head(self._head_path, self._patience) as held:
+            record, now = held.read(), self._clock()
+            with self._store.told():
+                aside = self._store.replace(source, check, f"{now:%Y%m%dt%H%M%Sz}")
+        if record is None:
+            why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
+            body = {"why": why, "seq": copy.lines}
+            self.append([self._own_draft("ledger_doubted", body, f"restored:{copy.head_hash}:{now.timestamp()}")])
+        return aside
 
     def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.locks.hold` here."""

@@ -6,7 +6,7 @@ import atexit
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,6 +138,26 @@ class SqliteFile:
     def restore_guards(self) -> None:
         """Put back the guards that are missing, inside the open transaction."""
         migrations.restore_guards(self._open())
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy into the empty file `path`."""
+        connection = self.reader()
+        if connection is None:
+            raise faults.empty(self.place)
+        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = delete")  # one file, without a log beside it
+
+    def replace(
+        self, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
+    ) -> str | None:
+        """Set the file aside and put the lines of `source` in its place, in one transaction of the same file.
+
+        The file stays the same one, since other processes may have it open. One that cannot be read is moved away.
+        """
+        from cloudgpu.ledger.replacing import replace_file
+
+        return replace_file(self, source, check, stamp)
 
     def hold(self, _name: str, _wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
         """Hold nothing more: clients of one file share the home's own locks."""

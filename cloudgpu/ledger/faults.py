@@ -84,6 +84,13 @@ def vanished(place: str) -> LedgerUnavailable:
     )
 
 
+def empty(place: str) -> LedgerUnavailable:
+    """Return the error for a copy of nothing."""
+    return LedgerUnavailable(
+        f"There is no ledger at {place} yet.", field="ledger", value=place, next="Check CLOUDGPU_LEDGER."
+    )
+
+
 def newer(place: object, found: int, known: int) -> LedgerUnavailable:
     """Return the error for a ledger that a later cloudgpu wrote."""
     return LedgerUnavailable(

@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
 
@@ -63,6 +66,17 @@ class Store(Protocol):
 
     def restore_guards(self) -> None:
         """Put back the guards that are missing, inside the open transaction."""
+        ...
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
+        ...
+
+    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
+        """Set the present ledger aside and put the lines of `source` in its place; return where the old one stands.
+
+        `check` is given what stands now, None for nothing that can be read; what it raises ends all, unchanged.
+        """
         ...
 
     def hold(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001

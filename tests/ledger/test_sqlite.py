@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import migrations
-from cloudgpu.ledger.base import Ledger
-from cloudgpu.ledger.open import open_ledger
-from tests.ledger.lines import Clock, intended, note
+from tests.ledger.lines import intended, note
 from tests.ledger.suite import LedgerSuite, Store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = []
-
-    def make(name: str = "one", *, actor: str = "somebody", clock: Clock | None = None) -> Ledger:
-        ledger = open_ledger(None, tmp_path / name, actor=actor, clock=clock or Clock())
-        opened.append(ledger)
-        return ledger
-
-    yield make
-    for ledger in opened:
-        ledger.close()
+def store(sqlite_store: Store) -> Store:
+    return sqlite_store
 
 
 class TestSqlite(LedgerSuite):

@@ -120,6 +120,15 @@ def migrate(connection: Connection) -> None:
     restore_guards(connection)
 
 
+def set_aside(connection: Connection, name: str) -> str:
+    """Move the ledger's tables into the new schema `name`, inside the caller's transaction; return its name."""
+    name = name[:63]  # what PostgreSQL keeps of a name
+    connection.execute(f'CREATE SCHEMA "{name}"')
+    for table in TABLES:
+        connection.execute(f'ALTER TABLE {table} SET SCHEMA "{name}"')
+    return name
+
+
 def missing_guards(connection: Connection) -> list[str]:
     """Return the names of guards that somebody has dropped, disabled or changed, and of rules that were put beside."""
     found = {name: (body, kind) for name, body, kind in connection.execute(_STANDING)}

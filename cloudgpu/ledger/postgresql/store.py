@@ -17,7 +17,9 @@ from cloudgpu.ledger.postgresql import locks, schema
 from cloudgpu.ledger.postgresql.address import Address, connected
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection, Rows
@@ -133,6 +135,33 @@ class PostgresStore:
     def restore_guards(self) -> None:
         """Put back the guards that are missing, inside the open transaction."""
         schema.restore_guards(self._open())
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy, as one SQLite file, into the empty file `path`."""
+        from cloudgpu.ledger.backup import write_copy
+
+        connection = self.reader()
+        if connection is None:
+            raise faults.empty(self.place)
+        with self.snapshot():
+            write_copy(connection, path)
+
+    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
+        """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
+        from cloudgpu.ledger.backup import pour
+
+        present = self.reader()
+        self._lock()
+        try:
+            check(present)
+            aside = schema.set_aside(self._open(), f"{self._schema}_before_{stamp}") if present else None
+            schema.migrate(self._open())
+            pour(source, self._open())
+            projection.rebuild(self._open())
+            self._open().execute("COMMIT")
+        finally:
+            self.undo()
+        return aside and f"the schema {aside} of {self.place}"
 
     @contextmanager
     def hold(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001

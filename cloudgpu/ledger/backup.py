@@ -1,0 +1,207 @@
+"""Copies of a ledger, from any store and back into any: one SQLite file, checked line by line when made and when read.
+
+A copy is a ledger by itself: `CLOUDGPU_LEDGER=sqlite:////path/to/copy.db cloudgpu ls` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import lines, migrations
+from cloudgpu.ledger.faults import told
+from cloudgpu.ledger.files import make_empty_file
+from cloudgpu.ledger.verify import walk
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.sql import Connection
+
+_INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_SHEAF = 5000  # lines written at once
+_HASH = "SELECT hash FROM line WHERE seq = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy holds: the ledger's id, how many lines, hash and time of the last one."""
+
+    path: Path
+    ledger: str
+    lines: int
+    head_hash: str
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did. `lacks` lines of the ledger before are not in the copy; all of it stands at `aside`."""
+
+    copy: Copy
+    lacks: int
+    aside: str | None
+
+
+def back_up(book: Ledger, path: Path) -> Copy:
+    """Write a consistent copy of the ledger to the new 0600 file `path`, check it whole, and return what it holds.
+
+    Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be made, LedgerUnavailable for
+    a ledger that cannot be read or whose chain is broken: then no file is left.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    if path.exists():
+        raise _refused(f"The file {path} exists already.", path, "Name a new file: an old backup is not overwritten.")
+    try:
+        _made(part)
+        book.copy_to(part)
+        copy = _checked(part, book.place)
+        _synced(part)
+        part.rename(path)
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):
+                part.with_name(part.name + suffix).unlink()
+    return Copy(path, copy.ledger, copy.lines, copy.head_hash, copy.recorded_at)
+
+
+def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restored:
+    """Put the copy's lines in the ledger's place, and set aside what stood there.
+
+    Nothing is changed before every line of the copy is checked, nor where the ledger has lines that the copy lacks,
+    unless `even_if_older`. The head record stays as it is, so that a copy that is older than what this client has
+    seen is doubted until it is settled; a client without one gets a line that says so.
+    Raises InvalidRequest for a file that is no whole copy and for a ledger that would lose lines.
+    """
+    with _opened(path) as source:
+        copy = _held(source, path)
+        lacks = 0
+
+        def check(present: Connection | None) -> None:
+            nonlocal lacks
+            lacks = 0 if present is None else _lacking(present, source)
+            if lacks and not even_if_older:
+                raise _older(book.place, path, lacks)
+
+        aside = book.replace(source, check, copy)
+    return Restored(copy, lacks, aside)
+
+
+def pour(source: Connection, target: Connection) -> None:
+    """Write every line of one database, as it stands, into another whose schema is made and that is empty."""
+    found = lines.stored_lines(source)
+    while sheaf := list(islice(found, _SHEAF)):
+        target.executemany(_INSERT, sheaf)
+
+
+def write_copy(connection: Connection, path: Path) -> None:
+    """Make a ledger of one file, with these lines and what they fold to, at `path`, where an empty file stands."""
+    from cloudgpu.ledger import projection
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as target:
+        target.execute("BEGIN IMMEDIATE")
+        migrations.migrate(target)
+        pour(connection, target)
+        projection.rebuild(target)
+        target.execute("COMMIT")
+
+
+def _lacking(present: Connection, source: Connection) -> int:
+    """Return how many lines the present ledger has behind those that both have: equal hashes mean equal pasts."""
+    low, high = 0, lines.end_of(present)[0]
+    last = high
+    while low < high:
+        middle = (low + high + 1) // 2
+        ours, theirs = (one.execute(_HASH, (middle,)).fetchone() for one in (present, source))
+        if ours is not None and ours == theirs:
+            low = middle
+        else:
+            high = middle - 1
+    return last - low
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a copy for reading alone, whatever its schema: only its lines are used."""
+    if not path.is_file():
+        raise _refused(f"There is no file {path}.", path, "Name a file that `cloudgpu ledger backup` wrote.")
+    try:
+        name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        with closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True)) as connection:
+            if migrations.is_foreign(connection) or migrations.version_of(connection) == 0:
+                raise _no_copy(path, "another program's database, or empty")
+            yield connection
+    except sqlite3.Error as fault:
+        raise _no_copy(path, str(fault)) from fault
+
+
+def _held(source: sqlite3.Connection, path: Path) -> Copy:
+    version, known = migrations.version_of(source), len(migrations.MIGRATIONS)
+    if version > known:
+        raise _refused(
+            f"The backup {path} was written by a newer cloudgpu (schema {version}; this one knows up to {known}).",
+            path,
+            "Upgrade cloudgpu on this machine.",
+        )
+    count, last, faults = walk(lines.stored_lines(source))
+    if faults or not count:
+        raise _no_copy(path, faults[0] if faults else "it has no lines")
+    return Copy(path, lines.id_of(source), count, last, lines.end_of(source)[2])
+
+
+def _checked(part: Path, place: str) -> Copy:
+    """Return what a copy that was just made holds; raise where it is not whole: then the ledger is not either."""
+    try:
+        with _opened(part) as copy:
+            return _held(copy, part)
+    except CloudgpuError as fault:
+        raise LedgerUnavailable(
+            f"No backup was made: the ledger {place} is not whole ({fault.message.partition(': ')[2]})",
+            field="ledger",
+            value=place,
+            next="Run: cloudgpu cost --verify",
+        ) from fault
+
+
+def _made(part: Path) -> None:
+    try:
+        make_empty_file(part)
+    except OSError as fault:
+        sentence = f"The file {part.parent / part.name} cannot be made ({fault.strerror})."
+        raise _refused(sentence, part.parent, "Name a file in a directory that exists and is yours.") from fault
+
+
+def _synced(path: Path) -> None:
+    with told(path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _older(place: str, path: Path, lacks: int) -> InvalidRequest:
+    what = f"{lacks} lines" if lacks > 1 else "a line"
+    return _refused(
+        f"The ledger {place} has {what} that the backup {path} lacks.",
+        path,
+        "Take a newer backup; or add --even-if-older: the ledger of now is set aside, not removed.",
+    )
+
+
+def _no_copy(path: Path, why: str) -> InvalidRequest:
+    return _refused(
+        f"{path} is no whole backup of a ledger: {why.rstrip('.')}.",
+        path,
+        "Name a file that `cloudgpu ledger backup` wrote.",
+    )
+
+
+def _refused(message: str, path: Path, way: str) -> InvalidRequest:
+    return InvalidRequest(message, field="FILE", value=str(path), next=way)

@@ -1,0 +1,83 @@
+"""Puts another ledger in the place of a SQLite file that other processes may have open, and sets the old one aside."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.ledger.backup import write_copy
+from cloudgpu.ledger.files import make_empty_file, make_private_directory
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.connection import SqliteFile
+
+_UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_BESIDE = ("", "-wal", "-shm", "-journal")
+
+
+def replace_file(
+    file: SqliteFile, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
+) -> str | None:
+    """Do what `Store.replace` says. Raises what `check` raises, and what SQLite and the system do.
+
+    The content is exchanged by SQLite itself, in one transaction of the file that stands there: a file that was
+    renamed under a process that has it open would lose what that process writes.
+    """
+    present = _present(file)
+    check(present)
+    aside = _set_aside(file, present, stamp)
+    make_private_directory(file.path.parent)
+    make_empty_file(file.path)
+    file.close()
+    with _prepared(source, file.path) as prepared, closing(sqlite3.connect(file.path)) as live:
+        live.execute("PRAGMA synchronous = full")
+        prepared.backup(live)
+    return aside
+
+
+def _present(file: SqliteFile) -> sqlite3.Connection | None:
+    """Return the ledger that stands there; None where there is none, or none that can be read."""
+    try:
+        connection = file.reader()
+        if connection is not None:
+            connection.execute("SELECT max(seq), count(hash) FROM line").fetchone()
+    except sqlite3.DatabaseError as fault:
+        if getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _UNREADABLE:
+            raise
+        file.close()
+        return None
+    return connection
+
+
+def _set_aside(file: SqliteFile, present: sqlite3.Connection | None, stamp: str) -> str | None:
+    """Copy what can be read to a file of its own, move away what cannot; return that file."""
+    aside = file.path.with_name(f"{file.path.name}.before-{stamp}")
+    if present is not None:
+        make_empty_file(aside)
+        file.copy_to(aside)
+        return str(aside)
+    if not file.path.exists() or not file.path.stat().st_size:
+        return None
+    for suffix in _BESIDE:
+        part = file.path.with_name(file.path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return str(aside)
+
+
+@contextmanager
+def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
+    """Give a ledger of the present schema with the lines of `source`; nothing of it is left behind."""
+    part = path.with_name(f"{path.name}.restoring")
+    part.unlink(missing_ok=True)
+    make_empty_file(part)
+    try:
+        write_copy(source, part)
+        with closing(sqlite3.connect(part)) as connection:
+            yield connection
+    finally:
+        for suffix in _BESIDE:
+            part.with_name(part.name + suffix).unlink(missing_ok=True)
