@@ -1,57 +1,115 @@
-"""`cloudgpu cost`, first part: what machines cost so far, and the check of the ledger."""
+"""`cloudgpu cost`: what machines, disks and kept things cost, and the check of the ledger."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
+    from cloudgpu.control.cost_wish import CostWish
     from cloudgpu.control.session import Session
+
+
+class CostFormat(StrEnum):
+    """How `cost` prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="GROUP",
+        help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d), day, week or month on."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
+Tz = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin; without it, the setting.")
+]
+Currency = Annotated[
+    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
+]
+RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
 
 
 def command(
     *,
+    by: By = "instance",
+    since: Since = None,
+    until: Until = None,
+    tz: Tz = None,
+    currency: Currency = None,
+    rate: Rate = None,
+    rate_date: RateDate = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
     ] = False,
     yes: Yes = False,
-    output: Output = Format.TEXT,
+    output: Annotated[
+        CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
+    ] = CostFormat.TEXT,
 ) -> None:
-    """Say what every machine has cost so far (compute; disks and addresses come with a later version).
+    """Say what machines, disks, addresses and kept things have cost up to now, and what goes on costing.
+
+    Beside each group: billed machine hours, what the same hours would have cost on demand, and what that saved.
+    What is not known exactly is a range with its reasons; what has no price is named, and in no sum.
 
     With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
     an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
     """
+    from cloudgpu.control.cost_wish import cost_wish
+
     session = open_here()
     if verify:
         _verify(session, output, yes=yes)
         return
-    _costs(session, output)
-
-
-def _costs(session: Session, output: Format) -> None:
-    from cloudgpu.cli.render import dollars, paragraph, state_of, table
-    from cloudgpu.control.costs import costs
-
-    value = costs(session)
-    rows = [
-        [item["name"], item["provider"], state_of(item), dollars(item["spent_usd"], 4)] for item in value["machines"]
-    ]
-    text = table(
-        [*rows, ["total", "", "", dollars(value["total_usd"], 4)]], ["NAME", "AT", "STATE", "SPENT"], right=[3]
+    wish = cost_wish(
+        session.settings,
+        session.clock(),
+        by=by,
+        since=since,
+        until=until,
+        tz=tz,
+        currency=currency,
+        rate=rate,
+        rate_date=rate_date,
     )
-    if value["unpriced"]:
-        text += f"\nNot in the total, for want of a price: {', '.join(value['unpriced'])}."
-    if any(item["beside"] or item["kept"] for item in value["machines"]):
-        text += "\nCompute alone: disks, addresses and what is kept come on top (cloudgpu show)."
-    text += f"\n\n{paragraph(value['desktop']['sentence'])}"
-    emit(output, value, text if rows else "Nothing has been spent yet.")
+    _costs(session, wish, output)
 
 
-def _verify(session: Session, output: Format, *, yes: bool) -> None:
+def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
+    from cloudgpu.cli.cost_text import cost_text
+    from cloudgpu.control.costs import costs
+    from cloudgpu.report.costs import to_csv
+
+    document = costs(session, wish)
+    if output is CostFormat.JSON:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    elif output is CostFormat.CSV:
+        sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
+    else:
+        sys.stdout.write(cost_text(document, wish.currency) + "\n")
+    sys.stdout.flush()
+
+
+def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.documents import verified
 
     def agree(doubt: str) -> None:
@@ -62,6 +120,7 @@ def _verify(session: Session, output: Format, *, yes: bool) -> None:
             why="This takes a ledger that is in doubt for the true one",
         )
 
-    value = verified(session, agree=agree)
+    value: dict[str, Any] = verified(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
-    emit(output, value, "The ledger is settled; launches work again." if value["settled"] else whole)
+    shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
+    emit(shown, value, "The ledger is settled; launches work again." if value["settled"] else whole)

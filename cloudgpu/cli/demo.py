@@ -161,9 +161,10 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _cost(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.costs import costs
+    from cloudgpu.report.values import machine_value
 
     value = costs(session)
-    machine = value["machines"][0]
+    machine = machine_value(session.ledger.machines()[0], session.clock())
     story.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
     story.detail(value["desktop"]["sentence"])
     return {"spent_usd": value["total_usd"], "desktop": value["desktop"]}

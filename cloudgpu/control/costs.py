@@ -1,4 +1,4 @@
-"""What machines have cost, beside an owned desktop; and the settling of a ledger that misses a part of its past."""
+"""What this ledger's machines, disks and kept things have cost; and the settling of one that misses its past."""
 
 from __future__ import annotations
 
@@ -6,19 +6,42 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.desktops import load_desktop
+from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.look import Look, look_at_all
+from cloudgpu.core.billing import money
 from cloudgpu.core.compare import desktop_cost, said
+from cloudgpu.core.cost import CALENDAR, By
+from cloudgpu.core.cost import costs as grouped
 from cloudgpu.core.facts import Unanswered
-from cloudgpu.core.fold import billed_micros, spent
-from cloudgpu.core.money import ZERO
+from cloudgpu.core.outlook import Goal, burn, more, running
+from cloudgpu.core.periods import period
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
-from cloudgpu.report.values import machine_value, usd
+from cloudgpu.report.costs import (
+    burn_value,
+    groups_value,
+    lost_value,
+    period_name,
+    projection_value,
+    total_value,
+    with_fees,
+)
+from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
+    from cloudgpu.control.cost_wish import CostWish
     from cloudgpu.control.session import Session
+    from cloudgpu.core.cost import Asked, Ended
+    from cloudgpu.core.tally import Tally
+
+Row = dict[str, Any]
+ASSUMPTION = (
+    "What runs now goes on: a machine with all beside it until its renew-until, or its lease's end where that is "
+    "said; what stopped machines cost and what is kept goes on until the day or month ends."
+)
 
 
 def settle_ledger(session: Session, doubt: str) -> Look:
@@ -53,31 +76,108 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
         )
 
 
-def costs(session: Session) -> dict[str, Any]:
-    """Return what every machine has cost up to now, their total, and the same hours on the owned desktop."""
+def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
+    """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
+
+    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running.
+    """
     now = session.clock()
-    rows = [row for row in session.ledger.machines() if row["provider_id"]]
-    priced = [row for row in rows if not row["unpriced"]]
-    total = sum((spent(row, now) for row in priced), ZERO)
+    wanted = wish or cost_wish(session.settings, now)
+    rows, ended = _read(session, wanted.asked)
+    found = grouped(rows, ended, now, wanted.asked)
+    names = {key: _named(key, wanted.asked, {row["id"]: row for row in rows}) for key in found.groups}
     return {
-        "machines": [machine_value(row, now) for row in rows],
-        "total_usd": usd(total),
-        "unpriced": [row["name"] for row in rows if row["unpriced"]],
-        "as_of": iso(now),
-        "desktop": desktop(session, rows),
+        **_head(wanted, now),
+        "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
+        "total": total_value(found.total, wanted.asked.by, wanted.currency),
+        "total_usd": usd(money(found.total.amount)),
+        "unpriced": list(found.total.unpriced),
+        "interrupted": lost_value(found.total.interrupted),
+        "failed": lost_value(found.total.failed),
+        **_to_come(rows, found.total, wanted.asked, now),
+        "fees": _fees(session, found.total),
+        "desktop": desktop(session, found.total.micros, _began(rows, wanted.asked, now)),
     }
 
 
-def desktop(session: Session, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the billed hours of these machines would have cost on the owned desktop of the settings.
+def _read(session: Session, asked: Asked) -> tuple[list[Row], list[Ended]]:
+    """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
+    if asked.from_totals:
+        return session.ledger.bills(), []
+    since = "" if asked.since is None else iso(asked.since)
+    while True:
+        head = session.ledger.head()[0]
+        rows, ended = session.ledger.bills(), list(session.ledger.uses(since))
+        if session.ledger.head()[0] == head:  # else a use may have ended in between, and be in both or in none
+            return rows, ended
+
+
+def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
+    asked, currency = wanted.asked, wanted.currency
+    rate = None
+    if currency is not None:
+        rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
+        rate["source"] = currency.source
+    return {
+        "by": str(asked.by),
+        "since": asked.since and iso(asked.since),
+        "until": asked.until and iso(asked.until),
+        "tz": wanted.tz,
+        "as_of": iso(now),
+        "currency": rate,
+    }
+
+
+def _named(key: str, asked: Asked, rows: dict[str, Row]) -> dict[str, Any]:
+    """Return what is said of a group beside its sums."""
+    row = rows.get(key, {}) if asked.by is By.INSTANCE else {}
+    name = row.get("name") or key
+    shown = period_name(key, asked) if asked.by in CALENDAR else name
+    return {"name": shown, "provider": row.get("provider"), "state": row.get("state")}
+
+
+def _to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
+    """Return the burn rate, and the total projected; None where the period that was asked for is over."""
+    found = running(rows)
+    rate = burn_value(burn(found, now))
+    if asked.until is not None and asked.until <= now:
+        return {"burn": rate, "projected": None}
+    ends = {Goal.DAY: period("day", now, asked.zone).end, Goal.MONTH: period("month", now, asked.zone).end}
+    if asked.until is not None:
+        ends = {goal: min(end, asked.until) for goal, end in ends.items()}
+    projected: dict[str, Any] = {"assumption": ASSUMPTION}
+    for goal in Goal:
+        projected[str(goal)] = projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal))
+    return {"burn": rate, "projected": projected}
+
+
+def _fees(session: Session, total: Tally) -> dict[str, Any]:
+    fees = session.settings.fees
+    known = {"tax_percent": fees.tax_percent, "support_percent": fees.support_percent}
+    configured = any(rate is not None for rate in known.values())
+    return {
+        **{name: None if rate is None else f"{rate:f}" for name, rate in known.items()},
+        "label": fees.label,
+        "total_usd": with_fees(total, fees.factor) if configured else None,
+        "sentence": fees.said,
+    }
+
+
+def _began(rows: list[Row], asked: Asked, now: datetime) -> timedelta:
+    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
+    first = min((from_iso(row["intended_at"]) for row in rows if row["provider_id"]), default=now)
+    begin = first if asked.since is None else max(first, asked.since)
+    return max(timedelta(0), (now if asked.until is None else min(now, asked.until)) - begin)
+
+
+def desktop(session: Session, micros: int, kept: timedelta) -> dict[str, Any]:
+    """Return what so many billed microseconds would have cost on the owned desktop of the settings, `kept` so long.
 
     A first figure: one GPU is counted as fast as another, and every billed hour as an hour of work.
     """
-    now = session.clock()
     owned = load_desktop(session.settings.desktop, search=[session.home.root / "desktops"])
-    worked = timedelta(microseconds=sum(billed_micros(row, now) for row in rows))
-    began = min((from_iso(row["intended_at"]) for row in rows), default=now)
-    cost = desktop_cost(owned, worked, max(timedelta(0), now - began))
+    worked = timedelta(microseconds=micros)
+    cost = desktop_cost(owned, worked, kept)
     return {
         "name": owned.name,
         "gpu": owned.gpu,

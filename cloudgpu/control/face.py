@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.connection import Completed
     from cloudgpu.control.asked import Asked
+    from cloudgpu.control.cost_wish import AskedOfCost
     from cloudgpu.control.jupyter import JupyterTunnel
 
 Document = dict[str, Any]
@@ -347,11 +348,15 @@ class Cloudgpu:
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
 
-    def cost(self) -> Document:
-        """Return what every machine has cost so far, beside an owned desktop. Asks no cloud."""
+    def cost(self, **asked: Unpack[AskedOfCost]) -> Document:
+        """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
+
+        Raises InvalidRequest for a group, period, time zone or currency that cannot be.
+        """
+        from cloudgpu.control.cost_wish import cost_wish
         from cloudgpu.control.costs import costs
 
-        return costs(self._session)
+        return costs(self._session, cost_wish(self._session.settings, self._session.clock(), **asked))
 
     def verify(self) -> Document:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.

@@ -38,7 +38,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one machine went through. `cost` is the ledger's, compute alone; None: nothing was launched.
+    """What one machine went through. `cost` is the ledger's, disks too; None: nothing was launched.
 
     `left` is what is still there, each with the command that ends it.
     """

@@ -66,7 +66,7 @@ def check_code(code: str, field: str) -> str:
     wanted = code.strip().upper()
     if wanted in CODES:
         return wanted
-    meant = near(wanted, CODES)
+    meant = (near(wanted, (one.lower() for one in CODES)) or "").upper()
     raise InvalidRequest(
         f"{code!r} is no currency of ISO 4217" + (f"; did you mean {meant!r}?" if meant else "."),
         field=field,

@@ -1,0 +1,192 @@
+"""The answer of `cost` as text for 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.render import paragraph, table
+from cloudgpu.core.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
+
+Document = dict[str, Any]
+WIDTH = 80
+NARROWEST = 12  # characters that a name is left, however wide the numbers are
+FEW = 6  # names, or reasons, that are told one by one
+FINE = Decimal(10)  # dollars: below it amounts are shown with two more digits
+_HEADS = {
+    "instance": "MACHINE",
+    "day": "DAY",
+    "week": "WEEK FROM",
+}
+_MARKS = {"~": "~ derived", "?": "? recalled", "!": "! dated more than 180 days before"}
+
+
+def cost_text(document: Document, currency: Currency | None) -> str:
+    """Return the table with its totals, and below it what they do not say; empty where nothing was spent."""
+    if not document["groups"]:
+        return _nothing(document)
+    shown = _Amounts(currency, document)
+    blocks = [_table(document, shown), *_notes(document, shown)]
+    return "\n\n".join(block for block in blocks if block)
+
+
+class _Amounts:
+    """Shows amounts, all of one answer with the same digits after the point."""
+
+    def __init__(self, currency: Currency | None, document: Document) -> None:
+        self.currency = currency
+        largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
+        self.more = 2 if largest < FINE else 0
+
+    def __call__(self, text: str | None, more: int | None = None) -> str:
+        """Return decimal USD text in the currency; a missing amount is `?`, never zero."""
+        if text is None:
+            return "?"
+        amount, further = Money.usd(Decimal(text)), self.more if more is None else more
+        return amount.text(2 + further) if self.currency is None else self.currency.text(amount, further)
+
+    def with_code(self, text: str | None, more: int | None = None) -> str:
+        """Return an amount as prose has it."""
+        return self(text, more) if self.currency is None else f"{self(text, more)} {self.currency.code}"
+
+
+def _nothing(document: Document) -> str:
+    if document["since"] is None and document["until"] is None:
+        return "Nothing has been spent yet."
+    return paragraph(f"Nothing was spent {_period(document)}.")
+
+
+def _table(document: Document, shown: _Amounts) -> str:
+    code = f" {shown.currency.code}" if shown.currency else ""
+    ranged = any(one["low_usd"] != one["high_usd"] for one in document["groups"])
+    compared = document["total"]["on_demand_usd"] is not None
+    heads = ["HOURS", f"COST{code}", *(["RANGE"] if ranged else []), *(["ON DEMAND", "SAVED"] if compared else [])]
+    cells = [_cells(one, shown, ranged=ranged, compared=compared) for one in (*document["groups"], document["total"])]
+    names = [*(one["name"] or "(none)" for one in document["groups"]), "total"]
+    space = WIDTH - sum(2 + max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True))
+    rows = [[_short(name, max(NARROWEST, space)), *row] for name, row in zip(names, cells, strict=True)]
+    head = _HEADS.get(document["by"], document["by"].upper())
+    return table(rows, [head, *heads], right=range(1, len(heads) + 1))
+
+
+def _cells(one: Document, shown: _Amounts, *, ranged: bool, compared: bool) -> list[str]:
+    missing = "+?" if one["without_price"] and one["usd"] is not None else ""
+    cells = [f"{Decimal(one['hours']):,.2f}", f"{shown(one['usd'])}{missing}{one['marks']}"]
+    if ranged:
+        same = one["low_usd"] == one["high_usd"]
+        cells.append("" if same else f"{shown(one['low_usd'])} to {shown(one['high_usd'])}")
+    if compared:
+        known = one["on_demand_usd"] is not None
+        cells += [shown(one["on_demand_usd"]), shown(one["saved_usd"])] if known else ["", ""]
+    return cells
+
+
+def _short(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
+    yield _sentences(_missing(document), _doubts(document), _marks(document))
+    yield _sentences(_lost(document, shown), _uncompared(document))
+    yield _to_come(document, shown)
+    yield _sentences(_currency(document), _fees(document, shown))
+    yield _sentences(document["desktop"]["sentence"])
+
+
+def _sentences(*found: str) -> str:
+    return "\n".join(paragraph(one) for one in found if one)
+
+
+def _period(document: Document) -> str:
+    since, until = (document[name] and f"{document[name][:16]}Z" for name in ("since", "until"))
+    return " ".join(filter(None, [f"from {since}" if since else "", f"until {until}" if until else ""]))
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"{', '.join(names[:FEW])}{more}"
+
+
+def _missing(document: Document) -> str:
+    number = document["total"]["without_price"]
+    return f"{number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
+
+
+def _doubts(document: Document) -> str:
+    reasons = document["total"]["reasons"]
+    if not reasons:
+        return ""
+    more = f" And {len(reasons) - FEW} more: -o json has all." if len(reasons) > FEW else ""
+    return f"The range is there because: {'; '.join(reasons[:FEW])}.{more}"
+
+
+def _marks(document: Document) -> str:
+    found = document["total"]["marks"]
+    return f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
+
+
+def _lost(document: Document, shown: _Amounts) -> str:
+    found = []
+    for name, what in (("interrupted", "run"), ("failed", "failed launch")):
+        one = document[name]
+        many = {"run": "runs", "failed launch": "failed launches"}[what] if one["number"] != 1 else what
+        if one["number"]:
+            found.append(f"{one['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
+            found[-1] = f"{found[-1].strip()}: {shown.with_code(one['usd'])}"
+    return f"In it: {'; '.join(found)}." if found else ""
+
+
+def _uncompared(document: Document) -> str:
+    total = document["total"]
+    number = total["without_on_demand"]
+    if not number or total["on_demand_usd"] is None:
+        return ""
+    return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
+
+
+def _to_come(document: Document, shown: _Amounts) -> str:
+    burn, found = document["burn"], document["projected"]
+    if found is None or not any(Decimal(value) for name, value in burn.items()):
+        return ""
+    parts = {"machines": "machines that run", "stopped": "stopped machines", "kept": "what is kept"}
+    each = [
+        f"{what} {shown.with_code(burn[f'{part}_usd_per_hour'], 2)}"
+        for part, what in parts.items()
+        if Decimal(burn[f"{part}_usd_per_hour"])
+    ]
+    missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
+    now = f"now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({', '.join(each) or 'nothing known'}{missing})"
+    whens = {
+        "end_of_day": "at the end of the day",
+        "end_of_month": "at the end of the month",
+        "leases_end": "at the leases' end",
+        "renew_until": "at renew-until",
+    }
+    rows = [[whens[goal], _range(one, shown)] for goal, one in found.items() if goal in whens]
+    projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
+    return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}\n{paragraph(found['assumption'])}"
+
+
+def _range(one: Document, shown: _Amounts) -> str:
+    if one["low_usd"] == one["high_usd"]:
+        return shown.with_code(one["usd"])
+    return f"{shown.with_code(one['usd'])} ({shown(one['low_usd'])} to {shown(one['high_usd'])})"
+
+
+def _currency(document: Document) -> str:
+    rate = document["currency"]
+    if rate is None:
+        return ""
+    source = f" ({rate['source']})" if rate["source"] else ""
+    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
+
+
+def _fees(document: Document, shown: _Amounts) -> str:
+    fees = document["fees"]
+    if fees["total_usd"] is None:
+        return str(fees["sentence"])
+    return f"{shown.with_code(fees['total_usd'])} {fees['sentence'][0].lower()}{fees['sentence'][1:]}"

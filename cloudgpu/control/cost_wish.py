@@ -1,0 +1,160 @@
+"""Reads what `cost` was asked for, typed or passed by a program: groups, a period in a time zone, a currency."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.zones import zone_of
+from cloudgpu.core.cost import Asked, By
+from cloudgpu.core.names import near
+from cloudgpu.core.periods import KINDS, midnight, period
+from cloudgpu.core.times import from_iso, iso, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.core.currency import Currency
+
+Moment = str | datetime | date | timedelta
+_MONTH = re.compile(r"\d{4}-\d\d")
+_WAY_OUT = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
+
+
+class AskedOfCost(TypedDict, total=False):
+    """What `cost` takes. Text is read as the command line reads it."""
+
+    by: str  # "instance", "project", "day", ...
+    since: Moment | None  # a duration counts back from now
+    until: Moment | None
+    tz: str | None  # "Asia/Seoul"; None: the setting
+    currency: str | None  # "KRW"; None: US dollars
+    rate: str | float | Decimal | None  # how many of it a dollar is; None: the setting
+    rate_date: str | date | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostWish:
+    """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
+
+    asked: Asked
+    tz: str
+    currency: Currency | None = None
+
+
+def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -> CostWish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfCost.__annotations__
+    if unknown:
+        raise TypeError(f"cost() got an unexpected keyword argument {min(unknown)!r}")
+    name = given.get("tz") or settings.tz
+    zone = zone_of(name)
+    since, until = given.get("since"), given.get("until")
+    begin = None if since is None else moment_of(since, "--since", now, zone)
+    end = None if until is None else moment_of(until, "--until", now, zone)
+    _check_order(begin, end, now)
+    currency = _currency(settings, given.get("currency"), given.get("rate"), given.get("rate_date"))
+    return CostWish(Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end), name, currency)
+
+
+def moment_of(asked: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
+    """Return the aware UTC time that was meant: a day is its first moment in `zone`, a duration counts back from now.
+
+    `day`, `week` and `month` are the beginning of the present one. Raises InvalidRequest for anything else.
+    """
+    try:
+        found = _moment(asked, now, zone)
+        return from_iso(iso(found))  # a time in the year 0 of UTC is none
+    except (ValueError, OverflowError):
+        text = asked.isoformat() if isinstance(asked, date) else str(asked)
+        raise InvalidRequest(f"{text!r} is no day, time or duration.", field=field, value=text, next=_WAY_OUT) from None
+
+
+def _moment(asked: Moment, now: datetime, zone: tzinfo) -> datetime:
+    if isinstance(asked, datetime):
+        return asked if asked.tzinfo else asked.replace(tzinfo=zone)
+    if isinstance(asked, date):
+        return midnight(asked, zone)
+    return now - asked if isinstance(asked, timedelta) else _read(asked.strip(), now, zone)
+
+
+def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
+    if text in KINDS:
+        return period(text, now, zone).begin
+    if _MONTH.fullmatch(text):
+        return midnight(date.fromisoformat(f"{text}-01"), zone)
+    try:
+        return midnight(date.fromisoformat(text), zone)
+    except ValueError:
+        pass
+    try:
+        return _moment(datetime.fromisoformat(text), now, zone)
+    except ValueError:
+        return now - parse_duration(text)
+
+
+def _check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
+    if begin is not None and begin > now:
+        raise InvalidRequest(
+            f"--since is {iso(begin)[:19]}Z, which is still to come.",
+            field="--since",
+            value=iso(begin),
+            next="Name a time that is over; what is to come is projected without it.",
+        )
+    if begin is not None and end is not None and end <= begin:
+        raise InvalidRequest(
+            f"--until ({iso(end)[:19]}Z) is not after --since ({iso(begin)[:19]}Z).",
+            field="--until",
+            value=iso(end),
+            next="Name a later --until, or an earlier --since; a day ends where the next one begins.",
+        )
+
+
+def _by(text: str) -> By:
+    if text in list(By):
+        return By(text)
+    meant = near(text, By)
+    raise InvalidRequest(
+        f"Costs are not grouped by {text!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--by",
+        value=text,
+        next=f"Use one of: {', '.join(By)}.",
+    )
+
+
+def _currency(
+    settings: Settings, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
+) -> Currency | None:
+    from cloudgpu.config.currencies import rate_of, typed_rate
+
+    if code is None:
+        _check_unused("--rate", rate)
+        _check_unused("--rate-date", rate_date)
+        return None
+    if rate is None and rate_date is None:
+        found = rate_of(settings, code)
+        return None if found.code == "USD" else found
+    if rate is None or rate_date is None:
+        missing = "--rate" if rate is None else "--rate-date"
+        raise InvalidRequest(
+            "A rate is shown with its date, so --rate and --rate-date go together.",
+            field=missing,
+            value=None,
+            next="Add the other: --rate 1385.2 --rate-date 2026-11-20",
+        )
+    return typed_rate(code, rate, rate_date)
+
+
+def _check_unused(option: str, value: object) -> None:
+    if value is not None:
+        raise InvalidRequest(
+            f"{option} is given, and no currency that it is for.",
+            field=option,
+            value=str(value),
+            next="Add --currency with three letters, like KRW.",
+        )

@@ -1,0 +1,132 @@
+"""Groups what the ledger's rows and uses cost: by machine, by whose it is, by place, by kind, by calendar period."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from enum import StrEnum
+from itertools import chain
+from typing import Any
+
+from cloudgpu.core.bill import Billed, billed
+from cloudgpu.core.billing import billed_span, charge
+from cloudgpu.core.periods import Period, periods
+from cloudgpu.core.tally import Tally
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import Use, use_from_json
+
+Row = Mapping[str, Any]
+Ended = tuple[str, Mapping[str, Any]]
+
+
+class By(StrEnum):
+    """What costs are grouped by."""
+
+    INSTANCE = "instance"
+    PROJECT = "project"
+    OWNER = "owner"
+    ACCOUNT = "account"
+    PROVIDER = "provider"
+    REGION = "region"
+    MARKET = "market"
+    RESOURCE = "resource"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+CALENDAR = (By.DAY, By.WEEK, By.MONTH)
+# A row is of one of each of these for its whole life, so that the totals of its ended uses are enough.
+_OF_A_ROW = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is grouped by what, within [`since`, `until`) where they are given; calendar periods are those of `zone`."""
+
+    by: By
+    zone: tzinfo
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def from_totals(self) -> bool:
+        """Whether the rows alone tell it; else every use that has ended has to be read."""
+        return self.since is None and self.until is None and self.by in _OF_A_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The groups in their order, by key, and their total. The key of a period is the ledger time of its begin."""
+
+    groups: Mapping[str, Tally]
+    total: Tally
+
+
+def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Costs:
+    """Return what these rows (`View.bills`) cost as of `now`.
+
+    `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
+    The groups add up to the total exactly, calendar periods too: a use is cut at their midnights.
+    """
+    groups: dict[str, Tally] = {}
+    total = Tally()
+    for key, row, found in _parts(list(rows), ended, now, asked):
+        for tally in (groups.setdefault(key, Tally()), total):
+            if isinstance(found, str):
+                tally.add_ended(row, found)
+            else:
+                tally.add(row, found.charge)
+    order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
+    return Costs({key: groups[key] for key in order}, total)
+
+
+def _parts(
+    rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked
+) -> Iterator[tuple[str, Row, Billed | str]]:
+    """Yield the pieces that are added up: a charge, or the resource of a row's totals, each with its group."""
+    if asked.by in CALENDAR:
+        yield from _by_calendar(rows, ended, now, asked)
+        return
+    if asked.from_totals:
+        yield from ((_key(asked.by, row, resource), row, resource) for row in rows for resource in row["totals"])
+        charges = billed(rows, (), now)
+    else:
+        charges = billed(rows, ended, now, since=asked.since, until=asked.until)
+    for found in charges:
+        yield _key(asked.by, found.row, found.charge.use.resource, found.charge.use), found.row, found
+
+
+def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
+    """Return the group of a charge, or of a row's totals; empty where the row does not say."""
+    if by is By.INSTANCE:
+        return str(row["id"])
+    if by is By.RESOURCE:
+        return str(resource)
+    if use is not None and by in (By.MARKET, By.PROVIDER):
+        return str(use.market if by is By.MARKET else use.provider)
+    return str(row[by] or "")
+
+
+def _by_calendar(
+    rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked
+) -> Iterator[tuple[str, Row, Billed]]:
+    known = {row["id"]: row for row in rows}
+    gone = ((known[subject], use) for subject, use in ended)
+    for row, data in chain(gone, ((one, use) for one in rows for use in one["uses"])):
+        use = use_from_json(data)
+        for begin, end in _pieces(use, now, asked):
+            piece = charge(use, now, since=max(filter(None, (begin.begin, asked.since))), until=end)
+            if piece.micros or piece.high or piece.unpriced_micros:
+                yield iso(begin.begin), row, Billed(row, piece)
+
+
+def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[Period, datetime]]:
+    """Yield the periods in which a use is or may be billed, each with the end of its part that was asked for."""
+    first, last = billed_span(use, now)
+    first = first if asked.since is None else max(first, asked.since)
+    last = last if asked.until is None else min(last, asked.until)
+    if first <= last:
+        for one in periods(asked.by, first, last, asked.zone):
+            yield one, one.end if asked.until is None else min(one.end, asked.until)

@@ -1,0 +1,85 @@
+"""What charges, and the totals that a row keeps of its ended uses, add up to for one group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudgpu.core import aside
+from cloudgpu.core.billing import Charge
+from cloudgpu.core.uses import Resource
+
+Row = Mapping[str, Any]
+_NO_NOTE = aside.empty()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums in exact parts of a nano-dollar (`core.billing.EXACT`) and microseconds.
+
+    `micros` is how long machines were billed, `all_micros` how long anything was. `on_demand` is what the runs with a
+    known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the runs without.
+    `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
+    `interrupted` and `failed` are (low, amount, high, micros, number) of runs that the provider took away and of
+    launches that gave no usable machine. `marks` are those of docs/catalog.md.
+    """
+
+    low: int = 0
+    amount: int = 0
+    high: int = 0
+    micros: int = 0
+    all_micros: int = 0
+    on_demand: int = 0
+    compared: int = 0
+    uncompared: int = 0
+    without_price: int = 0
+    unpriced: dict[str, None] = field(default_factory=dict)
+    reasons: dict[str, None] = field(default_factory=dict)
+    interrupted: list[int] = field(default_factory=lambda: [0] * 5)
+    failed: list[int] = field(default_factory=lambda: [0] * 5)
+    marks: str = ""
+    _seen: set[tuple[str, ...]] = field(default_factory=set, repr=False)
+
+    def add(self, row: Row, charge: Charge) -> None:
+        """Add a charge; of one use in several pieces, what is counted is counted once."""
+        use, note = charge.use, aside.empty()
+        aside.note(note, charge)
+        what = (use.resource, use.id, use.what, use.begin)
+        first = self._is_new(row["id"], *what)
+        note["interrupted"][4] *= first
+        sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
+        unpriced = bool(charge.unpriced_micros) and self._is_new("unpriced", row["id"], *what)
+        self._add(row, use.resource, (*sums, int(unpriced), int(first and charge.on_demand is None)), note)
+
+    def add_ended(self, row: Row, resource: str) -> None:
+        """Add the totals of a row's uses of one resource that have ended."""
+        self._add(row, resource, row["totals"][resource], row["aside"].get(resource, _NO_NOTE))
+
+    def _is_new(self, *what: str) -> bool:
+        new = what not in self._seen
+        self._seen.add(what)
+        return new
+
+    def _add(self, row: Row, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
+        low, amount, high, on_demand, micros, unpriced, uncompared = sums
+        self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
+        self.all_micros += micros
+        self.without_price += unpriced
+        self.marks = aside.joined(self.marks, note["marks"])
+        if unpriced:
+            self.unpriced[f"{row['name']} ({resource})"] = None
+        self.reasons |= {f"{row['name']} ({resource}): {reason}": None for reason in note["reasons"]}
+        if resource == Resource.INSTANCE:
+            self.micros += micros
+            self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note["compared"]
+            self.uncompared += uncompared
+        self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
+        if is_failed(row):
+            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), self._is_new("failed", row["id"]))
+            self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
+
+
+def is_failed(row: Row) -> bool:
+    """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
+    return bool(row.get("failed")) or row["attempt"] in ("refused", "void")

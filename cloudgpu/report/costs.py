@@ -1,0 +1,151 @@
+"""The answer of `cost` as plain values and as CSV: groups that add up to the total, ranges, what is still to come."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.billing import EXACT, money
+from cloudgpu.core.cost import By, Costs
+from cloudgpu.core.money import HOUR, Money
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.cost import Asked
+    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.outlook import Burn, More
+    from cloudgpu.core.tally import Tally
+
+Document = dict[str, Any]
+COLUMNS = (
+    "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "saved_usd", "without_price", "marks",
+    "amount", "currency", "per_usd", "rate_as_of", "since", "until", "as_of", "tz",
+)  # fmt: skip
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
+
+
+def groups_value(found: Costs, names: Mapping[str, Document], by: By, currency: Currency | None) -> list[Document]:
+    """Return the groups; `names` has what is said of each beside its sums.
+
+    Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
+    rounded sums, and so within a nano-dollar of its own.
+    """
+    amounts = _shares(tally.amount for tally in found.groups.values())
+    on_demand = _shares(tally.on_demand for tally in found.groups.values())
+    saved = _shares(tally.on_demand - tally.compared for tally in found.groups.values())
+    parts = zip(found.groups.items(), amounts, on_demand, saved, strict=True)
+    return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
+
+
+def total_value(tally: Tally, by: By, currency: Currency | None) -> Document:
+    """Return the total of all groups, without names."""
+    sums = [money(tally.amount), money(tally.on_demand), money(tally.on_demand - tally.compared)]
+    return _sums(tally, sums, by, currency)
+
+
+def _shares(exact: Iterable[int]) -> list[Money]:
+    """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
+    found, so_far = [], 0
+    for one in exact:
+        found.append(money(so_far + one) - money(so_far))
+        so_far += one
+    return found
+
+
+def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None) -> Document:
+    amount, on_demand, saved = sums
+    known = tally.on_demand > 0 or tally.compared > 0
+    nothing_known = bool(tally.without_price) and not tally.high
+    return {
+        "hours": _hours(tally.all_micros if by is By.RESOURCE else tally.micros),
+        "usd": None if nothing_known else usd(amount),
+        "low_usd": None if nothing_known else usd(_bound(tally.low, tally.amount, amount)),
+        "high_usd": None if nothing_known else usd(_bound(tally.high, tally.amount, amount)),
+        "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
+        "on_demand_usd": usd(on_demand) if known else None,
+        "saved_usd": usd(saved) if known else None,
+        "without_on_demand": tally.uncompared,
+        "without_price": tally.without_price,
+        "marks": tally.marks,
+        "reasons": list(tally.reasons),
+    }
+
+
+def _bound(exact: int, amount_exact: int, amount: Money) -> Money:
+    """Return a bound of a range; where it is no other than the amount, the amount as it is shown."""
+    return amount if exact == amount_exact else money(exact)
+
+
+def lost_value(sums: Sequence[int]) -> Document:
+    """Return what runs that were interrupted, or launches that failed, have cost."""
+    low, amount, high, micros, number = sums
+    shown = {"low_usd": usd(money(low)), "usd": usd(money(amount)), "high_usd": usd(money(high))}
+    return {**shown, "hours": _hours(micros), "number": number}
+
+
+def burn_value(found: Burn) -> Document:
+    """Return the burn rate: USD per hour, in all and by part."""
+    parts = {f"{part}_usd_per_hour": usd(money(amount)) for part, amount in found.by_part.items()}
+    return {"usd_per_hour": usd(money(found.total)), **parts, "without_price": found.without_price}
+
+
+def projection_value(tally: Tally, further: More, at: datetime | None) -> Document:
+    """Return a projected total: what there is, and what is still to come."""
+    return {
+        "at": at and iso(at),
+        "more_usd": usd(money(further.amount)),
+        "low_usd": usd(money(tally.low + further.low)),
+        "usd": usd(money(tally.amount + further.amount)),
+        "high_usd": usd(money(tally.high + further.high)),
+        "endless": further.endless,
+    }
+
+
+def with_fees(tally: Tally, factor: Fraction) -> str:
+    """Return the total with fees, as decimal text in USD."""
+    return usd(Money(round(Fraction(tally.amount, EXACT) * factor)))
+
+
+def period_name(key: str, asked: Asked) -> str:
+    """Return how a period is called: its first day in the zone, or its month."""
+    first = from_iso(key).astimezone(asked.zone)
+    return f"{first:%Y-%m}" if asked.by is By.MONTH else f"{first:%Y-%m-%d}"
+
+
+def to_csv(document: Document) -> str:
+    """Return the groups as CSV with a header: points in numbers, times in UTC, no total, no formula.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")  # as RFC 4180 has it
+    writer.writerow(COLUMNS)
+    writer.writerows(_csv_rows(document))
+    return out.getvalue()
+
+
+def _csv_rows(document: Document) -> Iterator[list[str]]:
+    rate = document["currency"] or {"code": "USD", "per_usd": "1", "as_of": ""}
+    common = {"currency": rate["code"], "per_usd": rate["per_usd"], "rate_as_of": rate["as_of"]}
+    common |= {name: document[name] for name in ("since", "until", "as_of", "tz")}
+    for group in document["groups"]:
+        amount = group["usd"] if document["currency"] is None else group["amount"]
+        values = {**group, **common, "amount": amount}
+        yield [_cell(name, values[name]) for name in COLUMNS]
+
+
+def _cell(name: str, value: Any) -> str:
+    text = "" if value is None else str(value)
+    number = name.endswith("usd") or name in ("hours", "amount", "without_price")
+    return f"'{text}" if not number and text.startswith(_FORMULA) else text
+
+
+def _hours(micros: int) -> str:
+    """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
+    return usd(Money(round(Fraction(micros, HOUR) * 10**8) * 10))
