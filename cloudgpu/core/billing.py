@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing_rules import MINUTE, Rule, rule_for
-from cloudgpu.core.money import HOUR, Money
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.billing_rules import Rule, rule_for
+from cloudgpu.core.billing_time import (
+    EPOCH,
+    EXACT,
+    MICRO,
+    PARTS,
+    Cut,
+    Span,
+    is_guessed,
+    micros_of,
+    pieces,
+    span_of,
+    stamp,
+    strands_of,
+    weight,
+)
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource, Use, use_from_json
 
-# Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
-_PARTS = 661_520_160
-EXACT = _PARTS * HOUR  # parts of a nano-dollar in which amounts are exact
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICRO = timedelta(microseconds=1)
-_CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
+__all__ = (  # the exact parts of time and money are part of this room's face
+    "EXACT", "Charge", "Sum", "billed_span", "billed_units", "billed_until", "charge", "micros_of", "money", "rated",
+    "stamp", "total",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +101,10 @@ def charge(use: Use, now: datetime, *, since: datetime | None = None, until: dat
     A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
     """
     rule = rule_for(use)
-    cut = _Cut(0 if since is None else micros_of(since), None if until is None else micros_of(until))
+    cut = Cut(0 if since is None else micros_of(since), None if until is None else micros_of(until))
     if use.resource is Resource.TRAFFIC:
         return _traffic(use, rule, cut)
-    span = _span(use, rule, micros_of(now))
+    span = span_of(use, rule, micros_of(now))
     micros = cut.length(span.begin, span.end)
     free = rule.free(use, span.longest_run)
     if free:
@@ -106,13 +118,13 @@ def charge(use: Use, now: datetime, *, since: datetime | None = None, until: dat
 def billed_until(data: Mapping[str, Any]) -> str:
     """Return until when an ended use (as JSON) is or may be billed, as a ledger time."""
     use = use_from_json(data)
-    return iso(_EPOCH + _span(use, rule_for(use), 0).latest * _MICRO)
+    return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
 def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
-    span = _span(use, rule_for(use), micros_of(now))
-    return _EPOCH + span.begin * _MICRO, _EPOCH + span.latest * _MICRO
+    span = span_of(use, rule_for(use), micros_of(now))
+    return EPOCH + span.begin * MICRO, EPOCH + span.latest * MICRO
 
 
 def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
@@ -120,7 +132,7 @@ def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
     rule = rule_for(use)
     if use.per is Per.GB:
         return Fraction(use.quantity, rule.gb_bytes)
-    return Fraction(use.quantity * _weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
+    return Fraction(use.quantity * weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
 
 
 def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
@@ -132,64 +144,13 @@ def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
-    span = _span(use, rule, now)
+    span = span_of(use, rule, now)
     if not use.segments or rule.free(use, span.longest_run):
         return []
-    pieces = _pieces(use, span.begin, span.latest, 1)
-    return [strand for piece in pieces for strand in _strands(use, rule, piece, 1)]
+    return [strand for piece in pieces(use, span.begin, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
 
 
-def micros_of(moment: datetime) -> int:
-    """Return whole microseconds since 1970."""
-    return (moment - _EPOCH) // _MICRO
-
-
-def stamp(text: str) -> int:
-    """Return a ledger time as whole microseconds since 1970."""
-    return micros_of(from_iso(text))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A period in microseconds; `until` None: without end."""
-
-    since: int
-    until: int | None
-
-    def of(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the part of an interval inside the period; its end is not after its begin where there is none."""
-        return max(begin, self.since), end if self.until is None else min(end, self.until)
-
-    def length(self, begin: int, end: int) -> int:
-        """Return how much of an interval is inside the period."""
-        first, last = self.of(begin, end)
-        return max(0, last - first)
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """What is billed: from `begin` (surely from `sure`) to `end`, at most to `latest`; and how long the run was."""
-
-    begin: int
-    sure: int
-    end: int
-    latest: int
-    shortest_run: int
-    longest_run: int
-
-
-def _span(use: Use, rule: Rule, now: int) -> _Span:
-    begin = stamp(use.begin)
-    stop = max(begin, now if use.end is None else stamp(use.end))
-    last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
-    sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
-    taken = use.reason == "interrupted" and use.end is not None
-    end = begin + rule.length(stop - begin, taken=taken)
-    latest = begin + rule.longest(last - begin, taken=taken)
-    return _Span(begin, min(sure, end), end, latest, stop - sure, last - begin)
-
-
-def _priced(use: Use, rule: Rule, span: _Span, cut: _Cut) -> Charge:
+def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:
     amount = low = high = _sum(use, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_doubts(use, rule, span))
@@ -200,16 +161,16 @@ def _priced(use: Use, rule: Rule, span: _Span, cut: _Cut) -> Charge:
     return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
 
 
-def _doubts(use: Use, rule: Rule, span: _Span) -> Iterator[str]:
+def _doubts(use: Use, rule: Rule, span: Span) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown beside it."""
     if any(segment.maybe_from is not None for segment in use.segments[1:]):
         yield "when its price changed is not known"
-    if _is_guessed(use, span.begin):
+    if is_guessed(use, span.begin):
         yield f"its price before {use.segments[0].at[:16]} is not known"
     if span.sure > span.begin:
         yield f"whether it ran before {(use.sure_from or '')[:16]} is not known"
-    if use.maybe_until is not None and stamp(use.maybe_until) > span.begin + span.shortest_run:
-        yield f"it ended between {(use.end or '')[:16]} and {use.maybe_until[:16]}"
+    if span.longest_run > span.run:
+        yield f"it ended between {(use.end or '')[:16]} and {(use.maybe_until or '')[:16]}"
     elif span.latest > span.end:
         yield f"how {use.provider} rounds so short a use, or one of this system, is not known"
     if rule.maybe_month_hours and use.per is Per.MONTH:
@@ -219,88 +180,17 @@ def _doubts(use: Use, rule: Rule, span: _Span) -> Iterator[str]:
         yield maybe
 
 
-def _sum(use: Use, rule: Rule, span: tuple[int, int], cut: _Cut, side: int) -> int:
+def _sum(use: Use, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
     """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
-    for begin, end, nanos in _pieces(use, *span, side):
+    for begin, end, nanos in pieces(use, *span, side):
         first, last = cut.of(begin, end)
         if first < last:
-            found += nanos * _weight(use.per, rule, first, last, side)
+            found += nanos * weight(use.per, rule, first, last, side)
     return use.quantity * found
 
 
-def _pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
-    """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
-    segments = use.segments
-    starts = [begin] + [min(end, max(begin, stamp(segment.at))) for segment in segments[1:]] + [end]
-    if side and _is_guessed(use, stamp(use.begin)):
-        known = min(end, max(begin, stamp(segments[0].at)))
-        yield begin, known, max(segments[0].nanos, use.on_demand or 0) if side > 0 else 0
-        starts = [max(known, start) for start in starts]
-    for number, segment in enumerate(segments):
-        first, last = starts[number], starts[number + 1]
-        following = segments[number + 1] if side and number + 1 < len(segments) else None
-        if following is not None and following.maybe_from is not None:
-            doubt = min(last, max(first, stamp(following.maybe_from)))
-            either = (segment.nanos, following.nanos)
-            yield doubt, last, max(either) if side > 0 else min(either)
-            last = doubt
-        yield first, last, segment.nanos
-
-
-def _is_guessed(use: Use, begin: int) -> bool:
-    """Say whether a spot machine ran before its first price that is known: then that is a guess."""
-    spot = use.market == "spot" and use.resource is Resource.INSTANCE
-    return spot and stamp(use.segments[0].at) > begin + _CLOCKS_DIFFER
-
-
-def _weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
-    """Return the exact parts per nano-dollar that an interval weighs."""
-    if per is Per.HOUR:
-        return (end - begin) * _PARTS
-    return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
-
-
-def _strands(use: Use, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
-    begin, end, nanos = piece
-    if begin >= end:
-        return
-    rate = use.quantity * nanos
-    if use.per is Per.HOUR:
-        yield begin, end, rate * _PARTS
-    else:
-        yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, side))
-
-
-def _in_months(rule: Rule, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
-    """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
-    if rule.month_hours is not None:
-        yield begin, end, _PARTS // rule.month_hours
-        return
-    maybe = rule.maybe_month_hours if side else 0
-    while begin < end:
-        until, hours = _month(begin)
-        if maybe:
-            hours = min(hours, maybe) if side > 0 else max(hours, maybe)
-        last = min(end, until)
-        yield begin, last, _PARTS // hours
-        begin = last
-
-
-def _month(moment: int) -> tuple[int, int]:
-    """Return when the month of UTC ends in which this microsecond lies, and how many hours it has."""
-    day = _EPOCH + moment * _MICRO
-    return _month_of(day.year, day.month)
-
-
-@cache
-def _month_of(year: int, month: int) -> tuple[int, int]:
-    first = datetime(year, month, 1, tzinfo=UTC)
-    following = (first + timedelta(days=32)).replace(day=1)
-    return micros_of(following), (following - first) // timedelta(hours=1)
-
-
-def _traffic(use: Use, rule: Rule, cut: _Cut) -> Charge:
+def _traffic(use: Use, rule: Rule, cut: Cut) -> Charge:
     """Bill bytes once, when they were counted; the bytes of a machine are more than those that leave the region."""
     counted = _counted(use)
     inside = cut.length(counted, counted + 1)
@@ -324,4 +214,4 @@ def _list_price(use: Use, micros: int, amount: int | None) -> int | None:
     """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
     if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
         return amount
-    return None if use.on_demand is None else use.on_demand * use.quantity * micros * _PARTS
+    return None if use.on_demand is None else use.on_demand * use.quantity * micros * PARTS

@@ -7,14 +7,12 @@ from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
 from cloudgpu.core.events import Event
+from cloudgpu.core.metering_things import kept, thing_observed, thing_vanished, traffic_counted
+from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import use_from_json
 
-Meter = dict[str, Any]
-Made = dict[str, Any]
-Row = dict[str, Any]
 _EMPTY = (0,) * 7
-_GREW = "when it was made larger is not known"
 
 
 def new() -> Meter:
@@ -87,18 +85,13 @@ def _note_price(state: Meter, line: Event) -> Iterator[Made]:
     price = line.body["price"]
     if price is None:
         return
-    segment = _segment(price, line.occurred_at) | {"nanos": price["nanos_per_hour"]}
+    segment = segment_of(price, line.occurred_at) | {"nanos": price["nanos_per_hour"]}
     segment["maybe_from"] = line.body.get("maybe_from")
     state["prices"].append(segment)
     if "instance" in state["open"]:
         state["open"]["instance"]["segments"].append(segment)
     yield from (use | {"segments": [segment]} for use in state["waiting"])
     state["waiting"] = []
-
-
-def _segment(price: Mapping[str, Any], at: str) -> Made:
-    known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
-    return {"at": at, "maybe_from": None, **known}
 
 
 def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
@@ -112,7 +105,7 @@ def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
     if not body["billed"]:
-        yield from _ended(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"), maybe)
+        yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"), maybe)
     _begin(state, row, line, at)
 
 
@@ -123,7 +116,7 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
     if line.body["billed"] and "instance" not in state["open"]:
         begin = min(at, launched) if unseen and launched else at
         sure = max(at, begin) if unseen else None
-        _open(state, "instance", _run(state, row, begin, sure))
+        open_use(state, "instance", _run(state, row, begin, sure))
         state["runs"] += 1
     for number, entry in enumerate(row["beside"] or ()):
         if entry.get("named"):
@@ -131,13 +124,7 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
         key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
         if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
             begin = (launched or at) if entry["kept"] else at
-            _open(state, key, _beside(row, entry, begin))
-
-
-def _open(state: Meter, key: str, use: Made) -> None:
-    """Begin a use, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
-    use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
-    state["open"][key] = use
+            open_use(state, key, _beside(row, entry, begin))
 
 
 def _only_runs(key: str) -> bool:
@@ -149,7 +136,7 @@ def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
     own = row.get("on_demand") or (row["price"] if row["market"] == "on_demand" else None)
     prices = state["prices"]
     known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
-    return _use(
+    return use_of(
         row,
         resource="instance",
         id=row["provider_id"] or "",
@@ -167,7 +154,7 @@ def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
 
 def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     priced = entry.get("nanos") is not None
-    return _use(
+    return use_of(
         row,
         resource=entry.get("resource", "disk"),
         what=entry["what"],
@@ -175,16 +162,9 @@ def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
         quantity=entry.get("quantity", 1),
         per=entry.get("per", "month"),
         begin=begin,
-        segments=[_segment(entry, begin)] if priced else [],
+        segments=[segment_of(entry, begin)] if priced else [],
         at_most=entry.get("why_at_most") or "",
     )
-
-
-def _use(row: Row, **facts: Any) -> Made:
-    """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
-    usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
-    usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": ""}
-    return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
 
 
 def _vanished(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
@@ -209,109 +189,7 @@ def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | Non
     """End what belongs to the machine itself; what is kept of it goes on."""
     keys = [key for key in state["open"] if not key.startswith("thing:")]
     state["over"] = at if keys else state.get("over")
-    yield from _ended(state, keys, at, reason, maybe_until)
-
-
-def _ended(
-    state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
-) -> Iterator[Made]:
-    for key in keys:
-        use = state["open"].pop(key)
-        why = reason if key == "instance" else None
-        use |= {"end": max(at, use["begin"]), "reason": why, "maybe_until": maybe_until}
-        state.setdefault("ends", {})[key] = use["end"]
-        if key == "instance" and not use["segments"]:
-            state["waiting"].append(use)
-        else:
-            yield use
-
-
-def _kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
-    """Open what stays without the machine, end what does not any more.
-
-    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made.
-    """
-    entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
-    gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
-    alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
-    yield from _ended(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
-    for key, entry in entries.items():
-        if key not in state["open"]:
-            _open(state, key, _thing(row, entry, _since(state, entry, line.occurred_at)))
-        else:
-            yield from _changed(state, row, key, entry, line, None)
-
-
-def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
-    """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
-    made, over = entry["made_at"] or at, state.get("over")
-    return max(made, over) if entry["kind"] == "disk" and over else made
-
-
-def _changed(
-    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Event, since: str | None
-) -> Iterator[Made]:
-    """Take up another size or price of something that is billed; `since` is when it last was as before."""
-    use, now = state["open"][key], _thing(row, entry, line.occurred_at)
-    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
-        yield from _ended(state, [key], line.occurred_at, None)
-        more = now["quantity"] - use["quantity"]
-        if since is not None and more > 0:
-            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "at_most": _GREW}
-        state["open"][key] = now
-        return
-    old = [segment["nanos"] for segment in use["segments"][-1:]]
-    if old != [segment["nanos"] for segment in now["segments"]]:
-        use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
-
-
-def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
-    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
-    priced = entry.get("nanos") is not None
-    return _use(
-        row,
-        resource=resource,
-        id=entry["id"],
-        what=f"{entry['kind']} of {entry['size_gb']} GB",
-        kind=entry["stored_as"],
-        quantity=entry["size_gb"] if entry.get("by_size", True) else 1,
-        per=entry.get("per") or "month",
-        begin=begin,
-        segments=[_segment(entry, begin)] if priced else [],
-        at_most=entry.get("why_at_most") or "",
-    )
-
-
-def _thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
-    key, body = f"thing:{line.body['id']}", line.body
-    if key in state["open"]:
-        yield from _changed(state, row, key, body, line, before["seen_at"])
-    else:
-        _open(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
-
-
-def _thing_vanished(state: Meter, _row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
-    said = line.body.get("ended_at")
-    at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
-    yield from _ended(state, list(state["open"]), at, None, None if said else line.occurred_at)
-
-
-def _traffic(_state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
-    body = line.body
-    priced = body.get("nanos") is not None
-    yield _use(
-        row,
-        resource="traffic",
-        id=row["provider_id"] or "",
-        what="bytes out",
-        kind=body.get("stored_as", ""),
-        quantity=body["bytes_out"],
-        per="gb",
-        begin=body["since"],
-        end=body["until"],
-        segments=[_segment(body, body["since"])] if priced else [],
-        at_most=body.get("why_at_most") or "what leaves the region is not counted apart from what does not",
-    )
+    yield from end_uses(state, keys, at, reason, maybe_until)
 
 
 _STEPS = {
@@ -321,8 +199,8 @@ _STEPS = {
     "instance_observed": _observed,
     "instance_vanished": _vanished,
     "launch_settled": _settled,
-    "kept_observed": _kept,
-    "thing_observed": _thing_observed,
-    "thing_vanished": _thing_vanished,
-    "traffic_observed": _traffic,
+    "kept_observed": kept,
+    "thing_observed": thing_observed,
+    "thing_vanished": thing_vanished,
+    "traffic_observed": traffic_counted,
 }

@@ -1,0 +1,147 @@
+"""When a use is billed and at which price: whole granules, months and pieces of one price, in exact microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from cloudgpu.core.billing_rules import MINUTE, Rule
+from cloudgpu.core.money import HOUR
+from cloudgpu.core.times import from_iso
+from cloudgpu.core.uses import Per, Resource, Use
+
+# Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
+PARTS = 661_520_160
+EXACT = PARTS * HOUR  # parts of a nano-dollar in which amounts are exact
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICRO = timedelta(microseconds=1)
+_CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
+
+
+def micros_of(moment: datetime) -> int:
+    """Return whole microseconds since 1970."""
+    return (moment - EPOCH) // MICRO
+
+
+def stamp(text: str) -> int:
+    """Return a ledger time as whole microseconds since 1970."""
+    return micros_of(from_iso(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A period in microseconds; `until` None: without end."""
+
+    since: int
+    until: int | None
+
+    def of(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the part of an interval inside the period; its end is not after its begin where there is none."""
+        return max(begin, self.since), end if self.until is None else min(end, self.until)
+
+    def length(self, begin: int, end: int) -> int:
+        """Return how much of an interval is inside the period."""
+        first, last = self.of(begin, end)
+        return max(0, last - first)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is billed: from `begin` (surely from `sure`) to `end`, at most to `latest`; and how long the run was.
+
+    `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
+    """
+
+    begin: int
+    sure: int
+    end: int
+    latest: int
+    run: int
+    shortest_run: int
+    longest_run: int
+
+
+def span_of(use: Use, rule: Rule, now: int) -> Span:
+    """Return from when to when a use is billed by its rule, in microseconds since 1970."""
+    begin = stamp(use.begin)
+    stop = max(begin, now if use.end is None else stamp(use.end))
+    last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
+    sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
+    taken = use.reason == "interrupted" and use.end is not None
+    end = begin + rule.length(stop - begin, taken=taken)
+    latest = begin + rule.longest(last - begin, taken=taken)
+    return Span(begin, min(sure, end), end, latest, stop - begin, stop - sure, last - begin)
+
+
+def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
+    segments = use.segments
+    starts = [begin] + [min(end, max(begin, stamp(segment.at))) for segment in segments[1:]] + [end]
+    if side and is_guessed(use, stamp(use.begin)):
+        known = min(end, max(begin, stamp(segments[0].at)))
+        yield begin, known, max(segments[0].nanos, use.on_demand or 0) if side > 0 else 0
+        starts = [max(known, start) for start in starts]
+    for number, segment in enumerate(segments):
+        first, last = starts[number], starts[number + 1]
+        following = segments[number + 1] if side and number + 1 < len(segments) else None
+        if following is not None and following.maybe_from is not None:
+            doubt = min(last, max(first, stamp(following.maybe_from)))
+            either = (segment.nanos, following.nanos)
+            yield doubt, last, max(either) if side > 0 else min(either)
+            last = doubt
+        yield first, last, segment.nanos
+
+
+def is_guessed(use: Use, begin: int) -> bool:
+    """Say whether a spot machine ran before its first price that is known: then that is a guess."""
+    spot = use.market == "spot" and use.resource is Resource.INSTANCE
+    return spot and stamp(use.segments[0].at) > begin + _CLOCKS_DIFFER
+
+
+def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
+    """Return the exact parts per nano-dollar that an interval weighs."""
+    if per is Per.HOUR:
+        return (end - begin) * PARTS
+    return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
+
+
+def strands_of(use: Use, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
+    """Yield a piece as (begin, end, exact parts per microsecond), cut at the months where its price is per month."""
+    begin, end, nanos = piece
+    if begin >= end:
+        return
+    rate = use.quantity * nanos
+    if use.per is Per.HOUR:
+        yield begin, end, rate * PARTS
+    else:
+        yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, side))
+
+
+def _in_months(rule: Rule, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
+    if rule.month_hours is not None:
+        yield begin, end, PARTS // rule.month_hours
+        return
+    maybe = rule.maybe_month_hours if side else 0
+    while begin < end:
+        until, hours = _month(begin)
+        if maybe:
+            hours = min(hours, maybe) if side > 0 else max(hours, maybe)
+        last = min(end, until)
+        yield begin, last, PARTS // hours
+        begin = last
+
+
+def _month(moment: int) -> tuple[int, int]:
+    """Return when the month of UTC ends in which this microsecond lies, and how many hours it has."""
+    day = EPOCH + moment * MICRO
+    return _month_of(day.year, day.month)
+
+
+@cache
+def _month_of(year: int, month: int) -> tuple[int, int]:
+    first = datetime(year, month, 1, tzinfo=UTC)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return micros_of(following), (following - first) // timedelta(hours=1)

@@ -1,0 +1,102 @@
+"""Meters what is billed without a machine that runs: what is kept of it, volumes and images by name; and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudgpu.core.events import Event
+from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
+
+_GREW = "when it was made larger is not known"
+
+
+def kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    """Open what stays without the machine, end what does not any more.
+
+    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made.
+    """
+    entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
+    gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
+    alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
+    yield from end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
+    for key, entry in entries.items():
+        if key not in state["open"]:
+            open_use(state, key, _thing(row, entry, _since(state, entry, line.occurred_at)))
+        else:
+            yield from _changed(state, row, key, entry, line, None)
+
+
+def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
+    """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
+    made, over = entry["made_at"] or at, state.get("over")
+    return max(made, over) if entry["kind"] == "disk" and over else made
+
+
+def _changed(
+    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Event, since: str | None
+) -> Iterator[Made]:
+    """Take up another size or price of something that is billed; `since` is when it last was as before."""
+    use, now = state["open"][key], _thing(row, entry, line.occurred_at)
+    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
+        yield from end_uses(state, [key], line.occurred_at, None)
+        more = now["quantity"] - use["quantity"]
+        if since is not None and more > 0:
+            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "at_most": _GREW}
+        state["open"][key] = now
+        return
+    old = [segment["nanos"] for segment in use["segments"][-1:]]
+    if old != [segment["nanos"] for segment in now["segments"]]:
+        use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
+
+
+def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
+    priced = entry.get("nanos") is not None
+    return use_of(
+        row,
+        resource=resource,
+        id=entry["id"],
+        what=f"{entry['kind']} of {entry['size_gb']} GB",
+        kind=entry["stored_as"],
+        quantity=entry["size_gb"] if entry.get("by_size", True) else 1,
+        per=entry.get("per") or "month",
+        begin=begin,
+        segments=[segment_of(entry, begin)] if priced else [],
+        at_most=entry.get("why_at_most") or "",
+    )
+
+
+def thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+    """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
+    key, body = f"thing:{line.body['id']}", line.body
+    if key in state["open"]:
+        yield from _changed(state, row, key, body, line, body.get("alive_at") or before["seen_at"])
+    else:
+        open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
+
+
+def thing_vanished(state: Meter, _row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+    """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
+    said = line.body.get("ended_at")
+    at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    yield from end_uses(state, list(state["open"]), at, None, None if said else line.occurred_at)
+
+
+def traffic_counted(_state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+    """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
+    body = line.body
+    priced = body.get("nanos") is not None
+    yield use_of(
+        row,
+        resource="traffic",
+        id=row["provider_id"] or "",
+        what="bytes out",
+        kind=body.get("stored_as", ""),
+        quantity=body["bytes_out"],
+        per="gb",
+        begin=body["since"],
+        end=body["until"],
+        segments=[segment_of(body, body["since"])] if priced else [],
+        at_most=body.get("why_at_most") or "what leaves the region is not counted apart from what does not",
+    )
