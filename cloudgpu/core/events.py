@@ -35,6 +35,10 @@ scope_looked         scope    machines unanswered unseen(ids of what was not in 
 alert_raised         alerts   key number(how often the key has appeared) kind title text facts urgent to(receivers)
 alert_sent           alerts   receiver news(of each: key number)
 alert_cleared        alerts   key number
+budget_set           budgets  name nanos paid_in(amount code per_usd as_of source) period scope thresholds forecast
+                              actions tz allow_override
+budget_removed       budgets  name
+budget_overridden    budgets  machine name reason passed(of each: name, nanos too much)
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 """

@@ -1,0 +1,63 @@
+"""What a budget that is passed does with machines: which it stops, parks or warns, in which order. Decides only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.core.budget import Action
+from cloudgpu.core.promises import runs_on
+from cloudgpu.core.standing import Standing
+from cloudgpu.core.times import from_iso
+
+Row = Mapping[str, Any]
+WARNINGS = 2  # that a held machine gets before its budget stops it
+
+
+class Do(StrEnum):
+    """What a passed budget does with a machine."""
+
+    WARN = "warn"
+    STOP = "stop"
+    PARK = "park"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What is to be done with a machine over a budget that is passed, and why. It is never terminated for it."""
+
+    machine: str
+    name: str
+    budget: str
+    do: Do
+    why: str
+
+
+def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[str, int], now: datetime) -> list[Stop]:
+    """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
+
+    A machine that cannot be stopped is parked. A held one is warned first, and stopped only after it was warned
+    `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose launch is not settled is left to whoever
+    settles it. What stops decide carries nothing out.
+    """
+    passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
+    living = [row for row in rows if row["ended"] is None and not row["thing"] and row["attempt"] == "made"]
+    running = [row for row in living if runs_on(row) and row["asked"] not in ("stop", "park", "end")]
+    found = []
+    for row in sorted(running, key=lambda row: (row["launched_at"] or row["intended_at"], row["id"]), reverse=True):
+        over = [one for one in passed if one.budget.scope.covers(row)]
+        if over:
+            found.append(_stop(row, over[0], warned.get(row["id"], 0), now))
+    return found
+
+
+def _stop(row: Row, over: Standing, warned: int, now: datetime) -> Stop:
+    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    end = Do.PARK if row["stoppable"] is False else Do.STOP
+    do = Do.WARN if held and warned < WARNINGS else end
+    why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
+    why += f"; held until {row['hold_until'][:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    return Stop(row["id"], row["name"], over.budget.name, do, why)

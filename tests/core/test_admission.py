@@ -1,0 +1,318 @@
+"""What is admitted never passes the budget, and what a refusal says would fit does; a minute more does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.admission import asking
+from cloudgpu.core.advice import affordable, longest
+from cloudgpu.core.billing import EXACT, charge
+from cloudgpu.core.budget import Action, Budget, Scope, Span
+from cloudgpu.core.money import Money
+from cloudgpu.core.periods import periods
+from cloudgpu.core.promises import Counted, Prices
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import use_from_json, use_to_json
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DOLLAR = 1_000_000_000
+HOUR = timedelta(hours=1)
+PRICES = Prices(lambda _row: None, lambda *_where: Counted(DOLLAR // 5, "month", "the dearest known times 1.5"))
+
+
+def row(name="m", *, price=DOLLAR, until=NOW + 8 * HOUR, beside=(), **more):
+    usual = {
+        "id": f"cg-{name}", "name": name, "provider": "aws", "account": "lab", "region": "us-east-1", "owner": "ada",
+        "project": "vision", "instance_type": "p3.2xlarge", "market": "on_demand", "on_demand": None, "max_price": None,
+        "price": None if price is None else {"nanos_per_hour": price}, "renew_until": until and iso(until),
+        "beside": list(beside), "kept": [], "uses": [], "ended": None, "state": "running", "billed": True,
+        "asked": None, "attempt": "made", "setup": None, "thing": False,
+    }  # fmt: skip
+    return usual | more
+
+
+def disk(nanos=DOLLAR // 10, size=100, **more):
+    return {
+        "what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": size, "per": "month", "nanos": nanos,
+        "running": True, "kept": True, "why_at_most": "", "named": False, "nanos_per_month": None,
+    } | more  # fmt: skip
+
+
+def use(begin, end=None, *, price=DOLLAR, **more):
+    segments = [] if price is None else [{"at": iso(begin), "nanos": price, "source": "", "as_of": None,
+                                          "basis": "", "maybe_from": None}]  # fmt: skip
+    usual = {
+        "resource": "instance", "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
+        "quantity": 1, "per": "hour", "begin": iso(begin), "end": end and iso(end), "segments": segments,
+        "on_demand": None, "first": True, "reason": None, "sure_from": None, "maybe_until": None, "at_most": "",
+    }  # fmt: skip
+    return usual | more
+
+
+def budget(dollars=100, span="month", scope=None, **more):
+    kind, _, days = span.partition(":")
+    return Budget("lab", Money.usd(dollars), Span(kind, int(days or 0)), Scope(**(scope or {})), **more)
+
+
+def ask(one, wanted, rows=(), ended=(), now=NOW):
+    return asking([one], wanted, [*rows], lambda _since: ended, PRICES, now)
+
+
+def admit(*args, **more):
+    return ask(*args, **more).admission()
+
+
+def sums(*args, **more):
+    (verdict,) = admit(*args, **more).verdicts
+    return [tuple(float(part.dollars) for part in (one.spent, one.running, one.wanted)) for one in verdict.shares]
+
+
+def test_a_launch_is_held_against_what_was_spent_and_what_runs_to_its_renew_until():
+    rows = [row("a", uses=[use(NOW - 2 * HOUR)])]
+    (share,) = sums(budget(), row("b"), rows)
+    assert share == pytest.approx((2, 8, 8), abs=0.001)
+
+
+@pytest.mark.parametrize(("dollars", "refused"), [(18.01, False), (17.99, True)])
+def test_the_sum_of_all_three_is_what_counts(dollars, refused):
+    rows = [row("a", uses=[use(NOW - 2 * HOUR)])]
+    assert bool(admit(budget(dollars), row("b"), rows).refusals) is refused
+
+
+def test_a_launch_over_midnight_is_in_both_days_with_its_parts():
+    shares = sums(budget(span="day"), row(until=NOW + 20 * HOUR))
+    assert shares == [pytest.approx((0, 0, 12)), pytest.approx((0, 0, 8), abs=0.001)]
+
+
+def test_a_period_begins_in_the_zone_of_the_budget():
+    shares = sums(budget(span="day", tz="Asia/Seoul", zone=ZoneInfo("Asia/Seoul")), row(until=NOW + 20 * HOUR))
+    assert shares == [pytest.approx((0, 0, 3)), pytest.approx((0, 0, 17), abs=0.001)]
+
+
+def test_a_disk_is_counted_to_the_end_of_the_last_period_that_the_launch_touches():
+    (first,) = sums(budget(), row(price=0, beside=[disk()]))
+    assert first[2] == pytest.approx(10 * 9.5 / 30)
+    _, second = sums(budget(), row(price=0, until=NOW + timedelta(days=10), beside=[disk()]))
+    assert second[2] == pytest.approx(10)
+
+
+def test_a_stopped_machine_costs_what_stays_and_a_kept_image_too():
+    stopped = row("s", state="stopped", billed=False, beside=[disk()])
+    image = {"id": "ami", "kind": "image", "size_gb": 100, "region": "us-east-1", "stored_as": "ebs_snapshot",
+             "nanos": DOLLAR // 20, "per": "month", "why_at_most": "", "nanos_per_month": None}  # fmt: skip
+    parked = row("p", ended=iso(NOW - HOUR), kept=[image])
+    (share,) = sums(budget(), row(price=0), [stopped, parked])
+    assert share[1] == pytest.approx(15 * 9.5 / 30)
+
+
+def test_an_open_attempt_is_a_reservation():
+    attempt = row("a", attempt="open", state="unknown", billed=False)
+    (share,) = sums(budget(), row("b"), [attempt])
+    assert share == pytest.approx((0, 8, 8), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("facts", "hourly"),
+    [
+        ({"max_price": 2 * DOLLAR, "on_demand": {"nanos_per_hour": 3 * DOLLAR}}, 2),
+        ({"on_demand": {"nanos_per_hour": 3 * DOLLAR}}, 3),
+    ],
+)
+def test_spot_is_counted_at_its_highest_price_else_on_demand_never_at_todays(facts, hourly):
+    (share,) = sums(budget(), row(market="spot", **facts))
+    assert share[2] == pytest.approx(8 * hourly, abs=0.01)
+
+
+def test_a_missing_disk_price_is_counted_dearly_and_marked_and_refuses_nothing():
+    (verdict,) = admit(budget(), row(price=0, beside=[disk(nanos=None)])).verdicts
+    assert verdict.fits
+    assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
+    assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
+
+
+@pytest.mark.parametrize("wanted", [row("b"), row("b", price=None)])
+def test_a_missing_compute_price_refuses(wanted):
+    rows = [row("a", price=None if wanted["price"] else DOLLAR)]
+    (verdict,) = admit(budget(10**6), wanted, rows).refusals
+    assert verdict.unpriced == ("a" if wanted["price"] else "b",)
+
+
+def test_what_costs_nothing_is_never_refused():
+    rows = [row("a", uses=[use(NOW - 200 * HOUR)])]
+    assert not admit(budget(), row("b", price=0), rows).refusals
+
+
+def test_a_budget_that_only_notifies_refuses_nothing():
+    assert not admit(budget(1, actions=frozenset({Action.NOTIFY})), row()).refusals
+    assert admit(budget(1, actions=frozenset({Action.STOP})), row()).refusals
+
+
+def test_what_a_budget_does_not_cover_does_not_count():
+    rows = [row("a", project="other"), row("b", provider="gcp", uses=[use(NOW - 2 * HOUR)])]
+    assert sums(budget(scope={"project": "vision", "provider": "aws"}), row("c"), rows) == [
+        pytest.approx((0, 0, 8), abs=0.001)
+    ]
+    assert not admit(budget(1, scope={"project": "other"}), row("c"), rows).verdicts
+
+
+def test_a_machine_is_not_counted_beside_its_own_extension():
+    running = row("a", uses=[use(NOW - HOUR)])
+    (share,) = sums(budget(), {**running, "renew_until": iso(NOW + 9 * HOUR)}, [running])
+    assert share == pytest.approx((1, 0, 9), abs=0.001)
+
+
+def test_a_machine_that_should_have_ended_is_counted_for_another_hour():
+    (share,) = sums(budget(), row("b", price=0), [row("a", until=NOW - HOUR)])
+    assert share[1] == pytest.approx(1, abs=0.001)
+
+
+def test_a_machine_without_a_lease_is_counted_to_the_end_of_the_period():
+    (share,) = sums(budget(1000), row("b", price=0), [row("a", until=None)])
+    assert share[1] == pytest.approx(9.5 * 24, abs=0.001)
+
+
+def test_a_named_volume_that_is_there_is_counted_once():
+    thing = {"id": "vol", "kind": "volume", "size_gb": 100, "region": "us-east-1", "stored_as": "gp3",
+             "nanos": DOLLAR // 10, "per": "month", "why_at_most": "", "nanos_per_month": None}  # fmt: skip
+    volume = row("data", thing=True, price=None, billed=False, kept=[thing])
+    wanted = row("b", price=0, beside=[disk(named=True)], setup={"volume": {"name": "data", "size_gb": None}})
+    (share,) = sums(budget(), wanted, [volume])
+    assert share == pytest.approx((0, 10 * 9.5 / 30, 0))
+    (share,) = sums(budget(), wanted)
+    assert share == pytest.approx((0, 0, 10 * 9.5 / 30))
+
+
+def test_the_worst_rolling_window_lies_ahead_or_behind():
+    old = use(NOW - timedelta(days=29, hours=20), NOW - timedelta(days=29))  # $20, out of the window in a day
+    rows = [row("a", ended=iso(NOW), uses=[])]
+    (first,) = sums(budget(span="rolling:30"), row("b", until=NOW + 2 * HOUR), rows, [("cg-a", old)])
+    assert sum(first) == pytest.approx(22, abs=0.001)
+    (later,) = sums(budget(span="rolling:30"), row("b", until=NOW + timedelta(days=3)), rows, [("cg-a", old)])
+    assert sum(later) == pytest.approx(72, abs=0.1)  # by then the old ones are out of it
+
+
+def test_a_total_budget_never_begins_anew():
+    old = use(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 5, tzinfo=UTC))
+    (share,) = sums(budget(span="total"), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old)])
+    assert share == pytest.approx((5, 0, 8), abs=0.001)
+
+
+def test_a_past_run_without_a_price_is_counted_on_demand_or_named():
+    old = use(NOW - 5 * HOUR, NOW - HOUR, price=None, on_demand=2 * DOLLAR)
+    (verdict,) = admit(budget(), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old)]).verdicts
+    assert float(verdict.shares[0].spent.dollars) == pytest.approx(8)
+    assert "counted on demand" in verdict.assumed[0]
+    (verdict,) = admit(budget(), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old | {"on_demand": None})]).verdicts
+    assert "in no sum" in verdict.assumed[0]
+
+
+hours = st.integers(1, 24 * 45)
+machines = st.tuples(st.integers(0, 5 * DOLLAR), st.integers(0, 24 * 40), hours, st.booleans(), st.integers(0, 200))
+spans = st.sampled_from(["day", "week", "month", "total", "rolling:1", "rolling:7", "rolling:30"])
+
+
+def rows_of(drawn):
+    made = []
+    for number, (price, ago, ahead, runs, size) in enumerate(drawn):
+        used = [use(NOW - ago * HOUR, price=price)] if runs and ago else []
+        entry = disk(size=size)
+        used += [use(NOW - ago * HOUR, price=DOLLAR // 10, per="month", resource="disk", quantity=size)] if ago else []
+        state = {"state": "running", "billed": True} if runs else {"state": "stopped", "billed": False}
+        made.append(row(f"m{number}", price=price, until=NOW + ahead * HOUR, beside=[entry], uses=used, **state))
+    return made
+
+
+def bill(rows, until, since, end):
+    """What the billing engine bills in a period if everything runs to its renew-until; disks go on to `until`."""
+    total = 0
+    for one in rows:
+        ends = min(until, datetime.fromisoformat(one["renew_until"]))
+        used = {use_["resource"]: use_ for use_ in one["uses"]}
+        if one["billed"]:
+            price = one["price"]["nanos_per_hour"]
+            instance = used.get("instance", use(NOW, price=price)) | {"end": iso(ends)}
+            total += charge(use_from_json(instance), until, since=since, until=end).high
+        entry = one["beside"][0]
+        kept = used.get("disk", use(NOW, price=entry["nanos"], per="month", resource="disk"))
+        total += charge(use_from_json(kept | {"quantity": entry["quantity"]}), until, since=since, until=end).high
+    return total
+
+
+@settings(max_examples=60)
+@given(st.lists(machines, max_size=4), machines, spans, st.integers(1, 5000))
+def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
+    one, rows = budget(dollars, span), rows_of(drawn)
+    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0] | {"id": "cg-w", "name": "w"}
+    assume(not admit(one, wanted, rows).refusals)
+    everything = [*rows, wanted]
+    last = datetime.fromisoformat(wanted["renew_until"])
+    limit = one.limit.nanos * EXACT
+    if one.span.kind in ("day", "week", "month"):
+        for each in periods(one.span.kind, NOW, last, UTC):
+            assert bill(everything, each.end, each.begin, each.end) <= limit
+    elif one.span.kind == "total":
+        assert bill(everything, last, None, last) <= limit
+    else:
+        for ago in range(0, int((last - NOW) / HOUR), 7):
+            end = NOW + ago * HOUR
+            assert bill(everything, max(NOW, end), end - one.span.window, end) <= limit
+
+
+def refused(drawn, wish, span, percent):
+    """What is wanted, asked of a budget that carries it but for so many percent of it."""
+    rows = rows_of(drawn)
+    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0] | {"id": "cg-w", "name": "w"}
+    (verdict,) = admit(budget(10**9, span), wanted, rows).verdicts
+    tightest = verdict.tightest
+    limit = tightest.total.nanos - 1000 - tightest.wanted.nanos * percent // 100
+    assume(tightest.wanted.nanos > 10_000 and limit > 0)
+    asked = ask(replace(budget(1, span), limit=Money(limit)), wanted, rows)
+    assert asked.admission().refusals
+    return asked, wanted
+
+
+@settings(max_examples=60)
+@given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
+def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, span, percent):
+    asked, wanted = refused(drawn, wish, span, percent)
+    until = longest(asked)
+    minute = timedelta(minutes=1)
+    if until is None:
+        assert asked.admission({**wanted, "renew_until": iso(NOW + minute)}).refusals
+        return
+    assert not asked.admission({**wanted, "renew_until": iso(until)}).refusals
+    assert asked.admission({**wanted, "renew_until": iso(until + minute)}).refusals
+
+
+@settings(max_examples=40)
+@given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
+def test_the_highest_price_that_is_named_fits(drawn, wish, span, percent):
+    asked, wanted = refused(drawn, wish, span, percent)
+    price = affordable(asked)
+    if price is not None:
+        assert 0 < price.nanos < wanted["price"]["nanos_per_hour"]
+        assert not asked.admission({**wanted, "price": {"nanos_per_hour": price.nanos}}).refusals
+        assert asked.admission({**wanted, "price": {"nanos_per_hour": price.nanos + 100_000}}).refusals
+
+
+def test_admitting_one_after_the_other_fills_the_budget_exactly():
+    """Fifty launches of $8 each in a budget of $100: twelve fit, and what was admitted counts for the next."""
+    rows, admitted = [], []
+    for number in range(50):
+        wanted = row(f"m{number}")
+        fits = not admit(budget(), wanted, rows).refusals
+        admitted.append(fits)
+        rows += [row(f"m{number}", attempt="open", state="unknown", billed=False)] if fits else []
+    assert admitted == [True] * 12 + [False] * 38
+    assert all(one >= other for one, other in pairwise(admitted))
+
+
+def test_a_use_is_as_the_ledger_has_it():
+    assert use_to_json(use_from_json(use(NOW))).keys() >= use(NOW).keys()

@@ -1,0 +1,89 @@
+"""Strands say what the billing engine says, and the dearest window of a stretch is the dearest there is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.billing import charge, micros_of
+from cloudgpu.core.strands import amount, billed_strands, moment_of, rule_of, strands, worst_window
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+
+BEGIN = datetime(2026, 1, 20, tzinfo=UTC)
+moments = st.integers(0, 60 * 24 * 90).map(lambda minutes: BEGIN + timedelta(minutes=minutes, seconds=minutes % 60))
+
+
+@st.composite
+def uses(draw):
+    """Uses of every resource, with prices that change, doubts and interruptions."""
+    resource = draw(st.sampled_from(list(Resource)))
+    per = Per.GB if resource is Resource.TRAFFIC else draw(st.sampled_from([Per.HOUR, Per.MONTH]))
+    if resource is Resource.INSTANCE:
+        per = Per.HOUR
+    first, last = sorted([draw(moments), draw(moments)])
+    changes = sorted({draw(moments) for _ in range(draw(st.integers(1, 4)))})
+    doubt = st.none() | st.integers(0, 600)
+    segments = [
+        Segment(
+            iso(at),
+            draw(st.integers(0, 10**10)),
+            "list",
+            iso(at),
+            "listed",
+            maybe_from=None if (ago := draw(doubt)) is None else iso(at - timedelta(minutes=ago)),
+        )
+        for at in changes
+    ]
+    ended = draw(st.booleans()) or resource is Resource.TRAFFIC
+    return Use(
+        resource=resource,
+        id="i",
+        what="it",
+        provider=draw(st.sampled_from(["aws", "gcp", "azure", "local"])),
+        market=draw(st.sampled_from(["spot", "on_demand"])) if resource is Resource.INSTANCE else "on_demand",
+        kind="gp3",
+        licence=draw(st.sampled_from(["", "rhel", "suse"])) if resource is Resource.INSTANCE else "",
+        quantity=draw(st.integers(1, 10**9 if resource is Resource.TRAFFIC else 500)),
+        per=per,
+        begin=iso(first),
+        end=iso(last) if ended else None,
+        segments=tuple(segments),
+        reason=draw(st.none() | st.just("interrupted")) if resource is Resource.INSTANCE and ended else None,
+        maybe_until=iso(last + timedelta(minutes=draw(st.integers(1, 90)))) if ended and draw(st.booleans()) else None,
+    )
+
+
+@given(uses(), moments)
+def test_the_strands_of_a_use_are_what_it_costs_at_most(use, now):
+    now = max(now, datetime.fromisoformat(use.end or use.begin))
+    found = billed_strands(use_to_json(use), micros_of(now))
+    assert amount(found, 0, 2**62) == charge(use, now).high
+
+
+@given(uses(), moments, moments)
+def test_the_strands_of_a_period_are_what_it_costs_in_it(use, now, until):
+    now = max(now, datetime.fromisoformat(use.end or use.begin))
+    found = billed_strands(use_to_json(use), micros_of(now))
+    assert amount(found, 0, micros_of(until)) == charge(use, now, until=until).high
+
+
+def test_a_month_has_the_hours_that_it_has():
+    found = strands(
+        micros_of(BEGIN), micros_of(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
+    )
+    assert [moment_of(begin).month for begin, _, _ in found] == [1, 2]
+    assert found[0][2] * 744 == found[1][2] * 672
+
+
+few = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(1, 9)), min_size=1, max_size=8)
+
+
+@given(few, st.integers(1, 30), st.integers(0, 40), st.integers(0, 50))
+def test_no_window_is_dearer_than_the_worst_one(lengths, length, begin, span):
+    found = [(first, first + long, rate) for first, long, rate in lengths]
+    at, worst = worst_window(found, length, begin, begin + span)
+    assert worst == amount(found, at - length, at)
+    assert worst == max(amount(found, end - length, end) for end in range(begin, begin + span + 1))
