@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def found_in_ledger(session: Session) -> tuple[Finding, ...]:
-    """Return every finding about machines. Asks nobody; reads the history of those alone that it concerns."""
-    rows = living(session.ledger.machines())
+    """Return every finding about machines and kept things. Asks nobody; reads few histories."""
+    rows = living(session.ledger.bills())
     factor = Fraction(session.settings.alerts.price_jump)
     now = session.clock()
     return (*machine_findings(rows, dict(_asked_since(session, rows)), now), *price_leaps(rows, factor))

@@ -44,11 +44,19 @@ class Delivery:
         return {
             "raised": list(self.raised),
             "cleared": list(self.cleared),
-            "sent": [one.receiver for one in self.outcomes if one.why is None],
-            "failed": [{"receiver": one.receiver, "why": one.why} for one in self.outcomes if one.why is not None],
+            **outcomes_value(self.outcomes),
             "waiting": self.waiting,
             "lasting": list(self.lasting),
         }
+
+
+def outcomes_value(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """Return who took a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
+    found = list(outcomes)
+    return {
+        "sent": [one.receiver for one in found if one.why is None],
+        "failed": [{"receiver": one.receiver, "why": one.why} for one in found if one.why is not None],
+    }
 
 
 def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection[str] = BUDGETS) -> Delivery:

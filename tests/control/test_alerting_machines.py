@@ -18,7 +18,7 @@ def web():
     receiver.end()
 
 
-def write(lab, kind, row, **body):
+def write(lab, kind, row, /, **body):
     now = lab.session.clock()
     lab.session.ledger.append([Draft(kind, row["id"], body, now, f"{kind}:{row['id']}:{now}")])
 
@@ -61,6 +61,17 @@ def test_a_spot_price_that_leapt_is_told_once(lab):
     (key,) = found.raised
     assert key == f"price:{row['provider']}/{row['zone']}/{row['instance_type']}/spot"
     assert deliver(lab.session, []).raised == ()
+
+
+def test_a_kept_volume_without_a_price_is_told(lab):
+    thing = {
+        "id": "vol-1", "kind": "volume", "name": "data", "provider": "fake", "account": "lab", "region": "here",
+        "zone": "here-1", "size_gb": 20, "stored_as": "nosuch", "made_at": None, "ready": True, "owner": "ada",
+        "project": "default", "attached_to": None, "nanos_per_month": None, "per": None, "nanos": None,
+        "by_size": True, "why_at_most": "", "source": None, "as_of": None, "basis": None,
+    }  # fmt: skip
+    write(lab, "thing_observed", {"id": "thing:vol-1"}, **thing)
+    assert deliver(lab.session, []).lasting == ("There is no price for data",)
 
 
 def deadman(make_lab, address):

@@ -167,6 +167,24 @@ def test_a_receiver_that_sends_a_byte_now_and_then_holds_nobody_up(web):
     assert time.monotonic() - began < 5
 
 
+HUNG = """
+import sys
+from cloudgpu.config.alert_text import Message
+from cloudgpu.control.alerting_send import send
+print(send([(sys.stdin.read(), Message("a", "b", urgent=False))], wait_s=0.3))
+"""
+
+
+def test_a_receiver_that_hangs_does_not_keep_the_command_from_ending(web):
+    web.answer = HANG
+    address = json_of(web, "?rto=25")
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG], input=address, text=True, capture_output=True, timeout=15, check=True
+    )
+    assert "did not answer within 0.3 seconds" in done.stdout
+    assert len(web.got) <= 1
+
+
 def test_an_address_that_apprise_does_not_know_is_said_and_kept(lab_to, web):
     lab = lab_to("nosuch://x/y", json_of(web))
     found = deliver(lab.session, [LAB80])

@@ -126,6 +126,10 @@ FAULTS = {
         "def interrupt(self, id): self.get(id); return self.clock()",
         "test_an_interruption_ends_the_machine_after_its_notice",
     ),
+    "forgets whom its budget is to tell": (
+        "def set_budget_alert(self, alert): super().set_budget_alert(replace(alert, emails=alert.emails[:1]))",
+        "test_a_budget_alert_is_as_it_was_set_last",
+    ),
     "makes the machine while it looks things up": (
         (
             "def resolve(self, request, item):\n"
