@@ -20,6 +20,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.currency import Currency
+    from cloudgpu.core.discounts import Credit, Discount
 
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
 CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
@@ -67,6 +68,8 @@ class Settings:
     alerts: Alerts = field(default_factory=Alerts)
     currencies: Mapping[str, Currency] = field(default_factory=dict)
     fees: Fees = field(default_factory=Fees)
+    discounts: tuple[Discount, ...] = ()
+    credits: tuple[Credit, ...] = ()
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
@@ -98,7 +101,7 @@ def settings_from_text(text: str, *, login: str) -> Settings:
 
 
 def _money(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what [currencies] and [fees] say; what is not there is not even imported."""
+    """Return what [currencies], [fees], discounts and credits say; what is not there is not even imported."""
     found: dict[str, Any] = {}
     if "currencies" in table:
         from cloudgpu.config.currencies import currencies_from
@@ -106,6 +109,11 @@ def _money(table: Mapping[str, Any]) -> dict[str, Any]:
         found["currencies"] = currencies_from(table["currencies"])
     if "fees" in table:
         found["fees"] = fees_from(table["fees"])
+    if "discounts" in table or "credits" in table:
+        from cloudgpu.config.discounts import read_credits, read_discounts
+
+        found["discounts"] = read_discounts("discounts", table.get("discounts", []))
+        found["credits"] = read_credits("credits", table.get("credits", []))
     return found
 
 
@@ -161,7 +169,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts", "alerts", "currencies", "fees", "templates")
+    known = (*_READERS, "accounts", "alerts", "credits", "currencies", "discounts", "fees", "templates")
     for key in table:
         if key not in known:
             name = str(shown(key))

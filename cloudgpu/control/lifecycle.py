@@ -30,7 +30,7 @@ from cloudgpu.errors import (
     LedgerUnavailable,
     ProviderUnavailable,
 )
-from cloudgpu.providers.base import HasPrices, Pausable, Provider, Taggable
+from cloudgpu.providers.base import Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -244,13 +244,12 @@ def lease_line(row: Row, lease: Lease, why: str, now: datetime) -> Draft:
 
 def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
     """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
-    if not isinstance(provider, HasPrices):
-        return []
+    from cloudgpu.control.paid import paid_prices
     from cloudgpu.core.facts import Accelerator, Available, Market
 
     gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
     place = (row["provider"], row["account"], row["region"], row["zone"], row["instance_type"])
-    price = next(iter(provider.prices([Available(*place, Market(row["market"]), gpus)])), None)
+    (price,) = paid_prices(session, provider, [Available(*place, Market(row["market"]), gpus)])
     if price is None or (row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]):
         return []
     now = session.clock()

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.caller import caller_cidr
+from cloudgpu.control.paid import paid_prices
 from cloudgpu.core.attempts import price_from_json
 from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Setup, Stock, Want
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.base import HasPrices, Provider, Reachable, Resolved, Resolves
+from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +143,7 @@ def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
     for gap in stock.unanswered:
         session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [item for item in stock.items if fits(item, want)]
-    prices = provider.prices(available) if isinstance(provider, HasPrices) else [None] * len(available)
-    priced, unpriced = join(available, prices)
+    priced, unpriced = join(available, paid_prices(session, provider, available))
     offers = ranked(priced, want)
     if offers:
         return offers

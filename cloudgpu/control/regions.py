@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.catalog import gpus
 from cloudgpu.control.accounts import provider_with
+from cloudgpu.control.paid import paid_prices
 from cloudgpu.control.ping import Ping, pings
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
@@ -16,7 +17,7 @@ from cloudgpu.core.catalog import meant_by
 from cloudgpu.core.facts import Market, Offer, Region, Unanswered, Want
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasPrices, HasRegions, Provider
+from cloudgpu.providers.base import HasRegions, Provider
 from cloudgpu.report.values import price_value
 
 Document = dict[str, Any]
@@ -81,7 +82,7 @@ def regions_value(session: Session, question: Question, *, account: str | None, 
         meant_by(model, gpus())  # raises for one that nobody has
     places: list[Region] = list(one.regions())
     want = Want(gpu=model, gpu_count=count or 1, market=question.market)
-    cheapest, gaps = _cheapest(one, want) if model else ({}, [])
+    cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
     times = pings(places) if question.pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
     rows = [_row(place, cheapest.get(place.name), times.get(place.name)) for place in places]
@@ -95,11 +96,11 @@ def regions_value(session: Session, question: Question, *, account: str | None, 
     }
 
 
-def _cheapest(provider: Provider, want: Want) -> tuple[dict[str, Offer], list[Unanswered]]:
+def _cheapest(session: Session, provider: Provider, want: Want) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
     stock = provider.available(want)
     items = [item for item in stock.items if fits(item, want)]
-    prices = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
+    prices = paid_prices(session, provider, items)
     found: dict[str, Offer] = {}
     for offer in ranked(join(items, prices)[0], want):
         found.setdefault(offer.available.region, offer)

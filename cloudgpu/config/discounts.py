@@ -1,0 +1,164 @@
+"""Reads `[[discounts]]` and `[[credits]]` of config.toml into core's values, all of it checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.config.textfile import shown
+from cloudgpu.core.discounts import ANY, Credit, Discount
+from cloudgpu.core.facts import Market
+from cloudgpu.core.money import Money
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+
+PROVIDERS = ("aws", "azure", "gcp", "local", "ssh")
+LARGEST = Decimal(1_000_000_000)  # USD
+_PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
+_LAST_YEAR = 9999  # the day after its last cannot be written
+_MARKETS = {"on_demand": {Market.ON_DEMAND}, "spot": {Market.SPOT}, "any": set(Market)}
+_DISCOUNT_KEYS = ("provider", "account", "type", "region", "market", "percent", "rate", "from", "until")
+_CREDIT_KEYS = ("name", "amount", "currency", "provider", "account", "from", "until")
+Table = Mapping[str, Any]
+
+
+def read_discounts(key: str, value: object) -> tuple[Discount, ...]:
+    """Return the discounts of a list of tables, in its order: the first that fits counts. Raises InvalidRequest."""
+    return tuple(_discount(f"{key}[{number}]", table) for number, table in enumerate(_tables(key, value), 1))
+
+
+def read_credits(key: str, value: object) -> tuple[Credit, ...]:
+    """Return the credits of a list of tables. Raises InvalidRequest for the first that cannot be meant."""
+    return tuple(_credit(f"{key}[{number}]", table) for number, table in enumerate(_tables(key, value), 1))
+
+
+def _fault(key: str, value: object, says: str, way: str) -> InvalidRequest:
+    name = f"config.toml: {key}"
+    return InvalidRequest(f"{name} {says}", field=name, value=shown(value), next=way)
+
+
+def _tables(key: str, value: object) -> list[Table]:
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise _fault(key, value, "has to be a list of tables.", f"Write [[{key}]] and its keys below, for each one.")
+    return value
+
+
+def _check_keys(key: str, table: Table, known: tuple[str, ...]) -> None:
+    for name in table:
+        if name not in known:
+            meant = near(name, known)
+            says = f"is no key of it; did you mean {meant!r}?" if meant else "is no key of it."
+            raise _fault(f"{key}.{shown(name)}", None, says, f"Keys: {', '.join(known)}.")
+
+
+def _discount(key: str, table: Table) -> Discount:
+    _check_keys(key, table, _DISCOUNT_KEYS)
+    if ("percent" in table) == ("rate" in table):
+        says = "needs one of percent and rate, and has " + ("both." if "rate" in table else "none.")
+        raise _fault(key, None, says, 'Write percent = 12.5, or rate = "1.20" for a fixed price per hour.')
+    since, until = _period(key, table)
+    market = _one_of(f"{key}.market", table.get("market", "on_demand"), tuple(_MARKETS))
+    return Discount(
+        provider=_one_of(f"{key}.provider", table.get("provider"), PROVIDERS),
+        account=_pattern(f"{key}.account", table.get("account", ANY)),
+        instance_type=_pattern(f"{key}.type", table.get("type", ANY)),
+        region=_pattern(f"{key}.region", table.get("region", ANY)),
+        markets=frozenset(_MARKETS[market]),
+        percent=_percent(f"{key}.percent", table["percent"]) if "percent" in table else None,
+        rate=_amount(f"{key}.rate", table["rate"]) if "rate" in table else None,
+        since=since,
+        until=until,
+        source=f"config.toml {key}",
+    )
+
+
+def _credit(key: str, table: Table) -> Credit:
+    _check_keys(key, table, _CREDIT_KEYS)
+    if table.get("currency", "USD") != "USD":
+        says = f"is {shown(table['currency'])!r}; credits are counted in US dollars."
+        raise _fault(f"{key}.currency", table["currency"], says, "Write the amount in USD, and leave currency out.")
+    since, until = _period(key, table)
+    provider = table.get("provider", ANY)
+    return Credit(
+        name=_pattern(f"{key}.name", table.get("name", key)) if "name" in table else key,
+        amount=_amount(f"{key}.amount", table.get("amount")),
+        provider=provider if provider == ANY else _one_of(f"{key}.provider", provider, PROVIDERS),
+        account=_pattern(f"{key}.account", table.get("account", ANY)),
+        since=since,
+        until=until,
+        source=f"config.toml {key}",
+    )
+
+
+def _one_of(key: str, value: object, known: tuple[str, ...]) -> str:
+    if isinstance(value, str) and value in known:
+        return value
+    meant = near(value, known) if isinstance(value, str) else None
+    says = "is missing." if value is None else f"is {shown(value)!r}" + (f"; did you mean {meant!r}?" if meant else ".")
+    raise _fault(key, value, says, f"Use one of: {', '.join(known)}.")
+
+
+def _pattern(key: str, value: object) -> str:
+    if isinstance(value, str) and _PATTERN.fullmatch(value):
+        return value
+    way = f'Write a name, or a pattern like {key.rpartition(".")[2]} = "p4*".'
+    raise _fault(key, value, f"is {shown(value)!r}, which is no name and no pattern of names.", way)
+
+
+def _figure(key: str, value: object, way: str) -> Decimal:
+    """Return a number, written as one or as text; a binary float is taken as it was written."""
+    try:
+        figure = Decimal(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except InvalidOperation:
+        figure = None
+    if figure is None or not figure.is_finite():
+        says = "is missing." if value is None else f"is {shown(value)!r}, which is no number."
+        raise _fault(key, value, says, way)
+    return figure
+
+
+def _percent(key: str, value: object) -> Fraction:
+    way = "Write how many percent less is paid, above 0 and below 100, for example: percent = 12.5"
+    figure = _figure(key, value, way)
+    if not 0 < figure < 100:  # noqa: PLR2004  (percent)
+        raise _fault(key, value, f"is {shown(value)}, and has to be above 0 and below 100.", way)
+    return Fraction(figure)
+
+
+def _amount(key: str, value: object) -> Money:
+    way = f'Write US dollars above 0, for example: {key.rpartition(".")[2]} = "1.20"'
+    figure = _figure(key, value, way)
+    if not 0 < figure < LARGEST or not Money.usd(figure):
+        raise _fault(key, value, f"is {shown(value)}, and has to be above 0 and below {LARGEST:,}.", way)
+    return Money.usd(figure)
+
+
+def _period(key: str, table: Table) -> tuple[datetime | None, datetime | None]:
+    """Return from when to when it holds, in UTC: `from` is the first day, `until` the last."""
+    since = _day(f"{key}.from", table["from"]) if "from" in table else None
+    last = _day(f"{key}.until", table["until"]) if "until" in table else None
+    if since and last and last < since:
+        says = f"is {last:%Y-%m-%d}, which is before from, {since:%Y-%m-%d}."
+        raise _fault(f"{key}.until", table["until"], says, "Correct one of the two.")
+    return since, last and last + timedelta(days=1)
+
+
+def _day(key: str, value: object) -> datetime:
+    """Return the beginning of a day, written as a date of TOML or as text."""
+    named = value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
+    if isinstance(named, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", named):
+        try:
+            found = datetime.fromisoformat(named).replace(tzinfo=UTC)
+        except ValueError:
+            found = None
+        if found is not None and found.year < _LAST_YEAR:
+            return found
+    says = f"is {shown(value)!r}, which is no day of the calendar."
+    raise _fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')
+
+
+READERS: dict[str, Callable[[str, object], Any]] = {"discounts": read_discounts, "credits": read_credits}
