@@ -94,6 +94,8 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         run("machine", "start", "--yes")
         run("cost", "cost")
         run("cost --verify", "cost", "--verify")
+        run("ledger backup", "ledger", "backup", str(root / "copy"))
+        run("ledger restore", "ledger", "restore", str(root / "copy"), "--yes")
         run("history", "show", "--history")
         run("doctor", "doctor")
         run("doctor --live", "doctor", "--live", "--provider", "local", "--yes")

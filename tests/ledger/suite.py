@@ -29,7 +29,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Each store has a class of its own that inherits these tests; its examples are its own, too.
+_MEANT = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=_MEANT)
 LIFE = (
     intended(),
     seen(seconds=5),
