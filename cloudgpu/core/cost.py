@@ -9,9 +9,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from cloudgpu.core.bill import Billed, billed
-from cloudgpu.core.billing import billed_span, charge
-from cloudgpu.core.periods import Period, periods
+from cloudgpu.core.bill import billed
+from cloudgpu.core.billing import Charge, billed_span, charge
+from cloudgpu.core.periods import periods
 from cloudgpu.core.tally import Tally
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Use, use_from_json
@@ -72,30 +72,39 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for key, row, found in _parts(list(rows), ended, now, asked):
-        for tally in (groups.setdefault(key, Tally()), total):
-            if isinstance(found, str):
-                tally.add_ended(row, found)
-            else:
-                tally.add(row, found.charge)
+    for part in _parts(list(rows), ended, now, asked):
+        group = groups.setdefault(part.key, Tally())
+        if isinstance(part.found, str):
+            group.add_ended(part.row, part.found)
+            total.add_ended(part.row, part.found)
+        else:
+            group.add(part.row, part.found)
+            total.add(part.row, part.found, again=part.again)
     order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 
 
-def _parts(
-    rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked
-) -> Iterator[tuple[str, Row, Billed | str]]:
-    """Yield the pieces that are added up: a charge, or the resource of a row's totals, each with its group."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece that is added up: a charge, or the resource whose totals are meant; `again`: its use was there before."""
+
+    key: str
+    row: Row
+    found: Charge | str
+    again: bool = False
+
+
+def _parts(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
     if asked.by in CALENDAR:
         yield from _by_calendar(rows, ended, now, asked)
         return
+    charges = billed(rows, ended, now, since=asked.since, until=asked.until)
     if asked.from_totals:
-        yield from ((_key(asked.by, row, resource), row, resource) for row in rows for resource in row["totals"])
         charges = billed(rows, (), now)
-    else:
-        charges = billed(rows, ended, now, since=asked.since, until=asked.until)
-    for found in charges:
-        yield _key(asked.by, found.row, found.charge.use.resource, found.charge.use), found.row, found
+        yield from (_Part(_key(asked.by, row, resource), row, resource) for row in rows for resource in row["totals"])
+    for one in charges:
+        use = one.charge.use
+        yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
 
 
 def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
@@ -109,24 +118,24 @@ def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
     return str(row[by] or "")
 
 
-def _by_calendar(
-    rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked
-) -> Iterator[tuple[str, Row, Billed]]:
+def _by_calendar(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
     known = {row["id"]: row for row in rows}
     gone = ((known[subject], use) for subject, use in ended)
     for row, data in chain(gone, ((one, use) for one in rows for use in one["uses"])):
-        use = use_from_json(data)
-        for begin, end in _pieces(use, now, asked):
-            piece = charge(use, now, since=max(filter(None, (begin.begin, asked.since))), until=end)
-            if piece.micros or piece.high or piece.unpriced_micros:
-                yield iso(begin.begin), row, Billed(row, piece)
+        again = False
+        for key, piece in _pieces(use_from_json(data), now, asked):
+            yield _Part(key, row, piece, again)
+            again = True
 
 
-def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[Period, datetime]]:
-    """Yield the periods in which a use is or may be billed, each with the end of its part that was asked for."""
+def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge]]:
+    """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
     first, last = billed_span(use, now)
     first = first if asked.since is None else max(first, asked.since)
     last = last if asked.until is None else min(last, asked.until)
-    if first <= last:
-        for one in periods(asked.by, first, last, asked.zone):
-            yield one, one.end if asked.until is None else min(one.end, asked.until)
+    for one in periods(asked.by, first, last, asked.zone) if first <= last else ():
+        begin = one.begin if asked.since is None else max(one.begin, asked.since)
+        end = one.end if asked.until is None else min(one.end, asked.until)
+        piece = charge(use, now, since=begin, until=end)
+        if piece.micros or piece.high or piece.unpriced_micros:
+            yield iso(one.begin), piece

@@ -39,27 +39,22 @@ class Tally:
     interrupted: list[int] = field(default_factory=lambda: [0] * 5)
     failed: list[int] = field(default_factory=lambda: [0] * 5)
     marks: str = ""
-    _seen: set[tuple[str, ...]] = field(default_factory=set, repr=False)
+    _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, row: Row, charge: Charge) -> None:
-        """Add a charge; of one use in several pieces, what is counted is counted once."""
-        use, note = charge.use, aside.empty()
+    def add(self, row: Row, charge: Charge, *, again: bool = False) -> None:
+        """Add a charge; `again`: another piece of a use is in it already, so that it is not counted anew."""
+        note = aside.empty()
         aside.note(note, charge)
-        what = (use.resource, use.id, use.what, use.begin)
-        first = self._is_new(row["id"], *what)
-        note["interrupted"][4] *= first
+        note["interrupted"][4] *= not again
         sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
-        unpriced = bool(charge.unpriced_micros) and self._is_new("unpriced", row["id"], *what)
-        self._add(row, use.resource, (*sums, int(unpriced), int(first and charge.on_demand is None)), note)
+        counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
+        self._add(row, charge.use.resource, (*sums, *map(int, counts)), note)
+        if charge.unpriced_micros:
+            self.unpriced[f"{row['name']} ({charge.use.resource})"] = None
 
     def add_ended(self, row: Row, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
         self._add(row, resource, row["totals"][resource], row["aside"].get(resource, _NO_NOTE))
-
-    def _is_new(self, *what: str) -> bool:
-        new = what not in self._seen
-        self._seen.add(what)
-        return new
 
     def _add(self, row: Row, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
@@ -76,8 +71,9 @@ class Tally:
             self.uncompared += uncompared
         self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
         if is_failed(row):
-            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), self._is_new("failed", row["id"]))
+            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row["id"] not in self._failed)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
+            self._failed.add(row["id"])
 
 
 def is_failed(row: Row) -> bool:
