@@ -1,0 +1,141 @@
+"""Reads budgets that stand in files: one YAML file for each in policies/budgets, called as the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.config.currencies import typed_rate
+from cloudgpu.config.textfile import shown
+from cloudgpu.config.yamlfile import Table, read_yaml
+from cloudgpu.config.zones import zone_of
+from cloudgpu.core import budget_words as words
+from cloudgpu.core.budget import Budget, PaidIn, Scope
+from cloudgpu.core.money import Money
+from cloudgpu.core.names import NAME, NAME_RULE
+from cloudgpu.errors import InvalidRequest
+
+KEYS = (
+    "description amount currency rate rate_as_of rate_source period scope thresholds forecast action tz allow_override"
+).split()
+_OF_RATES = ("rate", "rate_as_of")
+
+
+def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
+    """Return the budgets of every `*.yaml` in these directories, sorted by name; `place` is the file of each.
+
+    Raises InvalidRequest, with file and line, for the first fault, and for a name that two files have: which of them
+    counts is not to be guessed.
+    """
+    files = sorted(file for directory in search for file in directory.glob("*.yaml"))
+    found: dict[str, Budget] = {}
+    for file in files:
+        table = read_yaml(file)
+        if table is None:
+            continue
+        budget = budget_of(table, file.stem)
+        if budget.name in found:
+            raise _twice(budget, found[budget.name])
+        found[budget.name] = budget
+    return tuple(found[name] for name in sorted(found))
+
+
+def budget_of(table: Table, name: str) -> Budget:
+    """Return the budget that a file's table describes; raise InvalidRequest with the line of a fault."""
+    if not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{table.path.name} cannot be a budget's file: {NAME_RULE}.",
+            field=table.path.name,
+            value=shown(name),
+            next=f"Give {table.path} another name.",
+        )
+    table.check_keys(KEYS, required=("amount", "period"))
+    table.line("description")
+    tz = table.line("tz", "UTC")
+    amount = words.amount_of(_plain(table, "amount"), _place(table, "amount"))
+    paid_in = _paid_in(table, amount)
+    budget = Budget(
+        name=name,
+        limit=Money.usd(amount) if paid_in is None else paid_in.usd,
+        span=words.span_of(table.line("period"), _place(table, "period")),
+        scope=_scope(table),
+        tz=tz,
+        zone=zone_of(tz, field=_place(table, "tz")),
+        paid_in=paid_in,
+        place=str(table.path),
+    )
+    return replace(budget, **_rest(table))
+
+
+def _rest(table: Table) -> dict[str, Any]:
+    """Return what of the keys with a default is said."""
+    found: dict[str, Any] = {}
+    values = table.values
+    if "thresholds" in values:
+        found["thresholds"] = words.thresholds_of(_list(table, "thresholds"), _place(table, "thresholds"))
+    if "forecast" in values:
+        said = values["forecast"]
+        found["forecast"] = None if said in (None, "none") else words.percent_of(said, _place(table, "forecast"))
+    if "action" in values:
+        found["actions"] = words.actions_of(map(str, _list(table, "action")), _place(table, "action"))
+    if "allow_override" in values:
+        if not isinstance(values["allow_override"], bool):
+            raise table.fault("allow_override", "has to be true or false", next="Write true or false.")
+        found["allow_override"] = values["allow_override"]
+    return found
+
+
+def _scope(table: Table) -> Scope:
+    scope = table.values.get("scope", {})
+    if isinstance(scope, str):
+        return words.scope_of(scope, _place(table, "scope"))
+    if not isinstance(scope, dict):
+        raise table.fault("scope", "has to be a table", next="Write `  project: vision` on a line below it.")
+    return words.scope_from(scope, _place(table, "scope"))
+
+
+def _paid_in(table: Table, amount: Decimal) -> PaidIn | None:
+    """Return the currency with the rate that stands in the file: today's would be another one every day."""
+    code = table.line("currency", "USD")
+    if code.upper() == "USD":
+        return None
+    for key in _OF_RATES:
+        if key not in table.values:
+            way_out = "Write how many of it one US dollar is, and as of which day: a budget keeps its rate."
+            raise table.fault(key, f"is missing for {shown(code)}", next=way_out)
+    try:
+        rate = typed_rate(code, _plain(table, "rate"), _plain(table, "rate_as_of"))
+    except InvalidRequest as fault:
+        raise table.fault(
+            "rate", f"or its day or currency cannot be read: {fault.message}"[:-1], next=str(fault.next)
+        ) from None
+    return PaidIn(amount, replace(rate, source=table.line("rate_source")))
+
+
+def _list(table: Table, key: str) -> list[Any]:
+    value = table.values[key]
+    return value if isinstance(value, list) else str(value).split(",")
+
+
+def _plain(table: Table, key: str) -> str:
+    """Return a number or text as it was written; a table, a list or true as what is none."""
+    value = table.values[key]
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else str(shown(value))
+
+
+def _place(table: Table, key: str) -> str:
+    return f"{table.path.name}:{table.lines.get(key, 1)}: {key}"
+
+
+def _twice(one: Budget, other: Budget) -> InvalidRequest:
+    return InvalidRequest(
+        f"The budget {one.name} stands in two files: {other.place} and {one.place}.",
+        field=Path(one.place).name,
+        value=one.name,
+        next="Rename or remove one of them.",
+    )
