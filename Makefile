@@ -20,7 +20,7 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 	trap '$(SWEEP)' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo
 
-test: $(VENV)/.test-installed ## the test suite, without the long runs
+test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs
 	@$(PYTEST) -n $(WORKERS) --dist loadfile
 
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills
@@ -47,6 +47,15 @@ $(VENV)/.check-installed: EXTRAS := all,test,dev
 $(VENV)/.%-installed: pyproject.toml $(BIN)/python
 	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or two ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# The FinOps Foundation's validator has an environment of its own: it wants older libraries, and no Python after 3.12.
+$(VENV)/.focus-installed: tests/report/validator.txt $(BIN)/python
+	@echo "Installing focus-validator into $(VENV)/focus; the first time takes a minute ..."
+	@for python in $(BIN)/python python3.12 python3.11; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info >= (3, 13))' 2>/dev/null && break; done; \
+	"$$python" -m venv --clear $(VENV)/focus
+	@$(VENV)/focus/bin/python -m pip install -qq --disable-pip-version-check -r tests/report/validator.txt
 	@touch $@
 
 # A virtual environment names its own place: one that was moved or copied, or was never finished, is made anew.
