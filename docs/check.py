@@ -25,6 +25,7 @@ from cloudgpu.config.alerts import READERS as ALERT_KEYS
 from cloudgpu.config.alerts import Alerts
 from cloudgpu.config.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
+from cloudgpu.config.discounts import CREDIT_KEYS, DISCOUNT_KEYS
 from cloudgpu.config.fees import KEYS as FEE_KEYS
 from cloudgpu.config.policies import KEYS as POLICY_KEYS
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
@@ -204,6 +205,8 @@ def check_settings(page: Page) -> Iterator[Fault]:
         "Alerts": _alert_defaults(),
         "Currencies": dict.fromkeys(CURRENCY_KEYS, MISSING),
         "Fees": dict.fromkeys(FEE_KEYS, MISSING),
+        "Discounts": dict.fromkeys(DISCOUNT_KEYS, MISSING),
+        "Credits": dict.fromkeys(CREDIT_KEYS, MISSING),
         "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
         "Policies": dict.fromkeys(POLICY_KEYS, MISSING),
         "Desktops": dict.fromkeys(DESKTOP_KEYS, MISSING),
@@ -225,6 +228,10 @@ def _key_faults(heading: str, rows: list[list[str]], expected: dict[str, Any]) -
             yield f"{heading}: {key} is {default!r} by default, not {cell}"
 
 
+# Tables of config.toml that have headings of their own.
+_TABLES = ("accounts", "alerts", "credits", "currencies", "discounts", "fees", "templates")
+
+
 def _defaults() -> dict[str, Any]:
     """Return config.toml's keys with their defaults as TOML holds them; None for one that depends or is none."""
     found = {}
@@ -233,7 +240,7 @@ def _defaults() -> dict[str, Any]:
         key = "ledger" if field.name == "ledger_url" else field.name
         found[key] = duration_text(default) if hasattr(default, "total_seconds") else default
         found[key] = list(default) if isinstance(default, tuple) else found[key]
-    for table in ("accounts", "alerts", "currencies", "fees", "templates"):  # they have headings of their own
+    for table in _TABLES:
         del found[table]
     return found
 

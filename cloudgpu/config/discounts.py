@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -21,8 +21,8 @@ LARGEST = Decimal(1_000_000_000)  # USD
 _PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
 _LAST_YEAR = 9999  # the day after its last cannot be written
 _MARKETS = {"on_demand": {Market.ON_DEMAND}, "spot": {Market.SPOT}, "any": set(Market)}
-_DISCOUNT_KEYS = ("provider", "account", "type", "region", "market", "percent", "rate", "from", "until")
-_CREDIT_KEYS = ("name", "amount", "currency", "provider", "account", "from", "until")
+DISCOUNT_KEYS = ("provider", "account", "type", "region", "market", "percent", "rate", "from", "until")
+CREDIT_KEYS = ("name", "amount", "currency", "provider", "account", "from", "until")
 Table = Mapping[str, Any]
 
 
@@ -56,7 +56,7 @@ def _check_keys(key: str, table: Table, known: tuple[str, ...]) -> None:
 
 
 def _discount(key: str, table: Table) -> Discount:
-    _check_keys(key, table, _DISCOUNT_KEYS)
+    _check_keys(key, table, DISCOUNT_KEYS)
     if ("percent" in table) == ("rate" in table):
         says = "needs one of percent and rate, and has " + ("both." if "rate" in table else "none.")
         raise _fault(key, None, says, 'Write percent = 12.5, or rate = "1.20" for a fixed price per hour.')
@@ -77,7 +77,7 @@ def _discount(key: str, table: Table) -> Discount:
 
 
 def _credit(key: str, table: Table) -> Credit:
-    _check_keys(key, table, _CREDIT_KEYS)
+    _check_keys(key, table, CREDIT_KEYS)
     if table.get("currency", "USD") != "USD":
         says = f"is {shown(table['currency'])!r}; credits are counted in US dollars."
         raise _fault(f"{key}.currency", table["currency"], says, "Write the amount in USD, and leave currency out.")
@@ -160,5 +160,3 @@ def _day(key: str, value: object) -> datetime:
     says = f"is {shown(value)!r}, which is no day of the calendar."
     raise _fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')
 
-
-READERS: dict[str, Callable[[str, object], Any]] = {"discounts": read_discounts, "credits": read_credits}
