@@ -101,7 +101,7 @@ def test_a_generated_page_that_was_edited_is_noticed_and_written_anew(copy):
     ("old", "new", "sentence"),
     [
         ('| `desktop` | `"rtx3090"` |', '| `desktop` | `"k80"` |', "desktop is 'rtx3090' by default, not `\"k80\"`"),
-        ("| `market` |", "| `markets` |", "Settings: market is missing"),
+        ('| `template` | `"jupyter"` |', '| `templet` | `"jupyter"` |', "Settings: template is missing"),
         ("| `watts` | `100.0` |", "| `watts` | none |", "Accounts of local: watts is 100.0 by default, not none"),
         ("| `on_start` |", "| `on_begin` |", "Templates: on_begin is no key"),
         ("## Desktops", "## Desks", "there is no table under the heading Desktops"),
