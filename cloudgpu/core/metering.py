@@ -105,6 +105,7 @@ def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
     if not body["billed"]:
+        _forget_prices(state)
         yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"), maybe)
     _begin(state, row, line, at)
 
@@ -125,6 +126,14 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
         if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
             begin = (launched or at) if entry["kept"] else at
             open_use(state, key, _beside(row, entry, begin))
+
+
+def _forget_prices(state: Meter) -> None:
+    """Forget the prices before the run that ends now: what begins later needs none of them."""
+    run = state["open"].get("instance")
+    known = [number for number, segment in enumerate(state["prices"]) if run and segment["at"] <= run["begin"]]
+    if known:
+        state["prices"] = state["prices"][known[-1] :]
 
 
 def _only_runs(key: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
     which = "" if subject is None else "subject = ? AND "
     query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
     return _events(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
+
+
+def every_line(connection: Connection, but: Collection[str]) -> Iterator[Event]:
+    """Yield every line by seq, except those of the kinds `but`."""
+    marks = ", ".join("?" * len(but))
+    query = f"SELECT {COLUMNS} FROM line WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
+    after = 0
+    while found := _events(connection.execute(query, (after, *but)).fetchall()):
+        yield from found
+        after = found[-1].seq
 
 
 def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.ledger.lines import lines_of
+from cloudgpu.ledger.lines import every_line, lines_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.events import Event
-    from cloudgpu.core.fold import Folded
+    from cloudgpu.core.fold import Folded, State
     from cloudgpu.ledger.sql import Connection
 
 Row = dict[str, Any]
@@ -73,8 +73,11 @@ def rebuild(connection: Connection) -> None:
     """Empty the projections and fold them again from the lines."""
     connection.execute("DELETE FROM machine")
     connection.execute("DELETE FROM used")
-    for subject in _subjects(connection):
-        _store_anew(connection, subject)
+    found = Pass(connection)
+    for subject, state in found.states():
+        _store_state(connection, subject, state)
+    for subject, used in found.used.items():
+        connection.executemany(_STORE_USE, [(subject, until, text) for text, until in used])
 
 
 def differences(connection: Connection) -> list[str]:
@@ -82,40 +85,93 @@ def differences(connection: Connection) -> list[str]:
     stored: dict[str, tuple[str, str]] = {
         subject: (row, state) for subject, row, state in connection.execute("SELECT id, row, state FROM machine")
     }
-    used: dict[str, list[str]] = {}
-    for subject, text in connection.execute("SELECT subject, use FROM used ORDER BY subject, use"):
-        used.setdefault(subject, []).append(text)
-    wanted = {subject: found for subject in _subjects(connection) if (found := _folded(connection, subject))}
+    used: dict[str, list[tuple[str, str]]] = {}
+    for subject, text, until in connection.execute("SELECT subject, use, ended FROM used"):
+        used.setdefault(subject, []).append((text, until))
+    found = Pass(connection)
+    wanted = {subject: _state_texts(state) for subject, state in found.states()}
     return [
         f"The current state of {subject} is not what its lines say."
         for subject in sorted(stored.keys() | wanted.keys() | used.keys())
-        if subject not in wanted or (stored.get(subject), used.get(subject, [])) != _texts(wanted[subject])
+        if stored.get(subject) != wanted.get(subject)
+        or sorted(used.get(subject, ())) != sorted(found.used.get(subject, ()))
     ]
 
 
-def _texts(found: Folded) -> tuple[tuple[str, str], list[str]]:
-    """Return what a fold is stored as: row and state, and its ended uses in the order of their texts."""
+class Pass:
+    """One reading of all lines, in the order of the ledger, folded as they come.
+
+    Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
+    `used` has, by subject, the text of each use that has ended, and until when it is billed.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._states: dict[str, State] = {}
+        self._late: set[str] = set()
+        self.used: dict[str, list[tuple[str, str]]] = {}
+        for line in every_line(connection, _OF_NO_MACHINE):
+            if line.subject not in self._late:
+                self._take(line)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        """Yield what each subject has come to."""
+        for subject in sorted(self._late):
+            found = _folded(self._connection, subject)
+            if found is not None:
+                self._keep(subject, found)
+        yield from sorted(self._states.items())
+
+    def _take(self, line: Event) -> None:
+        from cloudgpu.core.fold import folded, followed
+
+        state = self._states.get(line.subject)
+        found = folded((line,)) if state is None else followed(state, line)
+        if found is not None:
+            self._keep(line.subject, found)
+        elif state is not None:
+            self._late.add(line.subject)
+            self._states.pop(line.subject)
+            self.used.pop(line.subject, None)
+
+    def _keep(self, subject: str, found: Folded) -> None:
+        self._states[subject] = found.state
+        if found.closed:
+            self.used.setdefault(subject, []).extend(map(_use_text, found.closed))
+
+
+def _state_texts(state: State) -> tuple[str, str]:
+    """Return what a state is stored as: its row, and what only the next line needs."""
     from cloudgpu.ledger.chain import canonical
 
-    rest = {name: value for name, value in found.state.items() if name != "row"}
-    return (canonical(found.state["row"]), canonical(rest)), sorted(canonical(use) for use in found.closed)
+    return canonical(state["row"]), canonical({name: value for name, value in state.items() if name != "row"})
+
+
+def _use_text(use: dict[str, Any]) -> tuple[str, str]:
+    """Return a use as it is stored, and until when it may be billed: a minimum or a started hour goes on behind it."""
+    from cloudgpu.core.billing import billed_until
+    from cloudgpu.ledger.chain import canonical
+
+    return canonical(use), billed_until(use)
 
 
 def _follow(connection: Connection, subject: str, news: list[Event]) -> None:
     """Fold new lines into the stored state; one that comes before others in time has everything folded anew."""
-    from cloudgpu.core.fold import followed
+    from cloudgpu.core.fold import Folded, followed
 
     stored = connection.execute("SELECT row, state FROM machine WHERE id = ?", (subject,)).fetchone()
     if stored is None:
         _store_anew(connection, subject)
         return
     state = json.loads(stored[1]) | {"row": json.loads(stored[0])}
+    closed: list[dict[str, Any]] = []
     for line in news:
         found = followed(state, line)
         if found is None:
             _store_anew(connection, subject)
             return
-        _store(connection, subject, found)
+        closed += found.closed
+    _store(connection, subject, Folded(state, tuple(closed)))
 
 
 def _store_anew(connection: Connection, subject: str) -> None:
@@ -126,30 +182,14 @@ def _store_anew(connection: Connection, subject: str) -> None:
 
 
 def _store(connection: Connection, subject: str, found: Folded) -> None:
-    (row, state), used = _texts(found)
-    facts = found.state["row"]
-    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), row, state))
-    for use, text in zip(sorted(found.closed, key=_text), used, strict=True):
-        connection.execute(_STORE_USE, (subject, _until(use), text))
+    _store_state(connection, subject, found.state)
+    for text, until in map(_use_text, found.closed):
+        connection.execute(_STORE_USE, (subject, until, text))
 
 
-def _text(use: dict[str, Any]) -> str:
-    from cloudgpu.ledger.chain import canonical
-
-    return canonical(use)
-
-
-def _until(use: dict[str, Any]) -> str:
-    """Return until when a use may be billed: its minimum, or a started hour, goes on behind its end."""
-    from cloudgpu.core.billing import billed_until
-
-    return billed_until(use)
-
-
-def _subjects(connection: Connection) -> list[str]:
-    marks = ", ".join("?" * len(_OF_NO_MACHINE))
-    query = f"SELECT DISTINCT subject FROM line WHERE kind NOT IN ({marks}) ORDER BY subject"  # noqa: S608
-    return [subject for (subject,) in connection.execute(query, tuple(_OF_NO_MACHINE))]
+def _store_state(connection: Connection, subject: str, state: State) -> None:
+    facts = state["row"]
+    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), *_state_texts(state)))
 
 
 def _folded(connection: Connection, subject: str) -> Folded | None:
