@@ -1,4 +1,4 @@
-"""What this ledger's machines, disks and kept things have cost; and the settling of one that misses its past."""
+"""What this ledger's machines, disks and kept things have cost, and what they go on costing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.desktops import load_desktop
 from cloudgpu.control.cost_wish import cost_wish
-from cloudgpu.control.look import Look, look_at_all
 from cloudgpu.core.billing import money
 from cloudgpu.core.compare import desktop_cost, said
 from cloudgpu.core.cost import CALENDAR, By
 from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.facts import Unanswered
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.report.costs import (
     burn_value,
     groups_value,
@@ -44,38 +41,6 @@ ASSUMPTION = (
 )
 
 
-def settle_ledger(session: Session, doubt: str) -> Look:
-    """Ask every account, take up what is there, and take the ledger's present end as the true one.
-
-    Raises LedgerUnavailable when an account did not answer: what it has is then not known.
-    """
-    if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
-        _check_complete(session, [gap for account in session.settings.accounts for gap in _gaps(session, account)])
-        session.ledger.settle(doubt)
-        return look_at_all(session)
-    look = look_at_all(session)
-    _check_complete(session, look.unanswered)
-    session.ledger.settle(doubt)
-    return look
-
-
-def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
-    try:
-        return session.provider(account).list().unanswered
-    except CloudgpuError as fault:
-        return [Unanswered(account, fault.message)]
-
-
-def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
-    if gaps:
-        raise LedgerUnavailable(
-            f"The ledger cannot be settled while {gaps[0].scope} does not answer: {gaps[0].why}",
-            field="ledger",
-            value=str(session.home.ledger),
-            next="Try again when it answers, or take that account out of config.toml.",
-        )
-
-
 def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
@@ -100,7 +65,7 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
     }
 
 
-def _read(session: Session, asked: Asked) -> tuple[list[Row], list[Ended]]:
+def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
     """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals:
         return session.ledger.bills(), []
@@ -138,7 +103,7 @@ def _named(key: str, asked: Asked, rows: dict[str, Row]) -> dict[str, Any]:
 
 def _to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
-    found = running(rows)
+    found = running(rows, now)
     rate = burn_value(burn(found, now))
     if asked.until is not None and asked.until <= now:
         return {"burn": rate, "projected": None}

@@ -215,7 +215,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
     `agree` is given the doubt before the ledger is settled, and raises where the user does not agree.
     Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
     """
-    from cloudgpu.control.costs import settle_ledger
+    from cloudgpu.control.settle_ledger import settle_ledger
 
     doubt, found = session.doubt(), session.ledger.verify()
     if found.faults and doubt is None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from cloudgpu.core.billing import Charge
+from cloudgpu.core.catalog import is_old
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource, Segment
 
@@ -44,6 +46,8 @@ def note(aside: Aside, found: Charge) -> None:
 
 def joined(*marks: str) -> str:
     """Return every mark of these once, in one order."""
+    if not any(marks):
+        return ""
     return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
 
 
@@ -53,13 +57,16 @@ def marks(segments: Iterable[Segment], begin: str) -> str:
 
 
 def _marks(segments: Iterable[Segment], begin: str) -> Iterator[str]:
-    from cloudgpu.core.catalog import is_old
+    for basis, as_of, day in {(one.basis, (one.as_of or "")[:10], max(begin, one.at)[:10]) for one in segments}:
+        yield _MARK_OF.get(basis or "", "")
+        yield _age_mark(as_of, day)
 
-    for segment in segments:
-        yield _MARK_OF.get(segment.basis or "", "")
-        dated = _dated(segment.as_of or "")
-        if dated is not None and is_old(dated, from_iso(max(begin, segment.at))):
-            yield OLD
+
+@cache
+def _age_mark(as_of: str, day: str) -> str:
+    """Return the mark of a price with this date on this day, or nothing."""
+    dated = _dated(as_of)
+    return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
 
 
 def _dated(text: str) -> datetime | None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
+from cloudgpu.core import aside
 from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import Charge, billed_span, charge
 from cloudgpu.core.periods import periods
@@ -78,8 +79,10 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
             group.add_ended(part.row, part.found)
             total.add_ended(part.row, part.found)
         else:
-            group.add(part.row, part.found)
-            total.add(part.row, part.found, again=part.again)
+            note = aside.empty()
+            aside.note(note, part.found)
+            group.add(part.row, part.found, note)
+            total.add(part.row, part.found, note, again=part.again)
     order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 

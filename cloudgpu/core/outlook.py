@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from cloudgpu.core.billing import charge
+from cloudgpu.core.billing import Charge, billed_span, charge
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource, Use, use_from_json
 
@@ -58,10 +58,12 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A use that is billed still, and its row."""
+    """A use that is billed still, with its last price alone, and its row; `paid`: up to when it is billed already."""
 
     row: Row
     use: Use
+    paid: datetime
+    known: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def part(self) -> Part:
@@ -70,10 +72,19 @@ class Running:
             return Part.KEPT
         return Part.MACHINES if self.row["billed"] else Part.STOPPED
 
+    def more(self, until: datetime) -> Charge:
+        """Return what it costs from now on up to a time, what is paid already left out."""
+        if until not in self.known:
+            self.known[until] = charge(self.use, max(self.paid, until), since=self.paid)
+        return self.known[until]
 
-def running(rows: Iterable[Row]) -> list[Running]:
+
+def running(rows: Iterable[Row], now: datetime) -> list[Running]:
     """Return every use in these rows (`View.bills`) that is billed still."""
-    return [Running(row, use_from_json(use)) for row in rows for use in row["uses"] if use["end"] is None]
+    found = ((row, use_from_json(use)) for row in rows for use in row["uses"] if use["end"] is None)
+    return [
+        Running(row, replace(use, segments=use.segments[-1:]), max(now, billed_span(use, now)[1])) for row, use in found
+    ]
 
 
 def burn(found: Iterable[Running], now: datetime) -> Burn:
@@ -100,9 +111,8 @@ def more(found: Iterable[Running], now: datetime, goal: Goal, end: datetime | No
         if until is None:
             endless += one.use.resource is Resource.INSTANCE
             continue
-        before, after = charge(one.use, now), charge(one.use, max(now, until))
-        for place, name in enumerate(("low", "amount", "high")):
-            sums[place] += max(0, getattr(after, name) - getattr(before, name))
+        further = one.more(until)
+        sums = [sums[0] + further.low, sums[1] + further.amount, sums[2] + further.high]
     return More(sums[0], sums[1], sums[2], endless)
 
 

@@ -41,14 +41,12 @@ class Tally:
     marks: str = ""
     _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, row: Row, charge: Charge, *, again: bool = False) -> None:
-        """Add a charge; `again`: another piece of a use is in it already, so that it is not counted anew."""
-        note = aside.empty()
-        aside.note(note, charge)
-        note["interrupted"][4] *= not again
+    def add(self, row: Row, charge: Charge, note: aside.Aside, *, again: bool = False) -> None:
+        """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
         sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
         counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
         self._add(row, charge.use.resource, (*sums, *map(int, counts)), note)
+        self.interrupted[4] -= again and note["interrupted"][4]
         if charge.unpriced_micros:
             self.unpriced[f"{row['name']} ({charge.use.resource})"] = None
 
@@ -61,15 +59,18 @@ class Tally:
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
         self.all_micros += micros
         self.without_price += unpriced
-        self.marks = aside.joined(self.marks, note["marks"])
+        if note["marks"]:
+            self.marks = aside.joined(self.marks, note["marks"])
         if unpriced:
             self.unpriced[f"{row['name']} ({resource})"] = None
-        self.reasons |= {f"{row['name']} ({resource}): {reason}": None for reason in note["reasons"]}
+        for reason in note["reasons"]:
+            self.reasons[f"{row['name']} ({resource}): {reason}"] = None
         if resource == Resource.INSTANCE:
             self.micros += micros
             self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note["compared"]
             self.uncompared += uncompared
-        self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
+        if note["interrupted"][4]:
+            self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
         if is_failed(row):
             parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row["id"] not in self._failed)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]

@@ -14,7 +14,7 @@ from cloudgpu.core.billing import EXACT
 from cloudgpu.core.cost import CALENDAR, Asked, By, costs
 from cloudgpu.core.uses import Resource
 from cloudgpu.report.costs import groups_value, total_value
-from tests.core.bills import NOW, START, at, ledgers, row, segment, use
+from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "Asia/Seoul", "Africa/Cairo", "Australia/Lord_Howe",

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.costs import settle_ledger
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.session import open_session
+from cloudgpu.control.settle_ledger import settle_ledger
 from cloudgpu.errors import LedgerUnavailable
 from tests.faults.said import check_document, check_said
 from tests.soak.crash import processes_of
