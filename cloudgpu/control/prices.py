@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu import catalog
+from cloudgpu.catalog.place import use
 from cloudgpu.catalog.read import catalogue, embedded
 from cloudgpu.catalog.refreshed import Stored, index, stored
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
-from cloudgpu.control.catalog import move_value
+from cloudgpu.control.catalog import factor_of, move_value, refresh
+from cloudgpu.control.session import Session
 from cloudgpu.core.catalog import DiskPrice, ListedPrice, PastPrice, is_old
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
@@ -23,6 +25,32 @@ from cloudgpu.report.values import usd
 
 Document = dict[str, Any]
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
+
+
+def catalog_value(
+    session: Session,
+    action: str,
+    item: str | None,
+    provider: str | None,
+    *,
+    region: str | None,
+    history: bool,
+    last: bool,
+    factor: float | None,
+    accept: bool,
+) -> Document:
+    """Return the document of `catalog show`, `diff` or `refresh`; raise InvalidRequest for another action."""
+    use(session.home.price_lists)
+    most = factor_of(None if factor is None else str(factor))
+    if action == "refresh":
+        return refresh(session, [provider] if provider else [], factor=most, accept=accept)
+    if action == "diff":
+        return difference(provider, most, last=last)
+    if action != "show":
+        way = "Use one of: show, diff, refresh."
+        raise InvalidRequest(f"{action!r} is nothing to do with a catalogue.", field="action", value=action, next=way)
+    now = session.clock()
+    return overview(provider, now) if item is None else shown(item, provider, region, now, history=history)
 
 
 def overview(provider: str | None, now: datetime) -> Document:

@@ -126,3 +126,25 @@ def test_knowing_the_registry_costs_no_import():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_price_lists_are_there_of_providers_that_launch_nothing_yet():
+    assert registry.price_list_kinds() == ("aws", "azure", "gcp")
+    assert callable(registry.load_price_list("gcp"))
+    with pytest.raises(InvalidRequest) as refused:
+        registry.load_price_list("azur")
+    assert (refused.value.field, refused.value.value) == ("--provider", "azur")
+    assert "Did you mean azure?" in refused.value.next
+
+
+def test_naming_a_price_list_loads_no_sdk():
+    code = """
+import sys
+from cloudgpu.providers.registry import load_price_list, price_list_kinds
+for kind in price_list_kinds():
+    load_price_list(kind)
+sdks = {"boto3", "botocore", "google.cloud.billing_v1", "google.auth", "azure.core"}
+sys.exit(", ".join(sdks & set(sys.modules)) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,160 @@
+"""Taking over a price list, for any answer: no date is ever mixed, what did not answer stays, nothing is made up."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.catalog.place import use
+from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
+from cloudgpu.catalog.takeover import taken
+from cloudgpu.core.facts import Basis, Market, Unanswered
+from cloudgpu.core.money import Money
+from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
+
+EARLIER, NOW = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
+ITEMS = ("g5.xlarge", "p3.2xlarge", "no.such", "gp3")
+SCOPES = ("us-east-1 list", "us-west-2 list", "us-east-1 spot")
+
+
+def row(item, scope, nanos, as_of):
+    market = None if item == "gp3" else Market.SPOT if scope.endswith("spot") else Market.ON_DEMAND
+    unit = "usd_per_gb_month" if market is None else PER_HOUR
+    return PriceRow(RowKey(item, scope.split()[0], market), unit, Money(nanos), "a list", as_of, Basis.LISTED)
+
+
+prices = st.dictionaries(st.sampled_from(ITEMS), st.integers(1, 10**11), max_size=4)
+answers = st.dictionaries(st.sampled_from(SCOPES), st.none() | st.tuples(prices, st.booleans()), max_size=3)
+
+
+def answer(said, as_of):
+    parts = tuple(
+        PricePart(
+            scope,
+            as_of,
+            tuple(row(item, scope, nanos, as_of) for item, nanos in found[0].items()),
+            (Refused("a row", "is free"),) if found[1] else (),
+        )
+        for scope, found in said.items()
+        if found is not None
+    )
+    return PriceList("aws", parts, tuple(Unanswered(scope, "silent") for scope, found in said.items() if found is None))
+
+
+def by_key(kept):
+    return {one.key: one for one in kept.rows()}
+
+
+@given(answers, answers, st.booleans())
+def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
+    before = taken(Stored("aws"), answer(first, EARLIER), 2.0, accept=True).kept
+    after = taken(before, answer(second, NOW), 2.0, accept=accept)
+    was, stands = by_key(before), by_key(after.kept)
+    said = {one.key: one for part in answer(second, NOW).parts for one in part.rows}
+    for key, one in stands.items():
+        assert one in (said.get(key), was.get(key))
+        assert one.as_of == (NOW if one == said.get(key) else EARLIER)
+        assert key.item != "no.such"
+    for scope in {gap.scope for gap in after.silent}:
+        assert after.kept.parts.get(scope) == before.parts.get(scope)
+    for moved in after.moves:
+        assert stands.get(moved.key) == (moved.now if moved.taken else was.get(moved.key))
+        assert moved.taken or moved.now in after.kept.held
+
+
+@given(answers)
+def test_a_list_that_says_the_same_again_moves_nothing(said):
+    before = taken(Stored("aws"), answer(said, EARLIER), 2.0, accept=True).kept
+    after = taken(before, answer(said, NOW), 2.0, accept=False)
+    assert not after.moves
+    assert set(by_key(after.kept)) == set(by_key(before))
+
+
+def test_what_was_held_back_is_settled_when_the_price_comes_back():
+    usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
+    before = taken(Stored("aws"), usual, 2.0, accept=True).kept
+    held = taken(before, answer(far, NOW), 2.0, accept=False).kept
+    assert [one.price.nanos for one in held.held] == [800_000_000]
+    silent = taken(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).kept
+    assert silent.held == held.held
+    back = taken(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).kept
+    assert back.held == ()
+
+
+@pytest.fixture
+def place(tmp_path):
+    use(tmp_path / "catalog")
+    yield tmp_path / "catalog"
+    use(tmp_path / "nothing")
+
+
+def kept(nanos):
+    return taken(Stored("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True).kept
+
+
+def test_what_is_written_is_read_again_to_the_last_nano(place):
+    write(kept(1_006_000_001))
+    assert stored("aws") == kept(1_006_000_001)
+    ((found,),) = (list(one.values()) for one in index("aws").machines.values())
+    assert found.price == Money(1_006_000_001)
+    write(kept(2))
+    assert stored("aws", before=True) == kept(1_006_000_001)
+    assert index("aws").machines["g5.xlarge"]["us-east-1", Market.ON_DEMAND].price == Money(2)
+
+
+def test_whoever_reads_while_it_is_written_sees_one_or_the_other(place):
+    write(kept(1))
+    seen, over = set(), threading.Event()
+
+    def look():
+        while not over.is_set():
+            seen.add(next(iter(stored("aws").rows())).price.nanos)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for turn in range(60):
+        write(kept(1 + turn % 2))
+    over.set()
+    reader.join()
+    assert seen <= {1, 2}
+    assert {one.name for one in place.iterdir()} == {"aws.json", "aws.before.json"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"format": 2, "provider": "aws", "parts": {}, "held": []}',
+        '{"format": 1, "provider": "gcp", "parts": {}, "held": []}',
+        '{"format": 1, "provider": "aws", "parts": {"a": {"asked_at": "yesterday", "rows": []}}, "held": []}',
+        '{"format": 1, "provider": "aws", "parts": {}, "held": [["g5.xlarge", "us-east-1", "spot", "u", 0, "s", "x"]]}',
+    ],
+)
+def test_a_file_that_cannot_be_meant_prices_nothing(place, text):
+    place.mkdir()
+    file_of("aws").write_text(text)
+    assert not index("aws").machines
+    with pytest.raises(Exception, match="cannot be read"):
+        stored("aws")
+
+
+def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
+    rows = Gathering("a scope", NOW)
+    key = RowKey("g5.xlarge", "us-east-1", Market.ON_DEMAND)
+    for usd in ("1", "1.0", "2", "1"):
+        rows.add(key, PER_HOUR, usd, source="a list", name=f"row {usd}")
+    assert rows.part().rows == ()
+    assert [one.row for one in rows.part().refused] == ["row 2"]
+
+
+def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
+    first = taken(Stored("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True).kept
+    for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
+        found = taken(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
+        assert [one.taken for one in found.moves] == [is_taken]
