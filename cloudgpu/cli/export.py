@@ -29,7 +29,7 @@ def command(
 
     `--format focus` is the FinOps Open Cost and Usage Specification 1.0 as CSV, with estimates marked in columns of
     our own (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The lines add up to the ledger's total of the period.
-    A day is written 2026-11-01, a time with its zone. With --out, `-o json` says what was written.
+    Days and times are written as for cost. With --out, `-o json` says what was written.
     """
     from cloudgpu.control.exports import export
     from cloudgpu.control.spans import span_asked

@@ -92,11 +92,15 @@ def _rest(value: dict[str, Any]) -> list[str]:
     said = []
     if value["unmatched"]["rows"]:
         parts = ", ".join(f"{part} {dollars(usd)}" for part, usd in value["unmatched"]["parts"].items())
-        said.append(f"{value['unmatched']['rows']} rows are of nothing in this ledger: {parts}.")
+        said.append(f"{_rows(value['unmatched'])} of nothing in this ledger: {parts}.")
     if value["other_ledgers"]["rows"]:
         other = value["other_ledgers"]
-        said.append(f"{other['rows']} rows are of another ledger of cloudgpu: {dollars(other['usd'])}.")
+        said.append(f"{_rows(other)} of another ledger of cloudgpu: {dollars(other['usd'])}.")
     return said
+
+
+def _rows(value: dict[str, Any]) -> str:
+    return "1 row is" if value["rows"] == 1 else f"{value['rows']} rows are"
 
 
 def _signed(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,13 @@ class Form(StrEnum):
     FOCUS = "focus"
     CSV = "csv"
     JSON = "json"
+
+
+def form_of(name: str) -> Form:
+    """Return the form of this name; raise InvalidRequest for another."""
+    if name in list(Form):
+        return Form(name)
+    raise InvalidRequest(f"{name!r} is no form of a bill.", field="--format", value=name, next="focus, csv or json")
 
 
 @dataclass(slots=True)
@@ -67,15 +75,15 @@ class Span:
         return {"since": since, "until": until, "as_of": iso(self.now)}
 
 
-def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO) -> dict[str, Any]:
-    """Write the bill of a period to `out`, else to `stream`, and return what was written; the ledger stays as it is.
+def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO | None = None) -> dict[str, Any]:
+    """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
 
-    A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
+    The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
     """
     done = Exported()
     items = _counted(_items(session, span), done)
     if out is None:
-        _write(stream, form, items, session.ledger.id, span)
+        _write(stream or sys.stdout, form, items, session.ledger.id, span)
     else:
         with _whole(out) as file:
             _write(file, form, items, session.ledger.id, span)
