@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from cloudgpu.core.billing import Charge
-from cloudgpu.core.catalog import is_old
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource, Segment
 
@@ -65,6 +64,8 @@ def _marks(segments: Iterable[Segment], begin: str) -> Iterator[str]:
 @cache
 def _age_mark(as_of: str, day: str) -> str:
     """Return the mark of a price with this date on this day, or nothing."""
+    from cloudgpu.core.catalog import is_old  # `ls` does without
+
     dated = _dated(as_of)
     return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
 
