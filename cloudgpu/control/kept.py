@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.alive import kept_until
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
@@ -67,9 +68,10 @@ def seen(session: Session, row: Row) -> Row:
     return record(session, row, things_of(session, row, leftovers_at(session, row)))
 
 
-def record(session: Session, row: Row, things: Sequence[Leftover]) -> Row:
+def record(session: Session, row: Row, things: Sequence[Leftover], *, asked_at: datetime | None = None) -> Row:
     """Write what stays of the machine, where that is news; return its row.
 
+    With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
     entries = [kept_entry(thing) for thing in keeping.kept(row, things)]
@@ -79,7 +81,9 @@ def record(session: Session, row: Row, things: Sequence[Leftover]) -> Row:
         return row
     if entries == row["kept"] and not lost:
         return row
-    session.ledger.append([kept_line(row, entries, now)])
+    gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
+    alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
+    session.ledger.append([kept_line(row, entries, now, alive)])
     return session.ledger.machine(row["id"]) or row
 
 

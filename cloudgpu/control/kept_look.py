@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
 from cloudgpu.control.observe import found_without_record, vanished
+from cloudgpu.control.thing_lines import is_silent
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, Leftovers, Unanswered
 from cloudgpu.core.keeping import Do
@@ -40,7 +41,7 @@ def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: 
     said = _adopt(session, account, found.items, asked_at)
     for row in session.ledger.machines():
         things = kept.things_of(session, row, found)
-        if row["account"] != account or not _matters(row, things) or _is_silent(found, row):
+        if row["account"] != account or not _matters(row, things) or is_silent(found, row):
             continue
         lock = lock_name(row["key"] or row["id"])
         if session.held(lock):
@@ -59,13 +60,6 @@ def _matters(row: Row, things: list[Leftover]) -> bool:
     return bool(things or row["kept"] or (row["parked"] and row["ended"]))
 
 
-def _is_silent(found: Leftovers, row: Row) -> bool:
-    """Say whether this look says nothing about the machine's region: it did not answer, or was not asked."""
-    if found.regions is not None and row["region"] not in found.regions:
-        return True
-    return any(gap.scope in (row["region"], row["account"]) for gap in found.unanswered)
-
-
 def _settle(session: Session, row: Row, things: list[Leftover], asked_at: datetime) -> list[str]:
     row = session.ledger.machine(row["id"]) or row
     last = session.ledger.last(row["id"])
@@ -74,7 +68,7 @@ def _settle(session: Session, row: Row, things: list[Leftover], asked_at: dateti
     if row["kept"] and not things and row["provider_id"]:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
             session.provider(row["account"]).get(row["provider_id"])
-    row, said = kept.record(session, row, things), []
+    row, said = kept.record(session, row, things, asked_at=asked_at), []
     if keeping.is_forgotten(row, session.clock()):
         said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
         row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())

@@ -5,30 +5,38 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept, saved
+from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.park import park, put_back
-from cloudgpu.control.policies import spans_of_start
+from cloudgpu.control.policies import check_renewable, spans_of_start
+from cloudgpu.control.pricing import available, pin_to_the_end, price_again
 from cloudgpu.control.prove import PROVED_WITHIN, prove
+from cloudgpu.control.refusal import Way, shorter_launch
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle, settle_to_end
+from cloudgpu.control.thing_lines import write
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core import keeping
-from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import iso, minute
 from cloudgpu.errors import (
+    AuthFailed,
     CloudgpuError,
     InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
+    NoCapacity,
     ProviderUnavailable,
+    QuotaExceeded,
 )
 from cloudgpu.providers.base import Pausable, Provider, Taggable
 
@@ -103,7 +111,8 @@ def _stop(session: Session, row: Row, why: str) -> Row:
         return latest
     session.tell(f"{row['name']}: stopping")
     session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
-    latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]))
+    latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+    pin_to_the_end(session, latest)
     if latest["ended"]:
         raise _gone(latest)
     return latest
@@ -113,13 +122,18 @@ def _is_stopped(seen: Row) -> bool:
     return not seen["billed"] and seen["state"] not in ("unknown", "pending")
 
 
-def new_lease(session: Session, row: Row, span: timedelta | None) -> Lease:
+def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None = None) -> Lease:
     """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
 
-    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` does.
-    Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more.
+    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
+    `renew` does. Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more, and for
+    a `renew` that is shorter than `span`.
     """
     now, agreed = session.clock().replace(microsecond=0), row["renew_s"]
+    if renew is not None:
+        lease = span or min(spans_of_start(session, row, None).lease, renew)
+        check_renewable(lease, renew)
+        return Lease(now + lease, now + renew)
     if span is not None and agreed:
         return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
     usual = spans_of_start(session, row, span)
@@ -127,12 +141,14 @@ def new_lease(session: Session, row: Row, span: timedelta | None) -> Lease:
     return Lease(now + min(usual.lease, renewable), now + renewable)
 
 
-def start(session: Session, row: Row, lease: Lease) -> Row:
+def start(session: Session, row: Row, lease: Lease, *, override: str | None = None) -> Row:
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
-    Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone.
+    Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
+    where a budget does not carry it; `override` says why to pass it.
     """
     session.check_launchable()
+    look_first(session, (), lambda budget: budget.scope.covers(row))
     with alone(session, row):
         latest = refresh(session, _settled(session, row))
         if latest["ended"]:
@@ -141,18 +157,41 @@ def start(session: Session, row: Row, lease: Lease) -> Row:
             session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
             return latest
         provider = _pausable(session, latest)
-        _set_lease(session, latest, provider, lease, "start")
-        session.ledger.append(
-            [*_new_price(session, latest, provider), asked("start", row["id"], "asked", session.clock())]
-        )
+        _admit_start(session, latest, lease, _new_price(session, latest, provider), override)
         session.tell(f"{row['name']}: starting")
         try:
+            _tag(provider, row, lease)
+        except CloudgpuError:
+            _not_started(session, row)
+            raise
+        try:
             provider.start(row["provider_id"])
+        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest):
+            _not_started(session, row)
+            raise
         except ProviderUnavailable as fault:
             latest = _look_after(session, latest, fault)
             if latest["state"] not in ("running", "pending"):
                 raise
         return refresh(session, latest)
+
+
+def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], override: str | None) -> None:
+    """Write that the start is asked, where the budgets carry it, at the price that it has now."""
+    wanted = row_until(row, lease.renew_until)
+    for line in prices:
+        wanted |= {name: line.body[name] for name in ("price", "on_demand") if line.body.get(name)}
+    now = session.clock()
+    lines = [lease_line(row, lease, "start", now), *prices, asked("start", row["id"], "asked", now)]
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']}")
+    decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
+
+
+def _not_started(session: Session, row: Row) -> None:
+    """Write that the start that was asked has surely not begun, so that no budget counts it."""
+    now = session.clock()
+    body = {"why": "the provider did not take it"}
+    session.ledger.append([Draft("start_refused", row["id"], body, now, f"start_refused:{row['id']}:{iso(now)}")])
 
 
 def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
@@ -169,17 +208,17 @@ def end(session: Session, row: Row, *, why: str) -> Row:
     return end_all_of(session, row, why=why).row
 
 
-def end_all_of(session: Session, row: Row, *, why: str) -> Ended:
+def end_all_of(session: Session, row: Row, *, why: str, failed: bool = False) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
-    Works on every machine of this ledger, also one whose launch was interrupted or whose end was, and on one that is
-    parked. Raises StopUnproved when the proof did not come in time, Unrecorded when the machine is gone and the ledger
-    is full.
+    `failed`: because it never came up. Works on every machine of this ledger, also one whose launch was interrupted or
+    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, Unrecorded when
+    the machine is gone and the ledger is full.
     """
     with alone(session, row):
         try:
             row = session.ledger.machine(row["id"]) or row
-            row = _settled_and_ended(session, row, why)
+            row = _settled_and_ended(session, row, why, failed=failed)
             row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
         except Unrecorded:
             raise
@@ -187,14 +226,16 @@ def end_all_of(session: Session, row: Row, *, why: str) -> Ended:
             raise ended_unrecorded(session, row, fault, whole=True) from fault
         saved.forget(session.home.attempts, row["token"] or "none")
     tidy(session)  # not under the lock: what is locked may still be made
+    with contextlib.suppress(LedgerUnavailable):  # the next look writes it
+        write(session, on_purpose)
     return Ended(row, tuple(on_purpose))
 
 
-def _settled_and_ended(session: Session, row: Row, why: str) -> Row:
+def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     if row["attempt"] == "open":
         row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
     if row["ended"] is None:
-        return _end(session, row, why)
+        return _end(session, row, why, failed=failed)
     kept.discard_line(session, row, why)
     if row["provider_id"]:
         session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
@@ -214,7 +255,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
             fault.message += " It was ended again; its image is kept."
             fault.next = f"Run: cloudgpu start {row['name']}"
         else:
-            end(session, row, why=why)
+            end_all_of(session, row, why=why, failed=True)
             fault.message += " It was removed; nothing is left running."
     except Unrecorded as second:
         fault.message += f" {second.message}"
@@ -223,37 +264,42 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
         fault.next = f"Run: cloudgpu down {row['name']}"
 
 
-def _end(session: Session, row: Row, why: str) -> Row:
+def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: ending")
-    session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()))])
-    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
+    there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
+    session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()), failed=failed)])
+    ask = partial(provider.terminate, row["provider_id"])
+    row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
+    pin_to_the_end(session, row)
+    return row
 
 
-def _set_lease(session: Session, row: Row, provider: Provider, lease: Lease, why: str) -> None:
+def _is_there(provider: Provider, row: Row) -> bool:
+    """Say whether the provider has this machine now; what it does not say keeps nothing from its end."""
+    try:
+        return provider.get(row["provider_id"]).state is not State.TERMINATED
+    except CloudgpuError:
+        return False
+
+
+def _tag(provider: Provider, row: Row, lease: Lease) -> None:
     if isinstance(provider, Taggable):
         provider.tag(row["provider_id"], lease.tags())
-    session.ledger.append([lease_line(row, lease, why, session.clock())])
 
 
 def lease_line(row: Row, lease: Lease, why: str, now: datetime) -> Draft:
     """Return the line that records a lease that was set."""
     body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
-    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}")
+    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:{iso(lease.renew_until)}")
 
 
 def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
     """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
     from cloudgpu.control.paid import paid_prices
-    from cloudgpu.core.facts import Accelerator, Available, Market
 
-    gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
-    place = (row["provider"], row["account"], row["region"], row["zone"], row["instance_type"])
-    (price,) = paid_prices(session, provider, [Available(*place, Market(row["market"]), gpus)])
-    if price is None or (row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]):
-        return []
-    now = session.clock()
-    return [Draft("price_observed", row["id"], {"price": price_to_json(price)}, now, f"price:{row['id']}:{iso(now)}")]
+    (price,) = paid_prices(session, provider, [available(row)])
+    return [] if price is None else price_again(session, row, price, session.clock())
 
 
 def _pausable(session: Session, row: Row) -> Any:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.control import saved
+from cloudgpu.control import pricing, saved
+from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
-from cloudgpu.control.observe import adopted, is_news, looked, not_before, observed, settled, too_fresh, vanished
+from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.control.settle import covers
+from cloudgpu.control.strays import taken_up
+from cloudgpu.control.thing_lines import is_silent, news
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, Price, State, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Leftovers, Listing, State, Unanswered
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
@@ -45,20 +48,26 @@ def look_at_all(session: Session) -> Look:
 
 
 def look_at(session: Session, accounts: Sequence[str], *, kept: bool = False) -> Look:
-    """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there."""
+    """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
+
+    What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
+    """
     look, asked_at = Look(), session.clock()
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
-    with ThreadPoolExecutor(max_workers=max(1, 2 * len(accounts))) as pool:
+    rows = session.ledger.machines()
+    to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
+    with ThreadPoolExecutor(max_workers=max(1, 3 * len(accounts))) as pool:
         listings = pool.map(lambda account: _listing(session, account, asked_at), accounts)
-        things = pool.map(lambda account: leftovers_of(session, account), accounts if kept else ())
-    for account, answer in zip(accounts, listings, strict=True):
-        _write_listing(session, account, answer, look)
-    for account, found in zip(accounts if kept else (), things, strict=True):
-        named = {gap.scope for gap in look.unanswered}
-        look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
-        look.sentences += write_leftovers(session, account, found, asked_at)
+        things = pool.map(lambda account: leftovers_of(session, account) if kept else None, accounts)
+        prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)
+    for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
+        _write_listing(session, account, replace(listing, things=found, priced=priced), look)
+        if found is not None:
+            named = {gap.scope for gap in look.unanswered}
+            look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
+            look.sentences += write_leftovers(session, account, found, asked_at)
     tidy(session)
     return look
 
@@ -75,21 +84,27 @@ def refresh(session: Session, row: Row) -> Row:
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.listing_proves_after, now):
             return row
-        session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now)])
+        alive = alive_at(session.ledger, row)
+        session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
     else:
         _close_request(session, row, instance)
         if is_news(row, instance, now):
-            session.ledger.append([observed(instance, now)])
+            session.ledger.append([observed(instance, now, before_its_end(session.ledger, row, instance))])
     return session.ledger.machine(row["id"]) or row
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What an account answered, and when it was asked: a listing says nothing about what came after that."""
+    """What an account answered, and when it was asked: a listing says nothing about what came after that.
+
+    `things` are its disks and images, None where they were not asked for.
+    """
 
     kind: str
     listing: Listing
     asked_at: datetime
+    things: Leftovers | None = None
+    priced: pricing.Priced = pricing.NOTHING_ASKED
 
 
 def _listing(session: Session, account: str, asked_at: datetime) -> _Answer:
@@ -116,21 +131,34 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     kind, listing, now = answer.kind, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
     rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
-    drafts: list[Draft] = []
+    drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
     ours: set[str] = set()
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != session.ledger.id]
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], look):
         ours.add(instance.tags[TAG_ID])
-        drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, now)
-    if not listing.unanswered:
-        for row in living(list(rows.values())):
-            if row["id"] not in ours and from_iso(row["intended_at"]) < now and _is_asked(row, listing):
-                drafts += _missing(session, row, look, now)
+        drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
+    unseen = []
+    for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
+        tells = not listing.unanswered and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
+        found = _missing(session, row, look, now) if tells else None
+        drafts += found or []
+        unseen += [row["id"]] if found is None else []
+    if answer.things is not None:
+        lines, silent = news(session.ledger, account, answer.things, now)
+        drafts += lines
+        unseen += [*silent, *(one for one, row in rows.items() if row["kept"] and is_silent(answer.things, row))]
     drafts += _doubts(session, listing, now)
-    gaps = [asdict(gap) for gap in listing.unanswered]
-    drafts.append(looked(scope_of(kind, account), len(ours), gaps, now))
+    drafts.append(_looked(scope_of(kind, account), len(ours), unseen, answer))
+    if answer.priced.gap:
+        look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
+
+
+def _looked(scope: str, machines: int, unseen: Sequence[str], answer: _Answer) -> Draft:
+    gaps = [asdict(gap) for gap in answer.listing.unanswered]
+    asked, pinned = answer.things is not None, not answer.priced.gap
+    return looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
 
 
 def _is_asked(row: Row, listing: Listing) -> bool:
@@ -162,11 +190,11 @@ def _doubted_before(session: Session) -> int:
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now: datetime) -> list[Draft]:
-    drafts = []
+def _seen(session: Session, row: Row | None, instance: Instance, look: Look, answer: _Answer) -> list[Draft]:
+    drafts, now = [], answer.asked_at
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
-        drafts.append(adopted(instance, _price_of(session, instance), now))
+        drafts += taken_up(session, instance, answer.things, now)
     elif row["attempt"] == "open" and session.held(lock_name(row["key"])):
         return []  # the process that launches it is alive and writes this itself
     elif row["attempt"] == "open":
@@ -175,7 +203,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, now
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
     if row is None or is_news(row, instance, now):
-        drafts.append(observed(instance, now))
+        drafts.append(observed(instance, now, before_its_end(session.ledger, row, instance) if row else None))
     return drafts
 
 
@@ -202,8 +230,8 @@ def _close_request(session: Session, row: Row, instance: Instance) -> bool:
     return True
 
 
-def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
-    """Say what it means that a complete listing lacks this machine: silence alone proves nothing."""
+def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
+    """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider = session.provider(row["account"])
     proves_after = provider.token_rule.listing_proves_after
     if row["attempt"] == "open":
@@ -212,47 +240,25 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:
         if too_fresh(row, proves_after, now):
-            return []
+            return None
         look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
-        return [vanished(row["id"], row["provider_id"], "missing from a complete listing and unknown to get", now)]
+        proof, alive = "missing from a complete listing and unknown to get", alive_at(session.ledger, row)
+        return [vanished(row["id"], row["provider_id"], proof, now, alive)]
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row["name"], fault.message))
-        return []
+        return None
     then = not_before(row, session.clock())
-    return [observed(instance, then)] if is_news(row, instance, then) else []
+    ended = before_its_end(session.ledger, row, instance)
+    return [observed(instance, then, ended)] if is_news(row, instance, then) else []
 
 
-def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft]:
+def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
     if session.held(lock_name(row["key"])):
-        return []
+        return None
     rule = session.provider(row["account"]).token_rule
     if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
         look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
-        return []
+        return None
     look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
     saved.forget(session.home.attempts, row["token"])
     return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]
-
-
-def _price_of(session: Session, instance: Instance) -> Price | None:
-    """Ask the provider what a machine found without a record costs; None is shown as missing, never as zero."""
-    from cloudgpu.core.facts import Available
-    from cloudgpu.providers.base import HasPrices
-
-    provider = session.provider(instance.account)
-    if not isinstance(provider, HasPrices):
-        return None
-    item = Available(
-        instance.provider,
-        instance.account,
-        instance.region,
-        instance.zone,
-        instance.instance_type,
-        instance.market,
-        instance.accelerators,
-    )
-    try:
-        return next(iter(provider.prices([item])), None)
-    except CloudgpuError as fault:
-        session.tell(f"{instance.tags[TAG_ID]}: its price is not known ({fault.message})")
-        return None

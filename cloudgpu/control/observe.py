@@ -102,8 +102,11 @@ def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> 
     return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
 
 
-def observed(instance: Instance, now: datetime) -> Draft:
-    """Return the line that says how the provider reports this machine now."""
+def observed(instance: Instance, now: datetime, alive: str | None = None) -> Draft:
+    """Return the line that says how the provider reports this machine now.
+
+    `alive` is when it was last known to be there, for one that is billed no more and of which nobody says since when.
+    """
     body: dict[str, Any] = {
         "provider_id": instance.id,
         "state": str(instance.state),
@@ -117,6 +120,8 @@ def observed(instance: Instance, now: datetime) -> Draft:
         "renew_until": _tag_time(instance.tags, TAG_RENEW_UNTIL),
         "hold_until": _tag_time(instance.tags, TAG_HOLD_UNTIL),
     }
+    if alive is not None:
+        body["alive_at"] = alive
     subject = instance.tags[TAG_ID]
     clock = PROVIDER if instance.since else OWN
     return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
@@ -154,14 +159,25 @@ def _moved_on(known: str | None, said: str | None) -> bool:
     return from_iso(said) - from_iso(known) >= NEWS_OF_ACTIVITY
 
 
-def vanished(machine: str, provider_id: str, proof: str, now: datetime) -> Draft:
-    """Return the line that says the machine is proved gone, and by what."""
-    body = {"provider_id": provider_id, "proof": proof}
+def vanished(machine: str, provider_id: str, proof: str, now: datetime, alive: str | None = None) -> Draft:
+    """Return the line that says the machine is proved gone, and by what; some time after `alive`, None for just now."""
+    body = {"provider_id": provider_id, "proof": proof, "alive_at": alive, "ended_at": None}
     return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
 
 
-def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
-    """Return the line that takes up a machine of this ledger that has no launch record here."""
+def adopted(
+    instance: Instance,
+    price: Price | None,
+    now: datetime,
+    *,
+    on_demand: Price | None = None,
+    beside: Sequence[Extra] = (),
+    unknown: str = "",
+) -> Draft:
+    """Return the line that takes up a machine of this ledger that has no launch record here.
+
+    `unknown` says what of its cost cannot be known.
+    """
     tags = instance.tags
     body = _of_tags(tags) | {
         "provider": instance.provider,
@@ -172,7 +188,10 @@ def adopted(instance: Instance, price: Price | None, now: datetime) -> Draft:
         "market": str(instance.market),
         "accelerators": [asdict(gpu) for gpu in instance.accelerators],
         "price": price and price_to_json(price),
-        "why": "it bears this ledger's tag and the ledger had no launch of it",
+        "on_demand": on_demand and price_to_json(on_demand),
+        "max_price": None,
+        "beside": [beside_entry(each) for each in beside],
+        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}",
     }
     at = instance.launched_at or now
     return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
@@ -213,9 +232,13 @@ def _of_tags(tags: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def asked(kind: str, machine: str, why: str, now: datetime) -> Draft:
-    """Return the line written before a stop, start or end is asked: `kind` is one of these words."""
-    return Draft(f"{kind}_asked", machine, {"why": why}, now, f"{kind}:{machine}:{iso(now)}")
+def asked(kind: str, machine: str, why: str, now: datetime, *, failed: bool = False) -> Draft:
+    """Return the line written before a stop, start or end is asked: `kind` is one of these words.
+
+    `failed`: it is ended because it never came up.
+    """
+    body = {"why": why} | ({"failed": True} if failed else {})
+    return Draft(f"{kind}_asked", machine, body, now, f"{kind}:{machine}:{iso(now)}")
 
 
 def kept_entry(thing: Leftover) -> dict[str, Any]:
@@ -236,15 +259,32 @@ def kept_entry(thing: Leftover) -> dict[str, Any]:
     } | rate.terms()
 
 
-def kept_line(row: Row, entries: list[dict[str, Any]], now: datetime) -> Draft:
-    """Return the line that says what stays of a machine without it; no entries: nothing does."""
+def kept_line(row: Row, entries: list[dict[str, Any]], now: datetime, alive: str | None = None) -> Draft:
+    """Return the line that says what stays of a machine without it; no entries: nothing does.
+
+    `alive` is when what is missing now was last known to be there, where others have removed it.
+    """
     dedupe = f"kept:{row['id']}:{digest(iso(now), repr(entries))}"
-    return Draft("kept_observed", row["id"], {"kept": entries}, now, dedupe)
+    return Draft("kept_observed", row["id"], {"kept": entries} | ({"alive_at": alive} if alive else {}), now, dedupe)
 
 
-def looked(scope: str, machines: int, unanswered: list[dict[str, str]], now: datetime) -> Draft:
-    """Return the one line of a look at one account; one that was not wholly answered makes no view fresh."""
-    body = {"machines": machines, "unanswered": unanswered}
+def looked(
+    scope: str,
+    machines: int,
+    unanswered: list[dict[str, str]],
+    now: datetime,
+    *,
+    unseen: Sequence[str] = (),
+    things: bool = False,
+    pinned: bool = False,
+) -> Draft:
+    """Return the one line of a look at one account; one that was not wholly answered makes no view fresh.
+
+    `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `things`: disks
+    and images were asked for, too; `pinned`: all prices were asked for, and answered.
+    """
+    body = {"machines": machines, "unanswered": unanswered, "unseen": sorted(unseen)}
+    body |= {"things": things, "pinned": pinned}
     subject = f"gap:{scope}" if unanswered else scope
     return Draft("scope_looked", subject, body, now, f"look:{scope}:{iso(now)}")
 

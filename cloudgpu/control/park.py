@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
 from cloudgpu.control.look import refresh
+from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.prove import prove
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Imageable
@@ -47,7 +49,10 @@ def _end_keeping_disk(session: Session, row: Row) -> Row:
     if not isinstance(provider, Imageable):
         raise _cannot(row)
     session.tell(f"{row['name']}: ending it, its disk is kept")
-    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.end_keeping_disk(row["provider_id"]))
+    ask = partial(provider.end_keeping_disk, row["provider_id"])
+    row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=True)
+    pin_to_the_end(session, row)
+    return row
 
 
 def _cannot(row: Row) -> InvalidRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
 
@@ -18,18 +19,21 @@ Row = dict[str, Any]
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
 
 
-def prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None]) -> Row:
+def prove(
+    session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None], *, watched: bool = False
+) -> Row:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
-    Raises StopUnproved when the proof did not come in time.
+    `watched`: it was seen to be there a moment ago, so that its end is now. Raises StopUnproved when the proof did not
+    come in time.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     while True:
         try:
             if not arrived:
                 ask()
-            row, arrived = _look_hard(session, row)
-            last = row["state"]
+            row, arrived = _look_hard(session, row, watched=watched)
+            watched, last = True, row["state"]
         except LedgerUnavailable:
             raise  # it will not be read back however often we look
         except ProviderUnavailable as fault:
@@ -47,7 +51,7 @@ def prove(session: Session, row: Row, done: Callable[[Row], bool], ask: Callable
         pause = min(2.0, pause * 1.5)
 
 
-def _look_hard(session: Session, row: Row) -> tuple[Row, bool]:
+def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
@@ -59,8 +63,10 @@ def _look_hard(session: Session, row: Row) -> tuple[Row, bool]:
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.listing_proves_after, now):
             return row, False
-        session.ledger.append([vanished(row["id"], row["provider_id"], "unknown to get after the end was asked", now)])
+        proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
+        session.ledger.append([vanished(row["id"], row["provider_id"], proof, now, alive)])
     else:
         if is_news(row, instance, now):
-            session.ledger.append([observed(instance, now)])
+            ended = None if watched else before_its_end(session.ledger, row, instance)
+            session.ledger.append([observed(instance, now, ended)])
     return session.ledger.machine(row["id"]) or row, True

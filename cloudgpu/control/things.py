@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import kept_entry
+from cloudgpu.control.thing_lines import write, write_removed
 from cloudgpu.core.facts import (
     TAG_ID,
     TAG_IMAGE,
@@ -103,6 +104,7 @@ def remove(session: Session, thing: Leftover) -> None:
             provider.remove(thing)
             rest = _rest(provider.leftovers(thing.region), thing)
             if not rest:
+                write_removed(session, thing)
                 return
             for part in rest:
                 provider.remove(part)
@@ -152,6 +154,7 @@ def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restar
         try:
             made = provider.save_image(row["provider_id"], full_name, tags, restart=restart)
             if made.ready:
+                write(session, [made])
                 return made
         except ProviderUnavailable as fault:
             last = fault.message

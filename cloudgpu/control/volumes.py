@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.reach import wait_until_running
+from cloudgpu.control.thing_lines import write
 from cloudgpu.core.attempts import setup_from_json
 from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.names import tag_value
@@ -34,5 +35,6 @@ def with_volume(session: Session, row: Row) -> Row:
         TAG_PROJECT: tag_value(row["project"] or ""),
     }
     attached = provider.attach(row["provider_id"], volume, tags)
+    write(session, [attached])
     session.tell(f"{row['name']}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return row

@@ -1,0 +1,112 @@
+"""The lines of what a user keeps by name: when a volume or an image was seen, changed, or was gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.alive import alive_at
+from cloudgpu.control.observe import kept_entry
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Leftover, Leftovers
+from cloudgpu.core.keeping import is_on_purpose
+from cloudgpu.core.times import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.ledger.base import Ledger
+
+Row = dict[str, Any]
+_LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
+
+
+def subject_of(thing: Leftover) -> str:
+    """Return the subject of something that is kept by name."""
+    return f"thing:{thing.account}/{thing.id}"
+
+
+def is_ours(thing: Leftover, ledger: str) -> bool:
+    """Say whether this ledger bills it: it is kept by name, and a snapshot only where it is no part of an image."""
+    return thing.tags.get(TAG_LEDGER) == ledger and is_on_purpose(thing)
+
+
+def thing_rows(ledger: Ledger, account: str) -> list[Row]:
+    """Return the rows of what is kept by name on an account, as far as it is known."""
+    return [row for row in ledger.bills() if row["thing"] and row["account"] == account and row["ended"] is None]
+
+
+def observed(thing: Leftover, known: Row | None, now: datetime) -> list[Draft]:
+    """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none.
+
+    Whose it is stands in its tags, as far as they can carry it; a machine's line has the full text.
+    """
+    body = kept_entry(thing) | {
+        "name": thing.name or thing.id,
+        "provider": thing.provider,
+        "account": thing.account,
+        "owner": thing.tags.get(TAG_OWNER, ""),
+        "project": thing.tags.get(TAG_PROJECT, ""),
+        "attached_to": thing.attached_to,
+    }
+    last = known["kept"][0] if known is not None and known["kept"] else None
+    if last is not None and all(last.get(name) == body[name] for name in _LASTING):
+        return []
+    subject = subject_of(thing)
+    return [Draft("thing_observed", subject, body, now, f"thing:{subject}:{iso(now)}")]
+
+
+def vanished(row: Row, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None) -> Draft:
+    """Return the line that says that a thing is gone: since `ended`, or some time after `alive`."""
+    body = {"id": row["provider_id"], "proof": proof, "alive_at": alive, "ended_at": ended}
+    return Draft("thing_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
+
+
+def news(ledger: Ledger, account: str, found: Leftovers, now: datetime) -> tuple[list[Draft], list[str]]:
+    """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
+
+    What a region that answered does not have is gone, unless it was seen or made after the question was sent.
+    """
+    rows = {row["id"]: row for row in thing_rows(ledger, account)}
+    drafts: list[Draft] = []
+    for thing in (one for one in found.items if is_ours(one, ledger.id)):
+        drafts += observed(thing, rows.pop(subject_of(thing), None), now)
+    unseen = []
+    for row in rows.values():
+        if is_silent(found, row) or row["seen_at"] >= iso(now):
+            unseen.append(row["id"])
+        else:
+            alive = alive_at(ledger, row)
+            drafts.append(vanished(row, "missing from a complete answer", now, alive=alive))
+    return drafts, unseen
+
+
+def is_silent(found: Leftovers, row: Row) -> bool:
+    """Say whether an answer says nothing about a row's region: that did not answer, or was not asked."""
+    if found.regions is not None and row["region"] not in found.regions:
+        return True
+    return any(gap.scope in (row["region"], row["account"]) for gap in found.unanswered)
+
+
+def write(session: Session, things: Sequence[Leftover]) -> None:
+    """Write how these things are now, as far as it is news."""
+    now = session.clock()
+    known = {row["id"]: row for row in session.ledger.bills() if row["thing"]} if things else {}
+    ours = [thing for thing in things if is_ours(thing, session.ledger.id)]
+    drafts = [draft for thing in ours for draft in observed(thing, _living(known, thing), now)]
+    if drafts:
+        session.ledger.append(drafts)
+
+
+def write_removed(session: Session, thing: Leftover) -> None:
+    """Write that we have removed a thing, just now."""
+    subject = subject_of(thing)
+    rows = [row for row in thing_rows(session.ledger, thing.account) if row["id"] == subject]
+    now = session.clock()
+    session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now)) for row in rows])
+
+
+def _living(known: dict[str, Row], thing: Leftover) -> Row | None:
+    row = known.get(subject_of(thing))
+    return None if row is None or row["ended"] else row
