@@ -23,6 +23,12 @@ _LAUNCH = (
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet
 _LEASE = ("expires", "renew_until", "hold_until")
+_DONE = {  # what was asked -> the states in which it is done
+    "stop": ("stopped", "deallocated", "terminated"),
+    "start": ("running",),
+    "end": ("terminated",),
+    "park": ("terminated",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,15 @@ def folded(events: Iterable[Event]) -> Folded | None:
     return None if state is None else Folded(state, tuple(closed))
 
 
-def followed(state: State, line: Event) -> Folded | None:
-    """Return what one more line makes of a state, which is changed; None where it comes before others that are in it.
+def follow(state: State, line: Event) -> list[dict[str, Any]] | None:
+    """Take one more line into a state, and return the uses that it ended.
 
-    Then everything has to be folded anew.
+    None where it comes before others that are in it: then everything has to be folded anew.
     """
-    if [line.occurred_at, line.seq] < state["last"]:
+    at, seq = state["last"]
+    if line.occurred_at < at or (line.occurred_at == at and line.seq < seq):
         return None
-    return Folded(state, tuple(_apply(state, line)))
+    return _apply(state, line)
 
 
 def machine_row(events: Iterable[Event]) -> Row | None:
@@ -104,7 +111,10 @@ def _apply(state: State, line: Event) -> list[dict[str, Any]]:
     if step is None:
         return []
     row = state["row"]
-    before = {name: row[name] for name in ("ended", "seen_at", "asked")}
+    if line.kind not in metering.KINDS:
+        step(row, line)
+        return []
+    before = {"ended": row["ended"], "seen_at": row["seen_at"], "asked": row["asked"]}
     step(row, line)
     closed = metering.meter(state["meter"], row, line, before)
     row["uses"] = metering.unsummed(state["meter"])
@@ -149,13 +159,14 @@ def _settled(row: Row, line: Event) -> None:
 
 def _observed(row: Row, line: Event) -> None:
     body = line.body
-    row |= {name: body[name] for name in _SEEN}
-    row |= {name: body[name] for name in _LEASE if body.get(name) is not None}
-    row |= {"seen_at": line.occurred_at, "attempt": "made"}
+    for name in _SEEN:
+        row[name] = body[name]
+    for name in _LEASE:
+        if body.get(name) is not None:
+            row[name] = body[name]
+    row["seen_at"], row["attempt"] = line.occurred_at, "made"
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
-    done = {"stop": ("stopped", "deallocated", "terminated"), "start": ("running",), "end": ("terminated",)}
-    done["park"] = done["end"]
-    if row["asked"] and body["state"] in done[row["asked"]]:
+    if row["asked"] and body["state"] in _DONE[row["asked"]]:
         row["asked"] = None
 
 
@@ -172,6 +183,10 @@ def _asked(row: Row, line: Event) -> None:
         row["asked"] = what
     if what in ("park", "end"):
         row |= {"parked": what == "park", "discard": what == "end"}
+
+
+def _start_refused(row: Row, _line: Event) -> None:
+    row["asked"] = None if row["asked"] == "start" else row["asked"]
 
 
 def _kept(row: Row, line: Event) -> None:
@@ -221,6 +236,7 @@ _STEPS = {
     "instance_vanished": _vanished,
     "stop_asked": _asked,
     "start_asked": _asked,
+    "start_refused": _start_refused,
     "end_asked": _asked,
     "park_asked": _asked,
     "kept_observed": _kept,

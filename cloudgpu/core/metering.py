@@ -53,9 +53,9 @@ def is_unpriced(row: Row) -> bool:
     """Say whether the machine itself has run, or runs, without a known price; or never had one."""
     if row["thing"]:
         return any(not use["segments"] for use in row["uses"])
-    ran = row["totals"].get("instance", _EMPTY)
-    runs = [use for use in row["uses"] if use["resource"] == "instance"]
-    return row["price"] is None or bool(ran[5]) or any(not use["segments"] for use in runs)
+    if row["price"] is None or row["totals"].get("instance", _EMPTY)[5]:
+        return True
+    return any(use["resource"] == "instance" and not use["segments"] for use in row["uses"])
 
 
 def _intended(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
@@ -213,3 +213,4 @@ _STEPS = {
     "thing_vanished": thing_vanished,
     "traffic_observed": traffic_counted,
 }
+KINDS = frozenset(_STEPS)  # the lines that may change what is billed; others change the row alone

@@ -108,36 +108,52 @@ class Pass:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._states: dict[str, State] = {}
+        self._unbegun: set[str] = set()  # subjects whose lines so far say nothing
         self._late: set[str] = set()
         self.used: dict[str, list[tuple[str, str]]] = {}
-        for line in every_line(connection, _OF_NO_MACHINE):
-            if line.subject not in self._late:
-                self._take(line)
+        self._read()
 
     def states(self) -> Iterator[tuple[str, State]]:
         """Yield what each subject has come to."""
         for subject in sorted(self._late):
             found = _folded(self._connection, subject)
             if found is not None:
-                self._keep(subject, found)
+                self._states[subject] = found.state
+                self._keep(subject, found.closed)
         yield from sorted(self._states.items())
 
-    def _take(self, line: Event) -> None:
-        from cloudgpu.core.fold import folded, followed
+    def _read(self) -> None:
+        from cloudgpu.core.fold import follow
 
-        state = self._states.get(line.subject)
-        found = folded((line,)) if state is None else followed(state, line)
-        if found is not None:
-            self._keep(line.subject, found)
-        elif state is not None:
-            self._late.add(line.subject)
-            self._states.pop(line.subject)
-            self.used.pop(line.subject, None)
+        for line in every_line(self._connection, _OF_NO_MACHINE):
+            state = self._states.get(line.subject)
+            if state is None:
+                self._begin(line)
+                continue
+            closed = follow(state, line)
+            if closed is None:
+                self._late.add(line.subject)
+                del self._states[line.subject]
+                self.used.pop(line.subject, None)
+            elif closed:
+                self._keep(line.subject, closed)
 
-    def _keep(self, subject: str, found: Folded) -> None:
-        self._states[subject] = found.state
-        if found.closed:
-            self.used.setdefault(subject, []).extend(map(_use_text, found.closed))
+    def _begin(self, line: Event) -> None:
+        from cloudgpu.core.fold import folded
+
+        if line.subject in self._late:
+            return
+        found = folded((line,))
+        if found is None:
+            self._unbegun.add(line.subject)
+        elif line.subject in self._unbegun:
+            self._late.add(line.subject)  # what came before may belong behind it
+        else:
+            self._states[line.subject] = found.state
+            self._keep(line.subject, found.closed)
+
+    def _keep(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
+        self.used.setdefault(subject, []).extend(map(_use_text, closed))
 
 
 def _state_texts(state: State) -> tuple[str, str]:
@@ -157,7 +173,7 @@ def _use_text(use: dict[str, Any]) -> tuple[str, str]:
 
 def _follow(connection: Connection, subject: str, news: list[Event]) -> None:
     """Fold new lines into the stored state; one that comes before others in time has everything folded anew."""
-    from cloudgpu.core.fold import Folded, followed
+    from cloudgpu.core.fold import Folded, follow
 
     stored = connection.execute("SELECT row, state FROM machine WHERE id = ?", (subject,)).fetchone()
     if stored is None:
@@ -166,11 +182,11 @@ def _follow(connection: Connection, subject: str, news: list[Event]) -> None:
     state = json.loads(stored[1]) | {"row": json.loads(stored[0])}
     closed: list[dict[str, Any]] = []
     for line in news:
-        found = followed(state, line)
-        if found is None:
+        ended = follow(state, line)
+        if ended is None:
             _store_anew(connection, subject)
             return
-        closed += found.closed
+        closed += ended
     _store(connection, subject, Folded(state, tuple(closed)))
 
 
