@@ -66,18 +66,21 @@ class Rule:
         return max(least, self.maybe_minimum_us, coarse) if doubtful else least
 
     def free(self, use: Use, run_us: int) -> str:
-        """Return why this run is free, empty where it is not; `run_us` is how long it really ran."""
+        """Return why this run is free, empty where it is not; `run_us` is how long it may have run, not rounded."""
         return _TAKEN if self._is_taken_soon(use, run_us) and (use.first or self.free_every_run) else ""
 
     def maybe_free(self, use: Use, run_us: int) -> str:
-        """Return why this run may be free, empty where that is known."""
-        return _TAKEN_LATER if self._is_taken_soon(use, run_us) and not (use.first or self.free_every_run) else ""
+        """Return why this run, that is not free for sure, may be free; `run_us` is how short it may have been."""
+        if not self._is_taken_soon(use, run_us):
+            return ""
+        return _TAKEN_SOMETIME if use.first or self.free_every_run else _TAKEN_LATER
 
     def _is_taken_soon(self, use: Use, run_us: int) -> bool:
         return use.reason == "interrupted" and use.end is not None and run_us < self.free_when_taken_us
 
 
 _TAKEN = "free: the provider interrupted it soon after its start"
+_TAKEN_SOMETIME = "it may be free: how soon after its start it was interrupted is not known"
 _TAKEN_LATER = "it may be free: it was interrupted soon after a start that may not be its first"
 
 

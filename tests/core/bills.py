@@ -1,93 +1,66 @@
-"""Rows and ended uses as a ledger has them, made of random uses."""
+"""Uses as tests write them, and what they cost: short words for worked bills."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
-from hypothesis import strategies as st
+from cloudgpu.core.billing import Charge, charge, money
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.uses import Per, Resource, Segment, Use
 
-from cloudgpu.core import aside, metering
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
-
-START = datetime(2026, 10, 20, tzinfo=UTC)  # both changes of the clock in Europe and America are near
-NOW = START + timedelta(days=40)
-Ended = list[tuple[str, dict[str, Any]]]
+NANO = 10**9
 
 
-def at(seconds: float) -> str:
-    return iso(START + timedelta(seconds=seconds))
+def moment(text: str) -> str:
+    """Return `2026-11-20 11:00[:07]`, UTC, as a ledger time."""
+    return iso(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def segment(nanos: int = 1_000_000_000, seconds: float = 0, **more: Any) -> Segment:
-    return Segment(at(seconds), nanos, **({"source": "a test", "as_of": at(0), "basis": "listed"} | more))
+def segment(at: str, usd: str, maybe_from: str | None = None) -> Segment:
+    nanos = Decimal(usd) * NANO
+    assert nanos == int(nanos)
+    since = None if maybe_from is None else moment(maybe_from)
+    return Segment(moment(at), int(nanos), "this test", moment(at), "setting", since)
 
 
-def use(begin: float = 0, end: float | None = 3600, **more: Any) -> Use:
-    """Return a run of a machine at 1 USD an hour on demand, from second to second."""
-    usual: dict[str, Any] = {"resource": Resource.INSTANCE, "id": "i-1", "what": "small on demand"}
-    usual |= {"provider": "local", "market": "on_demand", "kind": "small", "quantity": 1, "per": Per.HOUR}
-    usual |= {"begin": at(begin), "end": None if end is None else at(end), "segments": (segment(),)}
-    return Use(**(usual | {"on_demand": 1_000_000_000} | more))
+def use(provider: str, begin: str, end: str | None, *prices: Any, **facts: Any) -> Use:
+    """Return a use; a price is a text that held from the begin on, or (since when, text[, maybe from])."""
+    usual = {"resource": Resource.INSTANCE, "id": "i-1", "what": "it", "market": "on_demand", "kind": "kind"}
+    usual |= {"quantity": 1, "per": Per.HOUR} | facts
+    for name in ("sure_from", "maybe_until"):
+        if usual.get(name):
+            usual[name] = moment(usual[name])
+    segments = tuple(segment(begin, one) if isinstance(one, str) else segment(*one) for one in prices)
+    until = None if end is None else moment(end)
+    return Use(provider=provider, begin=moment(begin), end=until, segments=segments, **usual)
 
 
-def row(*uses: Use, id: str = "cg-1", **facts: Any) -> tuple[dict[str, Any], Ended]:  # noqa: A002
-    """Return the row of a machine with these uses, and those of them that have ended."""
-    made: dict[str, Any] = {"id": id, "name": f"name of {id}", "provider": "local", "account": "main", "region": "here"}
-    made |= {"market": "on_demand", "owner": "ada", "project": "thesis", "state": "running", "billed": True}
-    made |= {"attempt": "made", "thing": False, "ended": None, "expires": None, "renew_until": None}
-    made |= {"hold_until": None, "provider_id": "i-1", "intended_at": at(0), "totals": {}, "aside": {}} | facts
-    ended = [use_to_json(one) for one in uses if one.end is not None]
-    made["uses"] = [use_to_json(one) for one in uses if one.end is None]
-    for one in ended:
-        charge = metering.add_to(made["totals"], one)
-        aside.note(made["aside"].setdefault(one["resource"], aside.empty()), charge)
-    return made, [(id, one) for one in ended]
+def monthly(provider: str, begin: str, end: str | None, size: int, *prices: Any, **facts: Any) -> Use:
+    """Return a disk, or what else is paid by the month."""
+    return use(provider, begin, end, *prices, **{"resource": Resource.DISK, "quantity": size, "per": Per.MONTH} | facts)
 
 
-seconds = st.integers(0, 40 * 86_400 - 1)
-nanos = st.integers(0, 10**13)
+def charged(one: Use, now: str | None = None, since: str | None = None, until: str | None = None) -> Charge:
+    moments = [None if text is None else from_iso(moment(text)) for text in (since, until)]
+    return charge(one, from_iso(one.end or moment(now or "")), since=moments[0], until=moments[1])
 
 
-@st.composite
-def uses(draw: st.DrawFn) -> Use:
-    """Return any use: any resource, priced or not, open or not, with a price that moved and an end that is not sure."""
-    begin, end = sorted((draw(seconds), draw(seconds)))
-    resource = draw(st.sampled_from(list(Resource)))
-    per = Per.GB if resource is Resource.TRAFFIC else draw(st.sampled_from([Per.HOUR, Per.MONTH]))
-    ended = resource is Resource.TRAFFIC or draw(st.booleans())
-    moved = draw(st.one_of(st.none(), st.integers(begin, end)))
-    segments = [segment(draw(nanos), begin, basis=draw(st.sampled_from(["listed", "derived", "recalled"])))]
-    if moved is not None:
-        seen = draw(st.one_of(st.none(), st.integers(begin, moved)))
-        segments.append(segment(draw(nanos), moved, maybe_from=None if seen is None else at(seen)))
-    return use(
-        begin,
-        end if ended else None,
-        resource=resource,
-        id=draw(st.sampled_from(["a", "b"])),
-        provider=draw(st.sampled_from(["aws", "gcp", "azure", "local", "another"])),
-        market=draw(st.sampled_from(["on_demand", "spot"])),
-        quantity=draw(st.integers(1, 10**6)),
-        per=per,
-        segments=draw(st.sampled_from([(), tuple(segments)])),
-        on_demand=draw(st.one_of(st.none(), nanos)) if resource is Resource.INSTANCE else None,
-        first=draw(st.booleans()),
-        reason=draw(st.sampled_from([None, "interrupted"])),
-        maybe_until=at(end + draw(st.integers(0, 10**5))) if ended and draw(st.booleans()) else None,
-        at_most=draw(st.sampled_from(["", "it may have changed less"])),
-    )
+def usd(exact: int) -> Decimal:
+    """Return exact parts in dollars, to the nano-dollar."""
+    return money(exact).dollars
 
 
-@st.composite
-def ledgers(draw: st.DrawFn) -> tuple[list[dict[str, Any]], Ended]:
-    """Return the rows of a few machines and all uses of theirs that have ended."""
-    rows, ended = [], []
-    for number, many in enumerate(draw(st.lists(st.lists(uses(), max_size=5), max_size=4))):
-        facts = {"id": f"cg-{number}", "project": draw(st.sampled_from(["thesis", "course", None]))}
-        facts |= {"failed": draw(st.booleans()), "owner": draw(st.sampled_from(["ada", "bob"]))}
-        made, gone = row(*many, **facts)
-        rows.append(made)
-        ended += gone
-    return rows, ended
+def cost(one: Use, now: str | None = None) -> Decimal:
+    """Return what a use costs for sure: the range has to be none."""
+    found = charged(one, now)
+    assert found.low == found.amount == found.high, found
+    assert not found.unpriced_micros
+    return usd(found.amount)
+
+
+def spread(one: Use, now: str | None = None) -> tuple[Decimal, Decimal, Decimal]:
+    found = charged(one, now)
+    assert found.reasons
+    return usd(found.low), usd(found.amount), usd(found.high)
