@@ -123,7 +123,7 @@ def _derived(offers: list[Offer]) -> str:
     if "aws" in found:
         ways.append("EC2 spot is the list price less the published savings, off by -22% to +80% where observed")
     if "gcp" in found:
-        ways.append("n1 machines are host and GPUs added up")
+        ways.append("Google's machines are their parts added up")
     return f"derived: {'; '.join(ways)}."
 
 

@@ -73,9 +73,18 @@ def _take(rows: Gathering, product: Product, key: RowKey) -> None:
     if len(units) != 1 or units == {""}:
         rows.refuse(name, f"is not priced by one of: {', '.join(UNITS)}")
         return
+    (unit,) = units
     for rate in rates:
         currency, amount = _paid(rate)
-        rows.add(key, units.copy().pop(), amount, currency=currency, source=LIST_SOURCE, name=name)
+        rows.add(key, unit, amount, currency=currency, source=LIST_SOURCE, name=name, note=_free(rate, unit))
+
+
+def _free(rate: Product, unit: str) -> str:
+    """Return what is free before this step of a price; of traffic, where the list does not say, what is recalled."""
+    begin = _figure(str(rate.get("beginRange", "0")))
+    if begin > 0:
+        return f"first {begin:g} {rate['unit']} a month free"
+    return "first 100 GB a month free (recalled)" if unit == PER_GB else ""
 
 
 def _first_paid(rates: Sequence[Product]) -> list[Product]:

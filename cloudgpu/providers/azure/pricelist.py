@@ -85,7 +85,10 @@ def part_from(items: Iterable[Item], region: str, asked_at: datetime) -> PricePa
     for (key, unit), same in found.items():
         for item in _in_force(same):
             amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
-            rows.add(key, unit, amount, currency=currency, source=SOURCE, name=_name(item))
+            free = (
+                f"first {_step(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free" if _step(item) else ""
+            )
+            rows.add(key, unit, amount, currency=currency, source=SOURCE, name=_name(item), note=free)
     return rows.part()
 
 

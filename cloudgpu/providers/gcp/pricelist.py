@@ -67,13 +67,14 @@ _GPUS = {"V100-16GB": "V100"}
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One SKU's price: `amount` as it stands there, in `currency`, per `unit`."""
+    """One SKU's price: `amount` as it stands there, in `currency`, per `unit`; `note` says what is free before it."""
 
     name: str
     regions: tuple[str, ...]
     unit: str
     amount: Decimal
     currency: str
+    note: str
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
@@ -117,7 +118,9 @@ def _rate(sku: Any, rows: Gathering) -> Rate | None:
         return None
     expression = sku.pricing_info[0].pricing_expression
     paid = [(_amount(tier.unit_price), tier.unit_price.currency_code) for tier in expression.tiered_rates]
-    amount, currency = next((one for one in paid if one[0]), paid[0])
+    number = next((number for number, one in enumerate(paid) if one[0]), 0)
+    amount, currency = paid[number]
+    free = expression.tiered_rates[number].start_usage_amount
     unit = _UNITS.get(expression.usage_unit)
     if unit is None:
         rows.refuse(name, f"is priced by {expression.usage_unit!r}, which is not known")
@@ -127,7 +130,8 @@ def _rate(sku: Any, rows: Gathering) -> Rate | None:
     except ValueError as error:
         rows.refuse(name, str(error))
         return None
-    return Rate(name, tuple(sku.service_regions), unit, amount, currency)
+    note = f"first {free:g} {expression.usage_unit.partition('.')[0]} a month free" if free else ""
+    return Rate(name, tuple(sku.service_regions), unit, amount, currency, note)
 
 
 def _amount(price: Any) -> Decimal:
@@ -149,9 +153,11 @@ def _take(
                 rows.refuse(rate.name, f"is a second price of {part} in {region}")
         if kind and market is Market.ON_DEMAND:
             where = "*" if region == "global" else region
-            rows.add(
-                RowKey(kind, where, None), rate.unit, rate.amount, currency=rate.currency, source=SOURCE, name=rate.name
-            )
+            _add_storage(rows, RowKey(kind, where, None), rate)
+
+
+def _add_storage(rows: Gathering, key: RowKey, rate: Rate) -> None:
+    rows.add(key, rate.unit, rate.amount, currency=rate.currency, source=SOURCE, name=rate.name, note=rate.note)
 
 
 def _add_machines(rows: Gathering, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:

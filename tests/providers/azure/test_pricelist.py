@@ -77,6 +77,12 @@ def test_disks_snapshots_addresses_and_traffic_are_named_as_the_catalogue_names_
     }
 
 
+def test_what_is_free_before_a_price_is_noted(asked):
+    found = {key.item: row.note for key, row in rows(asked()).items()}
+    assert found["egress_internet"] == "first 100 GB a month free"
+    assert found["snapshot"] == ""
+
+
 def test_of_several_dates_the_latest_holds(azure, asked):
     azure.items.append(machine("Standard_NC4as_T4_v3", 0.6, "eastus", effectiveStartDate="2026-10-01T00:00:00Z"))
     assert rows(asked())[T4].price == Money.usd("0.6")

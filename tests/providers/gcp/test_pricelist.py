@@ -90,6 +90,7 @@ def test_a_machine_of_which_a_part_has_no_price_has_none(google, asked):
 def test_disks_and_addresses_are_named_as_the_catalogue_names_them(asked):
     found = {(key.item, key.region): row for key, row in rows(asked()).items() if key.market is None}
     assert found["pd-standard", "us-central1"].price == Money.usd("0.04")  # not the step that is free
+    assert found["pd-standard", "us-central1"].note == "first 30 GiBy a month free"
     assert found["pd-balanced", "asia-east1"].unit == "usd_per_gib_month"
     assert found["external_ip_on_spot_vm", "*"].price == Money.usd("0.0025")
     assert found["snapshot(standard)", "us-west1"].price == Money.usd("0.05")
