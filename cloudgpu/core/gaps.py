@@ -100,7 +100,7 @@ def _day(moment: datetime) -> str:
 
 _WHY = {
     Part.TAX: "tax, which the ledger does not know",
-    Part.CREDIT: "credits and refunds, which the ledger counts nowhere",
+    Part.CREDIT: "credits, refunds and sustained use, which the ledger does not take off",
     Part.EGRESS: "bytes out: the machine counts all that it sends, the cloud charges what leaves the region",
     Part.STORAGE: "disks, snapshots and images: only the cloud knows how much of a snapshot is billed",
     Part.ADDRESS: "public addresses",

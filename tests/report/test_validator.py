@@ -83,3 +83,10 @@ def test_it_does_object_to_rows_that_are_wrong(rows, objections):
         "ChargeFrequency_Enum",
         "ServiceCategory_Enum",
     }
+
+
+def test_it_takes_whole_numbers_for_no_decimals_and_digits_for_no_text(rows, objections):
+    assert objections([row | {"BilledCost": "1", "SkuId": "1"} for row in rows]) - SLIPS == {
+        "BilledCost_IsDecimal",
+        "SkuId_IsString",
+    }
