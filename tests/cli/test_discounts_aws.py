@@ -55,3 +55,17 @@ def test_a_price_of_free_stops_the_command(line):
     assert said.code == 2
     assert said.json["error"]["field"] == "config.toml: discounts[1].rate"
     assert said.json["error"]["value"] == "free"
+
+
+def test_a_list_that_is_renewed_while_the_machine_runs_is_discounted_too(line, aws):
+    line.config(CONFIG + AGREED)
+    assert line(f"{UP} --name otter --no-wait --yes").code == 0
+    (before,) = line("ls -o json").json["machines"]
+    region = before["region"]
+    aws.model.list_prices["p3.2xlarge", region] = "4.0000000000"
+    assert line("catalog refresh --provider aws").code == 0
+    assert line("ls --refresh").code == 0
+    (after,) = line("ls -o json").json["machines"]
+    assert after["price"]["usd_per_hour"] == "3.2"
+    assert "AWS Price List" in after["price"]["source"]
+    assert "discounts[1]: 20% off $4.0000" in after["price"]["source"]
