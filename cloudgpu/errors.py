@@ -22,6 +22,8 @@ An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class CloudgpuError(Exception):
     """An error with a sentence for a person and the field, value and way out for a program.
@@ -72,10 +74,19 @@ class MissingExtra(InvalidRequest):
 
 
 class BudgetRefused(CloudgpuError):
-    """A budget does not carry this launch, start or extension."""
+    """A budget does not carry this launch, start or extension.
+
+    `value` is the budget's name. `sums` are decimal text in USD: `limit`, `spent`, `running` (what runs already, to its
+    renew-until), `wanted`, `total`, and what would fit, where something does: `usd_per_hour`, and `renew_until` as a
+    time. Empty where a missing price refuses.
+    """
 
     exit_code = 3
     kind = "budget_refused"
+
+    def __init__(self, message: str, *, sums: Mapping[str, str] | None = None, **more: str | None) -> None:
+        super().__init__(message, **more)
+        self.sums = dict(sums or {})
 
 
 class NoCapacity(CloudgpuError):

@@ -7,27 +7,30 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.launching import Override
 
 
 def command(
     name: Name,
     by: Annotated[str, typer.Argument(metavar="BY", help="By how much, like 4h.")],
     *,
+    override: Override = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Make a machine's lease longer, counted from its end (from now when it is over).
 
-    Past renew-until that end moves along, and the question says so.
+    Past renew-until that end moves along, and the question says so. Exit code 3 where a budget does not carry that.
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import duration
     from cloudgpu.control.lease import extend, plan_extension
+    from cloudgpu.control.words import check_reason
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value
 
     session = open_here()
-    span = duration(by, "BY")
+    span, reason = duration(by, "BY"), check_reason(override)
     row = session.find(name)
     if span is None:
         return
@@ -35,5 +38,5 @@ def command(
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
     confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.", yes=yes)
-    row = extend(session, extension)
+    row = extend(session, extension, override=reason)
     emit(output, machine_value(row, session.clock()), f"{row['name']} lives until {end}{moves}.")

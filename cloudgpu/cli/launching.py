@@ -46,5 +46,6 @@ Lease = Annotated[str | None, _text("TIME", "How long it lives unless renewed, l
 RenewUntil = Annotated[str | None, _text("TIME", "How far use may renew it, like 3d.")]
 Owner = Annotated[str | None, _text("TEXT", "Who it is for.")]
 Project = Annotated[str | None, _text("TEXT", "What it is charged to.")]
+Override = Annotated[str | None, _text("REASON", "Pass budgets that allow it; the reason is kept in the ledger.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once the provider has accepted.")]

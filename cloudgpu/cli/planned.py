@@ -31,6 +31,7 @@ def plan(value: Value, now: datetime) -> str:
             ("cost", _cost(value)),
             *(("beside", _extra(extra)) for extra in value["extras"] if extra["running"]),
             ("stop", _stop(value)),
+            *(("budget", _budget(one)) for one in value["budgets"]),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),
             ("template", _template(value)),
@@ -83,6 +84,20 @@ def _extra(extra: Value) -> str:
     if extra["usd_per_month"] is None:
         return f"{extra['what']}: price not known"
     return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month"
+
+
+def _budget(one: Value) -> str:
+    """Return how it fits a budget: the sum of what was spent, what runs and this, and what is left then."""
+    name = f"{one['name']} ({one['scope']})"
+    if one["unpriced"]:
+        return f"{name}: it is not known what {', '.join(one['unpriced'])} costs"
+    spent, running, wanted = (dollars(one[key]) for key in ("spent_usd", "running_usd", "wanted_usd"))
+    left = Decimal(one["left_usd"])
+    rest = f"leaves {dollars(one['left_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
+    does = "" if one["fits"] else ": refused" if one["refuses"] else ": it only tells"
+    of = dollars(one["limit_usd"])
+    counted = f"; counted without a known price: {'; '.join(one['assumed'])}" if one["assumed"] else ""
+    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['when']}, {rest}{does}{counted}"
 
 
 def _at_most(extra: Value) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from cloudgpu.cli import launching as options
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 
 if TYPE_CHECKING:
@@ -16,10 +17,20 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
+class Asked(NamedTuple):
+    """How long it is to live, None as its launch said, and why a budget is to be passed."""
+
+    lease: timedelta | None
+    renew_until: timedelta | None
+    override: str | None
+
+
 def command(
     name: MaybeName = None,
     *,
     lease: Annotated[str | None, typer.Option(metavar="TIME", help="The new lease, like 8h.")] = None,
+    renew_until: options.RenewUntil = None,
+    override: options.Override = None,
     move: Annotated[
         bool,
         typer.Option("--move", help="Where it has no capacity: launch its image elsewhere in the region, any type."),
@@ -35,23 +46,24 @@ def command(
     """
     from cloudgpu.control.asked import duration
     from cloudgpu.control.resume import settled_first
+    from cloudgpu.control.words import check_reason
     from cloudgpu.core.keeping import comes_back
     from cloudgpu.report.values import machine_value
 
     session = open_here()
-    span = duration(lease, "--lease")
+    asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
     row = settled_first(session, session.find(name))
     if move and not comes_back(row):
         row = _moved(session, row, yes=yes)
     if comes_back(row):
-        row = _brought_back(session, row, span, wider=move, wait=not no_wait, yes=yes, output=output)
+        row = _brought_back(session, row, asked, wider=move, wait=not no_wait, yes=yes, output=output)
     else:
-        row = _started(session, row, span, wait=not no_wait, yes=yes)
+        row = _started(session, row, asked, wait=not no_wait, yes=yes)
     value = machine_value(row, session.clock())
     emit(output, value, f"{row['name']} is {row['state']}. Jupyter: cloudgpu tunnel {row['name']}")
 
 
-def _started(session: Session, row: Row, span: timedelta | None, *, wait: bool, yes: bool) -> Row:
+def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.lifecycle import new_lease
     from cloudgpu.control.resume import start_stopped
@@ -59,12 +71,12 @@ def _started(session: Session, row: Row, span: timedelta | None, *, wait: bool, 
     from cloudgpu.core.plan import run_cost
     from cloudgpu.report.values import machine_value, usd
 
-    until = new_lease(session, row, span)
+    until = new_lease(session, row, asked.lease, asked.renew_until)
     value = machine_value(row, session.clock())
     lives = until.expires - session.clock()
     cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
     confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
-    return start_stopped(session, row, until, wait=wait)
+    return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
 def _moved(session: Session, row: Row, *, yes: bool) -> Row:
@@ -83,18 +95,20 @@ def _moved(session: Session, row: Row, *, yes: bool) -> Row:
 
 
 def _brought_back(
-    session: Session, row: Row, span: timedelta | None, *, wider: bool, wait: bool, yes: bool, output: Format
+    session: Session, row: Row, asked: Asked, *, wider: bool, wait: bool, yes: bool, output: Format
 ) -> Row:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.up import tell_plan
     from cloudgpu.control.documents import planned
+    from cloudgpu.control.preview import check_budgets
     from cloudgpu.control.resume import come_back, plan_comeback
 
-    prepared = plan_comeback(session, row, span, wider=wider)
+    prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)
 
     def agree() -> None:
         tell_plan(planned(session, prepared), session.clock(), output)
         confirm(f"Launch {row['name']} again from its image?", yes=yes)
 
+    check_budgets(session, prepared)
     agree()
     return come_back(session, prepared, wait=wait, agree=agree)

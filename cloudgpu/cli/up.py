@@ -38,6 +38,7 @@ def command(
     renew_until: options.RenewUntil = None,
     owner: options.Owner = None,
     project: options.Project = None,
+    override: options.Override = None,
     dry_run: options.DryRun = False,
     no_wait: options.NoWait = False,
     yes: Yes = False,
@@ -47,25 +48,31 @@ def command(
 
     Shows what it will launch, where, on which market, at which price with its source, until when, and what `stop`
     will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
-    The same request again returns the same machine.
+    The same request again returns the same machine. Exit code 3 where a budget does not carry it.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.asked import Asked, wish_of
     from cloudgpu.control.documents import launched, planned
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
+    from cloudgpu.control.preview import check_budgets, look_for_budgets
 
     wish = wish_of(**{word: asked[word] for word in Asked.__annotations__})
     session = open_here()
     prepared = prepare(session, wish)
+    look_for_budgets(session, prepared)
     document = planned(session, prepared)
     if dry_run:
+        if not all(one["fits"] for one in document["plan"]["budgets"]):
+            tell_plan(document, session.clock(), output)
+            check_budgets(session, prepared)
         emit(output, document, _plan_text(document, session.clock()))
         return
     session.check_launchable()
 
     def agree() -> None:
         tell_plan(document, session.clock(), output)
+        check_budgets(session, prepared)
         confirm("Launch it?", yes=yes)
 
     if document["existing"] is None:

@@ -50,6 +50,7 @@ class Asked(TypedDict, total=False):
     renew_until: timedelta | str | None
     owner: str | None
     project: str | None
+    override: str | None  # why a budget is to be passed, where it lets itself be
 
 
 def wish_of(**asked: Unpack[Asked]) -> Wish:
@@ -72,6 +73,7 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
         renew_until=duration(asked.get("renew_until"), "--renew-until"),
         owner=asked.get("owner"),
         project=asked.get("project"),
+        override=asked.get("override"),
     )
 
 

@@ -39,12 +39,19 @@ def machine(session: Session, row: Row) -> Document:
 def planned(session: Session, prepared: Prepared) -> Document:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
     existing = prepared.existing and machine(session, prepared.existing)
-    return {"plan": plan_value(prepared.plan), "existing": existing}
+    return {"plan": _plan(session, prepared), "existing": existing}
 
 
 def launched(session: Session, prepared: Prepared, done: Launched) -> Document:
     """Return the answer of `up`: the machine, whether it was found, and the plan."""
-    return {"machine": machine(session, done.row), "found": done.found, "plan": plan_value(prepared.plan)}
+    plan = plan_value(prepared.plan) | {"budgets": []}  # as they stand now, they have the machine in them
+    return {"machine": machine(session, done.row), "found": done.found, "plan": plan}
+
+
+def _plan(session: Session, prepared: Prepared) -> Document:
+    from cloudgpu.control.preview import budgets_value
+
+    return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
 
 
 def shown(session: Session, name: str | None, *, refresh: bool = False, history: bool = False) -> Document:

@@ -9,26 +9,29 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.access.target import Barred
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import kept, saved
+from cloudgpu.control.admission import carried, decided, look_first, row_of
 from cloudgpu.control.extras import extras_of
-from cloudgpu.control.lifecycle import lease_line, remove_unfit
-from cloudgpu.control.look import look_at, refresh
+from cloudgpu.control.lease import relet
+from cloudgpu.control.lifecycle import remove_unfit
+from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import intent
 from cloudgpu.control.offering import is_limited, resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
+from cloudgpu.control.preview import row_of_plan, way_of
+from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, present
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
-from cloudgpu.control.view import scope_of
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Market, Offer
 from cloudgpu.core.keeping import comes_back, stays
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import Lease, stop_means
-from cloudgpu.core.times import epoch, from_iso, iso
+from cloudgpu.core.times import epoch, iso
 from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SEND_WITHIN = timedelta(minutes=5)
-FRESH_FOR = timedelta(minutes=15)
 LOCK_WITHIN_S = 900
 
 
@@ -69,10 +71,11 @@ def launch(
     `agree` is called before money is spent on a plan that said a machine was there already, and it is not any more:
     it raises where the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of
     the same request waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain
-    where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then).
+    where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then),
+    BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
     """
     session.check_launchable()
-    _look_first(session, prepared.plan.request.account)
+    _look_first(session, prepared)
     if session.held(prepared.lock):
         session.tell("another cloudgpu is busy with the same request; waiting for it")
     with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
@@ -89,14 +92,13 @@ def launch(
     return Launched(row, found)
 
 
-def _look_first(session: Session, account: str) -> None:
-    """Look at the account when its last look is older than a quarter of an hour: what it has may raise doubts."""
-    scope = scope_of(session.settings.accounts[account].provider, account)
-    last = session.ledger.last(scope)
-    if last is not None and session.clock() - from_iso(last.occurred_at) < FRESH_FOR:
-        return
-    for gap in look_at(session, [account]).unanswered:
-        session.tell(f"{gap.scope} did not answer a look before the launch: {gap.why}")
+def _look_first(session: Session, prepared: Prepared) -> None:
+    """Look at the account, and at all that a budget spans, where the last look is old: what is there may raise doubts.
+
+    The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
+    """
+    row = row_of_plan(prepared)
+    look_first(session, [row["account"]], lambda budget: prepared.existing is None and budget.scope.covers(row))
     session.check_launchable()
 
 
@@ -147,9 +149,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> R
         iso(lease.renew_until),
     ):
         return row
-    provider.tag(row["provider_id"], lease.tags())
-    session.ledger.append([lease_line(row, lease, "the interrupted launch was asked for again", session.clock())])
-    return session.ledger.machine(row["id"]) or row
+    return relet(session, row, lease, "the interrupted launch was asked for again", prepared.override)
 
 
 def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
@@ -224,21 +224,25 @@ def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
 def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     boot = _boot(session, prepared, offer, resolved)
-    extras = extras_of(offer, resolved)
+    extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
     made: list[Attempt] = []
 
     def decision(view: View) -> Sequence[Draft]:
-        rows = view.machines()
+        bills = view.bills()
+        rows = [row for row in bills if not row["thing"]]
         key, number = _key(prepared, rows)
         name = _name(prepared, key, rows)
         request = replace(prepared.plan.request, key=key, name=name)
         attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
-        return [intent(attempt, prepared.fingerprint, stop_means(request, offer), session.clock(), extras)]
+        means = stop_means(request, offer)
+        line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand)
+        before = next((row for row in rows if row["id"] == attempt.machine), None)
+        return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
 
     try:
-        session.ledger.decide(decision)
+        decided(session, decision, way_of(session, prepared))
     except BaseException:
         for attempt in made:
             if (session.ledger.machine(attempt.machine) or {}).get("token") != attempt.token:

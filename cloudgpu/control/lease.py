@@ -1,20 +1,27 @@
-"""Moves a lease's end and sets or releases a hold: on the machine first, then in the ledger."""
+"""Moves a lease's end and sets or releases a hold. A later renew-until is admitted by the budgets before it is set."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.lifecycle import lease_line
 from cloudgpu.control.look import refresh
+from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.times import from_iso, iso, minute
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import Taggable
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
 
@@ -41,12 +48,64 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
     return Extension(row, lease, moves, _cost(row, by))
 
 
-def extend(session: Session, extension: Extension) -> Row:
-    """Carry out an extension and return the machine's new row."""
+def extend(session: Session, extension: Extension, *, override: str | None = None) -> Row:
+    """Carry out an extension and return the machine's new row.
+
+    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
+    """
     row = extension.row
-    _taggable(session, row).tag(row["provider_id"], extension.lease.tags())
-    session.ledger.append([lease_line(row, extension.lease, "extend", session.clock())])
+    if extension.moves_renew_until:
+        look_first(session, (), lambda budget: budget.scope.covers(row))
+    return relet(session, row, extension.lease, "extend", override)
+
+
+def relet(session: Session, row: Row, lease: Lease, why: str, override: str | None = None) -> Row:
+    """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
+
+    In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
+    the lease that it had, and the ledger says so; where nobody knows, the next look does.
+    """
+    provider, now = _taggable(session, row), session.clock()
+
+    def decision(view: View) -> Sequence[Draft]:
+        known = view.machine(row["id"]) or row
+        moves = known["renew_until"] is None or lease.renew_until > from_iso(known["renew_until"])
+        more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
+        return [lease_line(row, lease, why, now), *more]
+
+    decided(session, decision, _way(row, now))
+    try:
+        provider.tag(row["provider_id"], lease.tags())
+    except ProviderUnavailable:
+        _read_back(session, row)
+        raise
+    except CloudgpuError:
+        _put_back(session, row)
+        raise
     return session.ledger.machine(row["id"]) or row
+
+
+def _read_back(session: Session, row: Row) -> None:
+    """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
+    with suppress(CloudgpuError):
+        refresh(session, session.ledger.machine(row["id"]) or row)
+
+
+def _put_back(session: Session, row: Row) -> None:
+    if row["expires"] is None or row["renew_until"] is None:
+        return
+    before = Lease(from_iso(row["expires"]), from_iso(row["renew_until"]))
+    session.ledger.append([lease_line(row, before, "the machine did not take the new one", session.clock())])
+
+
+def _way(row: Row, now: datetime) -> Way:
+    """Return how less can be asked for: by how much the lease's end may move."""
+    base = now if row["expires"] is None else max(now, from_iso(row["expires"]))
+
+    def shorter(until: datetime) -> str:
+        return f"cloudgpu extend {row['name']} {span_text(until - base)}"
+
+    return Way(shorter, None if row["renew_until"] is None else max(base, from_iso(row["renew_until"])))
 
 
 def set_hold(session: Session, row: Row, until: datetime | None) -> Row:

@@ -63,6 +63,17 @@ def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | Non
         raise
 
 
+def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
+    """Raise InvalidRequest for a `--renew-until` that comes before the end of the lease."""
+    if renew_until < lease:
+        raise InvalidRequest(
+            f"--renew-until is {duration_text(renew_until)}, shorter than the lease, {duration_text(lease)}.",
+            field="--renew-until",
+            value=duration_text(renew_until),
+            next="Make --renew-until at least as long as --lease.",
+        )
+
+
 def keeps_disk(policy: Policy, setup: Setup, market: Market) -> bool:
     """Say whether the system disk of such a machine may stay when it ends: always, where it can be stopped."""
     from cloudgpu.core.facts import Market

@@ -46,6 +46,7 @@ class Prepared:
     new: bool = False
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer
+    override: str | None = None  # why a budget is to be passed
 
     @property
     def lock(self) -> str:
@@ -83,10 +84,13 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         name=wish.name,
         new=wish.new,
         exact=None if there else first,
+        override=wish.override,
     )
 
 
-def prepare_again(session: Session, request: LaunchRequest, row: Row, spans: Spans) -> Prepared:
+def prepare_again(
+    session: Session, request: LaunchRequest, row: Row, spans: Spans, override: str | None = None
+) -> Prepared:
     """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
 
     Raises as `prepare` does.
@@ -105,6 +109,7 @@ def prepare_again(session: Session, request: LaunchRequest, row: Row, spans: Spa
         name=row["name"],
         again=True,
         exact=first,
+        override=override,
     )
 
 

@@ -46,13 +46,13 @@ class Move:
     offers: tuple[Offer, ...]
 
 
-def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True) -> Row:
+def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True, override: str | None = None) -> Row:
     """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
     """
     try:
-        row = start(session, row, lease)
+        row = start(session, row, lease, override=override)
     except NoCapacity as fault:
         raise offer_to_move(session, session.ledger.machine(row["id"]) or row, fault) from fault
     row = with_volume(session, row)
@@ -68,15 +68,25 @@ def _ready(session: Session, row: Row) -> Row:
         return kept.superseded(session, session.ledger.machine(row["id"]) or row)
 
 
-def started(session: Session, row: Row, span: timedelta | None, *, move_it: bool = False, wait: bool = True) -> Row:
+def started(
+    session: Session,
+    row: Row,
+    span: timedelta | None,
+    *,
+    renew: timedelta | None = None,
+    override: str | None = None,
+    move_it: bool = False,
+    wait: bool = True,
+) -> Row:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     row = settled_first(session, row)
     if move_it and not keeping.comes_back(row):
         plan_move(session, row)
         row = move(session, row, why="it is moved")
     if keeping.comes_back(row):
-        return come_back(session, plan_comeback(session, row, span, wider=move_it), wait=wait)
-    return start_stopped(session, row, new_lease(session, row, span), wait=wait)
+        plan = plan_comeback(session, row, span, renew=renew, override=override, wider=move_it)
+        return come_back(session, plan, wait=wait)
+    return start_stopped(session, row, new_lease(session, row, span, renew), wait=wait, override=override)
 
 
 def settled_first(session: Session, row: Row) -> Row:
@@ -88,7 +98,15 @@ def settled_first(session: Session, row: Row) -> Row:
         return settle(session, row, deadline=session.clock() + PROVED_WITHIN) if row["attempt"] == "open" else row
 
 
-def plan_comeback(session: Session, row: Row, span: timedelta | None, *, wider: bool = False) -> Prepared:
+def plan_comeback(
+    session: Session,
+    row: Row,
+    span: timedelta | None,
+    *,
+    renew: timedelta | None = None,
+    override: str | None = None,
+    wider: bool = False,
+) -> Prepared:
     """Return the plan that launches a machine from its image; finish the image first where it is not ready.
 
     `wider` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
@@ -107,9 +125,10 @@ def plan_comeback(session: Session, row: Row, span: timedelta | None, *, wider: 
             value=row["name"],
             next=f"Run: cloudgpu show {row['name']} --refresh",
         )
-    lease = new_lease(session, row, span)
+    lease = new_lease(session, row, span, renew)
     try:
-        return prepare_again(session, _request(session, row, lease, wider=wider), row, _spans(session, lease))
+        request = _request(session, row, lease, wider=wider)
+        return prepare_again(session, request, row, _spans(session, lease), override)
     except NoCapacity as fault:
         raise _stays(row, fault, wider=wider) from fault
 

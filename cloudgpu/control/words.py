@@ -32,6 +32,7 @@ class Wish:
     renew_until: timedelta | None = None
     owner: str | None = None
     project: str | None = None
+    override: str | None = None  # why it may pass a budget
 
 
 def check_words(wish: Wish) -> None:
@@ -40,6 +41,7 @@ def check_words(wish: Wish) -> None:
     _check_key(wish.key, new=wish.new)
     _check_line("--owner", wish.owner)
     _check_line("--project", wish.project)
+    check_reason(wish.override)
     for option, text in {
         "--provider": wish.provider,
         "--account": wish.account,
@@ -85,6 +87,12 @@ def _check_key(key: str | None, *, new: bool) -> None:
             value=key,
             next="Leave one of them out.",
         )
+
+
+def check_reason(reason: str | None) -> str | None:
+    """Return the reason of an override; raise InvalidRequest for one that is no line of text: somebody will read it."""
+    _check_line("--override", reason)
+    return reason and reason.strip()
 
 
 def _check_line(option: str, text: str | None) -> None:

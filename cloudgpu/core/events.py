@@ -17,6 +17,7 @@ instance_observed    machine  provider_id state billed since launched_at address
                               hold_until last_active alive_at(where it is billed no more, and nobody says since when)
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why        start_asked, park_asked: the same
+start_refused        machine  why(a start that was asked has surely not begun)
 end_asked            machine  why failed(it never came up)
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
                               nanos_per_month per nanos by_size why_at_most source as_of basis)

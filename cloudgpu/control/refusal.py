@@ -1,0 +1,155 @@
+"""The sentence of a budget that refuses: which one, the sum, each part of it, and what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.admission import Asking, Share, Verdict
+from cloudgpu.core.advice import affordable, longest
+from cloudgpu.core.budget import Budget
+from cloudgpu.core.money import Money
+from cloudgpu.core.promises import compute_nanos
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import BudgetRefused
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.core.facts import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How less can be asked for: `shorter` says which command asks for no more than a renew-until.
+
+    `least` is the renew-until that there is already, None for none. `offers` are all that fit, the cheapest first.
+    """
+
+    shorter: Callable[[datetime], str]
+    least: datetime | None = None
+    offers: Sequence[Offer] = ()
+
+
+def refusal(ask: Asking, way: Way) -> BudgetRefused:
+    """Return the error of what is not carried: it names the budget that lacks most, the sum, and what would fit."""
+    refusals = ask.admission().refusals
+    unpriced = next((one for one in refusals if one.unpriced), None)
+    if unpriced is not None:
+        return _unpriced(unpriced, ask)
+    worst = max(refusals, key=lambda one: (one.tightest.total - one.budget.limit).nanos)
+    until, price = longest(ask, way.least), affordable(ask)
+    share, budget = worst.tightest, worst.budget
+    sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}
+    plain = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
+    plain |= {"renew_until": iso(until)} if until else {}
+    plain |= {"usd_per_hour": usd(price)} if price else {}
+    return BudgetRefused(
+        _sentence(worst, ask, len(refusals)),
+        field="budget",
+        value=budget.name,
+        next=" ".join([*_ways(ask, way, until, price), _override(refusals)]),
+        sums=plain,
+    )
+
+
+def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
+    share, budget, name = worst.tightest, worst.budget, ask.wanted["name"]
+    until = from_iso(ask.wanted["renew_until"])
+    others = f", nor do {number - 1} others," if number > 1 else ""
+    assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
+    return (
+        f"The budget {budget.name}{others} does not carry {name} until {until:%Y-%m-%d %H:%M} UTC: "
+        f"{share.spent.text()} spent + {share.running.text()} promised to what runs and is kept + "
+        f"{share.wanted.text()} for it = {share.total.text()} {period_text(budget, share)}, of {limit_text(budget)}."
+        f"{assumed}"
+    )
+
+
+def period_text(budget: Budget, share: Share) -> str:
+    """Return which period of a budget is meant, in words, in its own zone."""
+    if budget.span.days:
+        return f"in the {budget.span.days} days up to {share.until:%Y-%m-%d %H:%M} UTC"
+    if share.since is None:
+        return "in all"
+    begins = share.since.astimezone(budget.zone)
+    said = {
+        "month": f"in {begins:%Y-%m}",
+        "week": f"in the week from {begins:%Y-%m-%d}",
+        "day": f"on {begins:%Y-%m-%d}",
+    }
+    zone = "" if budget.tz == "UTC" else f" ({budget.tz})"
+    return said[budget.span.kind] + zone
+
+
+def limit_text(budget: Budget) -> str:
+    """Return the limit, in the currency that it was set in too, with the rate and its day."""
+    if budget.paid_in is None:
+        return budget.limit.text()
+    amount, currency = budget.paid_in.amount, budget.paid_in.currency
+    return f"{budget.limit.text()} ({amount:,f} {currency.code} at {currency.per_usd:f} of {currency.as_of})"
+
+
+def span_text(span: timedelta) -> str:
+    """Return a duration in days, hours and whole minutes, as options take it: `1d3h20m`."""
+    minutes = span // timedelta(minutes=1)
+    parts = ((minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
+
+
+def _ways(ask: Asking, way: Way, until: datetime | None, price: Money | None) -> list[str]:
+    ways = []
+    if until is not None:
+        ways.append(f"It carries it up to {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
+    offer = None if price is None else _cheaper(ask, way, price)
+    if offer is not None:
+        item = offer.available
+        place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
+        ways.append(f"For as long as asked it carries {place} at {offer.price.per_hour.text(4)} an hour.")
+    elif price is not None:
+        ways.append(f"For as long as asked it carries a machine at up to {price.text(4)} an hour.")
+    return ways or ["It carries no minute of it: end something (cloudgpu ls), or set the budget anew."]
+
+
+def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[datetime], str]:
+    """Return what says how a launch or a start is asked for up to a renew-until, with a lease no longer than that."""
+
+    def said(until: datetime) -> str:
+        span = span_text(until - now)
+        return f"{command} {f'--lease {span} ' if lease > until - now else ''}--renew-until {span}"
+
+    return said
+
+
+def _cheaper(ask: Asking, way: Way, price: Money) -> Offer | None:
+    """Return the first offer, as a budget counts it, that costs no more an hour."""
+    for offer in way.offers:
+        item = offer.available
+        as_row = {**ask.wanted, "instance_type": item.instance_type, "region": item.region, "market": str(item.market)}
+        as_row |= {"price": {"nanos_per_hour": offer.price.per_hour.nanos}, "on_demand": None}
+        nanos = compute_nanos(as_row, ask.prices)
+        if nanos is not None and nanos <= price.nanos:
+            return offer
+    return None
+
+
+def _override(refusals: Sequence[Verdict]) -> str:
+    firm = [one.budget.name for one in refusals if not one.budget.allow_override]
+    if firm:
+        return f"{', '.join(firm)} does not let itself be overridden."
+    return 'Or, and it is written down: --override "REASON".'
+
+
+def _unpriced(verdict: Verdict, ask: Asking) -> BudgetRefused:
+    names = ", ".join(verdict.unpriced[:5])
+    own = ask.wanted["name"] in verdict.unpriced
+    what = "it is not known what it costs" if own else f"it is not known what {names} costs, which runs already"
+    return BudgetRefused(
+        f"The budget {verdict.budget.name} does not carry {ask.wanted['name']}: {what}.",
+        field="budget",
+        value=verdict.budget.name,
+        next=" ".join(
+            ["Say what it may cost: --max-price." if own else f"End it: cloudgpu down {names}.", _override([verdict])]
+        ),
+    )
