@@ -167,7 +167,7 @@ def _record(line: _Line) -> Record:
         line=line.number,
         billed=billed,
         currency=line.text("BillingCurrency").upper(),
-        category=category,
+        category=category.capitalize(),  # Google Cloud's view writes `usage`
         begin=line.time("ChargePeriodStart"),
         end=line.time("ChargePeriodEnd"),
         provider=provider_of(line.text("ProviderName")),

@@ -136,7 +136,8 @@ def part_of(record: Record) -> Part:
         return Part.ADDRESS
     if record.service_category == "Storage" or (_STORAGE.search(record.description) and seconds_of(record) is None):
         return Part.STORAGE
-    return Part.COMPUTE if record.service_category in ("Compute", "") else Part.OTHER
+    machines = record.service_category in ("Compute", "") or "compute" in record.service.lower()
+    return Part.COMPUTE if machines else Part.OTHER
 
 
 def seconds_of(record: Record) -> Fraction | None:
