@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import paragraph, table
+from cloudgpu.cli.render import paragraph, rounded, table
 from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.currency import Currency
@@ -93,6 +94,8 @@ def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
     yield _sentences(_missing(document), _doubts(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
     yield _to_come(document, shown)
+    yield _budgets(document, shown)
+    yield _sentences(*_sustained(document, shown), _credits(document, shown))
     yield _sentences(_currency(document), _fees(document, shown))
     yield _sentences(document["desktop"]["sentence"])
 
@@ -169,6 +172,35 @@ def _to_come(document: Document, shown: _Amounts) -> str:
     rows = [[whens[goal], _range(one, shown)] for goal, one in found.items() if goal in whens]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}\n{paragraph(found['assumption'])}"
+
+
+def _budgets(document: Document, shown: _Amounts) -> str:
+    """Return how long each budget lasts, one sentence each."""
+    found = []
+    for one in document["budgets"]:
+        seconds = one["empty_at"] and (from_iso(one["empty_at"]) - from_iso(document["as_of"])).total_seconds()
+        lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
+        left = f"{shown.with_code(one['left_usd'])} of {shown.with_code(one['limit_usd'])} left"
+        over = Decimal(one["left_usd"]) <= 0
+        found.append(f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}.")
+    return _sentences(*found)
+
+
+def _sustained(document: Document, shown: _Amounts) -> Iterator[str]:
+    for one in document["sustained_use"]:
+        where = f"{one['what']} in {one['region']}, account {one['account']}"
+        yield f"Sustained use, {one['month']}: {shown.with_code(one['usd'])} less for {where}, {one['reason']}."
+
+
+def _credits(document: Document, shown: _Amounts) -> str:
+    found = document["credits"]
+    if found is None:
+        return ""
+    uses = [
+        f"{one['name']} {shown.with_code(one['used_usd'])}, {shown.with_code(one['left_usd'])} left"
+        for one in found["uses"]
+    ]
+    return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 
 
 def _range(one: Document, shown: _Amounts) -> str:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.desktops import load_desktop
+from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.core.billing import money
 from cloudgpu.core.compare import desktop_cost, said
@@ -60,6 +61,8 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
         **_to_come(rows, found.total, wanted.asked, now),
+        "budgets": lasting(session, now),
+        **deducted(session, rows, wanted.asked, now),
         "fees": _fees(session, found.total),
         "desktop": desktop(session, found.total.micros, _began(rows, wanted.asked, now)),
     }
