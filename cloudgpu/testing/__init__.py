@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.testing.contract import ProviderContract
     from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
     from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+    from cloudgpu.testing.pricing import HasPriceHistoryContract
     from cloudgpu.testing.running import (
         CanRehearseInterruptionContract,
         HasPricesContract,
@@ -45,6 +46,7 @@ __all__ = [
     "HasBudgetAlertContract",
     "HasLeftoversContract",
     "HasMachineRoleContract",
+    "HasPriceHistoryContract",
     "HasPricesContract",
     "HasQuotaContract",
     "HasRegionsContract",

@@ -11,6 +11,7 @@ from cloudgpu.providers.base import (
     HasBudgetAlert,
     HasLeftovers,
     HasMachineRole,
+    HasPriceHistory,
     HasPrices,
     HasQuota,
     HasRegions,
@@ -34,6 +35,7 @@ from cloudgpu.testing.accounts import (
 from cloudgpu.testing.contract import ContractBase, ProviderContract
 from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+from cloudgpu.testing.pricing import HasPriceHistoryContract
 from cloudgpu.testing.running import (
     CanRehearseInterruptionContract,
     HasPricesContract,
@@ -48,6 +50,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
+    HasPriceHistory: HasPriceHistoryContract,
     HasTimer: HasTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,

@@ -29,7 +29,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.core.money import Money
 from cloudgpu.providers.base import Bound, ProviderSettings, Resolved
-from cloudgpu.testing import disks, images, limits, looks
+from cloudgpu.testing import disks, images, limits, looks, spot
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused
 from cloudgpu.testing.machines import FakeMachine, timer
@@ -76,8 +76,19 @@ class FakeProvider(BareFakeProvider):
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the made-up prices."""
-        with self._call("prices"):
-            return [self._price(item) for item in offers]
+        with self._call("prices") as cloud:
+            return [self._price(cloud, item) for item in offers]
+
+    def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
+        """Return the made-up spot prices since then."""
+        with self._call("price_history") as cloud:
+            prices, now = self.options.prices or {}, self.clock()
+            return [spot.since(spot.history(cloud, item, prices, now), since) for item in items]
+
+    def set_spot_price(self, instance_type: str, zone: str, usd: str, at: datetime | None = None) -> None:
+        """Let a spot machine of this type cost so many USD an hour in this zone, from `at` (now, for None) on."""
+        with self._store.open() as cloud:
+            spot.set_price(cloud, instance_type, zone, usd, at or self.clock())
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the cloud ends the machine by itself: its renew-until tag."""
@@ -246,7 +257,9 @@ class FakeProvider(BareFakeProvider):
         disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 
-    def _price(self, item: Available) -> Price | None:
+    def _price(self, cloud: Cloud, item: Available) -> Price | None:
+        if spot.is_told(cloud, item):
+            return spot.history(cloud, item, self.options.prices or {}, self.clock())[-1]
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:
             return None

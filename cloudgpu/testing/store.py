@@ -56,6 +56,7 @@ class Cloud:
     quotas: dict[str, float] = field(default_factory=dict)  # by region/code, where not the usual one
     requests: list[str] = field(default_factory=list)  # for higher quotas
     denied: set[str] = field(default_factory=set)  # methods that the credential may not call
+    spot: dict[str, list[list[str]]] = field(default_factory=dict)  # per type and zone: since when, and USD per hour
     role: str | None = None  # the document of the machines' role
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
 
@@ -138,6 +139,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "quotas": cloud.quotas,
         "requests": cloud.requests,
         "denied": sorted(cloud.denied),
+        "spot": cloud.spot,
         "role": cloud.role,
         "budget": cloud.budget,
     }
@@ -156,6 +158,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         quotas=data["quotas"],
         requests=data["requests"],
         denied=set(data["denied"]),
+        spot=data["spot"],
         role=data["role"],
         budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
     )

@@ -69,13 +69,14 @@ def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[Place, Price]:
             StartTime=aws.clock(),  # from now on: the price that is in force, and no history
         )
         for row in (row for page in answers for row in page["SpotPriceHistory"]):
-            place, price = (row["InstanceType"], row["AvailabilityZone"]), _spot_price(row)
+            place, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
             if place not in found or found[place].as_of < price.as_of:
                 found[place] = price
     return found
 
 
-def _spot_price(row: Mapping[str, Any]) -> Price:
+def spot_price(row: Mapping[str, Any]) -> Price:
+    """Return the price that a row of DescribeSpotPriceHistory tells, as of when it began to hold."""
     return Price(Money.usd(row["SpotPrice"]), SPOT_SOURCE, row["Timestamp"].astimezone(UTC), Basis.ASKED)
 
 

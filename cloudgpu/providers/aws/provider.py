@@ -66,6 +66,12 @@ class AwsProvider:
 
         return prices.prices(self._aws, offers)
 
+    def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
+        """Return what each spot item cost since then, oldest first."""
+        from cloudgpu.providers.aws import spot_history
+
+        return spot_history.price_history(self._aws, items, since)
+
     def bound(self, setup: Setup, want: Want) -> Bound:
         """Return where an own image, a volume or a subnet ties a launch to."""
         from cloudgpu.providers.aws import bound

@@ -130,8 +130,12 @@ class Spot(EC2Response):
         for offer in types.offers("availability-zone", self.region, wanted["instance-type"] or ["*"]):
             named = {"availability-zone": offer["Location"], "instance-type": offer["InstanceType"]}
             if _meant(named["availability-zone"], wanted["availability-zone"]):
+                told = self.model.spot_history.get((named["instance-type"], named["availability-zone"]))
+                if told is not None:
+                    yield from _told(named, sorted(told), start, wanted["product-description"])
+                    continue
                 price = price_at(self.model, named["instance-type"], named["availability-zone"])
-                yield from _history(named, price, self.model.now(), start, wanted["product-description"])
+                yield from _history(named, price, self.model.began, start, wanted["product-description"])
 
     def _wanted(self) -> dict[str, list[str]]:
         filters = self._filters_from_querystring()
@@ -145,7 +149,7 @@ class Spot(EC2Response):
 
 
 def _history(
-    named: dict[str, str], price: Decimal | None, now: datetime, start: datetime | None, products: list[str]
+    named: dict[str, str], price: Decimal | None, began: datetime, start: datetime | None, products: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the price of now, and an older, higher one where nothing says from when."""
     for product, factor in PRODUCTS.items():
@@ -153,10 +157,24 @@ def _history(
             continue
         row = {"AvailabilityZone": named["availability-zone"], "InstanceType": named["instance-type"]}
         row["ProductDescription"] = product
-        yield {**row, "SpotPrice": f"{price * factor:.6f}", "Timestamp": (now - AGE).replace(tzinfo=None)}
-        older = now - AGE - timedelta(hours=5)
-        if start is None or start < now - AGE:
+        yield {**row, "SpotPrice": f"{price * factor:.6f}", "Timestamp": (began - AGE).replace(tzinfo=None)}
+        older = began - AGE - timedelta(hours=5)
+        if start is None or start < began - AGE:
             yield {**row, "SpotPrice": f"{price * factor * 2:.6f}", "Timestamp": older.replace(tzinfo=None)}
+
+
+def _told(
+    named: dict[str, str], prices: list[tuple[datetime, Decimal]], start: datetime | None, products: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield prices newest first: those since `start`, and the one that was in force then."""
+    before = [at for at, _ in prices if start is not None and at <= start]
+    since = [(at, price) for at, price in prices if not before or at >= before[-1]]
+    for at, price in reversed(since):
+        for product, factor in PRODUCTS.items():
+            if _meant(product, products):
+                row = {"AvailabilityZone": named["availability-zone"], "InstanceType": named["instance-type"]}
+                row |= {"ProductDescription": product, "SpotPrice": f"{price * factor:.6f}"}
+                yield {**row, "Timestamp": at.replace(tzinfo=None)}
 
 
 def _meant(value: str, wanted: list[str]) -> bool:
