@@ -10,7 +10,9 @@ from cloudgpu.cli.render import dollars, paragraph, table
 
 Value = dict[str, Any]
 WIDTH = 80
-LONGEST = 24  # characters of a name in a table
+LONGEST = 18  # characters of a name beside others in a table
+LEAST = 12  # to which a region may be cut
+DEAR = 10  # from here on two decimals
 SHOWN = 40  # rows of a table; -o json has all
 UNITS = {
     "usd_per_hour": "h",
@@ -51,12 +53,10 @@ def shown_text(value: Value) -> str:
     if not value["prices"]:
         return f"{paragraph(head)}\nNo price is known there; that does not make it free."
     sources = list(dict.fromkeys(_source(price) for price in value["prices"]))
-    rows = [_price_row(price, sources) for price in sorted(value["prices"], key=_order)]
-    lines = [
-        paragraph(head),
-        "",
-        table(rows, ["REGION", "MARKET", "$", "PER", "AS OF", "BASIS", "STATE", ""], right=(2,)),
-    ]
+    units = list(dict.fromkeys(UNITS.get(price["unit"], price["unit"]) for price in value["prices"]))
+    headings = ["REGION", "MARKET", f"$/{units[0]}" if len(units) == 1 else "$", "AS OF", "BASIS", "STATE", ""]
+    rows = _fitted([_price_row(price, sources) for price in sorted(value["prices"], key=_order)], headings, 0)
+    lines = [paragraph(head), "", table(rows, headings, right=(2,))]
     lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
     if any(price["old"] for price in value["prices"]):
         lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
@@ -73,8 +73,7 @@ def _price_row(price: Value, sources: list[str]) -> list[str]:
     return [
         price["region"],
         (price["market"] or "-").replace("_", "-"),
-        dollars(price["usd"], 4)[1:],
-        UNITS.get(price["unit"], price["unit"]),
+        _figure(price["usd"]),
         _date(price) + ("!" if price["old"] else ""),
         price["basis"],
         "" if price["state"] == "current" else price["state"],
@@ -101,25 +100,38 @@ def difference_text(value: Value) -> str:
     lines = [_moves(changes[:SHOWN]), ""]
     if len(changes) > SHOWN:
         lines.append(f"{len(changes) - SHOWN} more changes: -o json has all.")
-    counted = f"{len(changes)} changes against {value['against']}, {value['jumps']} by more than {value['factor']:g}."
+    number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
+    counted = f"{number} against {value['against']}, {value['jumps']} by more than {value['factor']:g}."
     lines.append(paragraph(f"{counted} {new}"))
     return "\n".join([*lines, *_held(changes)])
 
 
 def _moves(changes: Iterable[Value]) -> str:
+    headings = ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"]
     rows = [
         [
-            _cut(one["item"].removeprefix("Standard_")),
+            _cut(one["item"].removeprefix("Standard_"), LONGEST),
             one["region"],
             {"on_demand": "od", "spot": "spot"}.get(one["market"], "-"),
-            dollars(one["was"]["usd"], 4)[1:],
+            _figure(one["was"]["usd"]),
             one["was"]["as_of"][:10],
-            dollars(one["now"]["usd"], 4)[1:],
-            f"x{one['factor']:.2f}" + ("" if one["taken"] else "!"),
+            _figure(one["now"]["usd"]),
+            f"x{one['factor']:.3g}" + ("" if one["taken"] else "!"),
         ]
         for one in changes
     ]
-    return table(rows, ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"], right=(3, 5, 6))
+    return table(_fitted(rows, headings, 1), headings, right=(3, 5, 6))
+
+
+def _figure(usd: str) -> str:
+    return dollars(usd, 2 if float(usd) >= DEAR else 4).replace("$", "")
+
+
+def _fitted(rows: list[list[str]], headings: list[str], where: int) -> list[list[str]]:
+    """Return the rows with one column cut, as far as the table would be wider than the terminal."""
+    widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
+    room = max(LEAST, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
+    return [[*row[:where], _cut(row[where], room), *row[where + 1 :]] for row in rows]
 
 
 def _held(changes: Iterable[Value]) -> Iterator[str]:
@@ -147,8 +159,8 @@ def _refreshed(one: Value) -> list[str]:
     return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(one[key])) for key in counted)]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}.."
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
 
 
 def _note(mark: str, text: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.storage import Sort
+from cloudgpu.cli.prices import difference_text, shown_text
 from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import iso
@@ -234,7 +235,7 @@ def test_diff_shows_what_the_last_refresh_changed(on_azure, azure):
     assert against["against"] == "the embedded prices"
     assert {one["item"] for one in against["changes"]} >= {T4[1]}
     text = on_azure("catalog diff --provider azure --last").out
-    assert "x1.50" in text
+    assert "x1.5" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -274,6 +275,28 @@ def test_what_is_recalled_is_marked_where_it_is_shown(line):
     assert "recalled" in text
     assert "no date" in text
     assert "derived" in line("catalog show p2.xlarge").out
+
+
+def test_long_names_and_dear_machines_stay_in_eighty_columns():
+    price = {"usd": "113.9312", "as_of": "2026-11-21T00:00:00Z", "source": "s", "basis": "derived", "old": True}
+    change = {
+        "item": "Standard_NC96ads_A100_v4_Promo",
+        "region": "northamerica-northeast1",
+        "market": "on_demand",
+        "was": price,
+        "now": price | {"usd": "0.00001"},
+        "factor": 0.000012345,
+        "taken": False,
+    }
+    text = difference_text({"changes": [change], "jumps": 1, "factor": 2.0, "new": 0, "against": "the embedded prices"})
+    assert max(map(len, text.splitlines())) <= 80
+    row = price | {"region": change["region"], "market": "on_demand", "unit": "usd_per_hour", "dated": "2026-11-21"}
+    row |= {"state": "superseded", "check": "", "usd": "113.9312"}
+    thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "recalled": [], "fault": None}
+    text = shown_text(thing | {"prices": [row]})
+    assert max(map(len, text.splitlines())) <= 80
+    assert "superseded" in text
+    assert "113.93" in text
 
 
 def test_the_overview_says_how_old_and_how_sure_the_figures_are(on_azure):
