@@ -1,0 +1,84 @@
+"""Random bills: their lines add up, lie within a day and a price, and leave out nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.bill import billed
+from cloudgpu.core.billing import money, total
+from cloudgpu.core.items import itemised
+from cloudgpu.core.money import ZERO
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+
+FIRST = datetime(2026, 1, 28, tzinfo=UTC)
+moments = st.integers(0, 10 * 86_400 * 10**6).map(lambda micros: FIRST + timedelta(microseconds=micros))
+prices = st.lists(st.tuples(moments, st.integers(0, 10**10), st.booleans()), max_size=4)
+
+
+def use_of(drawn):
+    (resource, per), provider, market, (begin, end), changes, is_open, quantity = drawn
+    segments = tuple(
+        Segment(iso(at), nanos, "a list", None, "listed", iso(at - timedelta(minutes=40)) if doubt else None)
+        for at, nanos, doubt in sorted(changes)
+    )
+    quantity = quantity if resource in (Resource.DISK, Resource.TRAFFIC) else 1
+    open_ = is_open and resource is not Resource.TRAFFIC
+    return Use(
+        resource=resource, id="us-east-1/i-0", what="it", provider=provider, market=market, kind="small",
+        quantity=quantity, per=per, begin=iso(begin), end=None if open_ else iso(end), segments=segments,
+        maybe_until=None if open_ or quantity % 2 else iso(end + timedelta(hours=3)),
+    )  # fmt: skip
+
+
+uses = st.tuples(
+    st.sampled_from([
+        (Resource.INSTANCE, Per.HOUR), (Resource.DISK, Per.MONTH), (Resource.ADDRESS, Per.HOUR),
+        (Resource.TRAFFIC, Per.GB),
+    ]),
+    st.sampled_from(["aws", "gcp", "azure", "local"]),
+    st.sampled_from(["on_demand", "spot"]),
+    st.tuples(moments, moments).map(sorted),
+    prices,
+    st.booleans(),
+    st.integers(1, 10**9),
+).map(use_of)  # fmt: skip
+ROW = {"id": "cg-1", "uses": [], "name": "otter"}
+NOW = FIRST + timedelta(days=11)
+
+
+def lines(found, since=None, until=None):
+    rows = [{**ROW, "uses": [use_to_json(use) for use in found if use.end is None]}]
+    ended = [("cg-1", use_to_json(use)) for use in found if use.end is not None]
+    bill = list(billed(rows, ended, NOW, since=since, until=until))
+    return bill, list(itemised(bill, NOW, since=since, until=until))
+
+
+@settings(max_examples=150)
+@given(st.lists(uses, max_size=4), st.none() | moments, st.none() | moments)
+def test_the_lines_of_a_bill_add_up_to_it(found, since, until):
+    bill, items = lines(found, since, until)
+    whole = total(one.charge for one in bill)
+    assert sum((item.amount for item in items), ZERO) == money(whole.amount)
+    for exact in ("low", "amount", "high", "micros"):
+        assert sum(getattr(item.charge, exact) for item in items) == getattr(whole, exact)
+    for item in items:
+        assert abs(item.amount.nanos - money(item.charge.amount).nanos) <= 1
+        assert item.low <= item.amount <= item.high
+
+
+@settings(max_examples=150)
+@given(uses)
+def test_a_line_lies_within_one_day_at_one_price(use):
+    _, items = lines([use])
+    for item in items:
+        assert (
+            item.begin < item.end <= item.begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        )
+        inside = [one for one in use.segments[1:] if item.begin < datetime.fromisoformat(one.at) < item.end]
+        assert not inside or use.resource is Resource.TRAFFIC
+    assert all(one.end <= following.begin for one, following in pairwise(items))
