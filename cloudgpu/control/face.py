@@ -308,6 +308,36 @@ class Cloudgpu:
         filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
         return market_value(filters, order_of(sort), self._clock())
 
+    def catalog(
+        self,
+        action: str = "show",
+        item: str | None = None,
+        *,
+        provider: str | None = None,
+        region: str | None = None,
+        history: bool = False,
+        last: bool = False,
+        factor: float | None = None,
+        accept: bool = False,
+    ) -> Document:
+        """Return what the catalogue says of `item` (of all, for None), what a refresh changed, or what one brings now.
+
+        `action` is `show`, `diff` or `refresh`. What does not answer a refresh raises nothing: it is named.
+        """
+        from cloudgpu.control.prices import catalog_value
+
+        return catalog_value(
+            self._session,
+            action,
+            item,
+            provider,
+            region=region,
+            history=history,
+            last=last,
+            factor=factor,
+            accept=accept,
+        )
+
     def regions(
         self,
         *,
