@@ -92,6 +92,8 @@ def price(value: dict[str, Any] | None) -> str:
     if value is None:
         return "not known"
     trust = {"setting": ", not measured", "derived": ", derived", "recalled": ", unverified"}.get(value["basis"], "")
+    if value["source"].startswith("config.toml discounts"):
+        trust = ", as agreed"
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu import catalog
+from cloudgpu import catalog, connect
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.storage import Sort
 from cloudgpu.cli.prices import difference_text, shown_text
 from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure_prices import REGIONS, AzurePrices, machine
@@ -393,3 +394,13 @@ def test_the_page_names_every_key_of_the_documents(line, azure):
     thing = line("catalog show gp3 -o json").json
     assert written["What a thing costs"] == set(thing)
     assert written["A price of it"] == set(thing["prices"][0])
+
+
+def test_the_library_gives_the_same_documents(on_azure, azure):
+    with connect() as cloud:
+        assert cloud.catalog("diff", provider="azure") == on_azure("catalog diff --provider azure -o json").json
+        shown = on_azure(f"catalog show {T4[1]} --history -o json").json
+        assert cloud.catalog(item=T4[1], history=True) == shown
+        assert cloud.catalog("refresh", provider="azure", factor=3)["providers"][0]["unanswered"] == []
+        with pytest.raises(InvalidRequest, match="nothing to do"):
+            cloud.catalog("refrehs")
