@@ -1,0 +1,122 @@
+"""Budgets as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from textwrap import fill
+from typing import Any
+
+from cloudgpu.cli.render import paragraph, table
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import duration_text
+
+Value = dict[str, Any]
+WIDEST_NAME = 18
+WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
+
+
+def table_of(values: Sequence[Value]) -> str:
+    """Return a line for each budget, and below it what it is about; empty for none."""
+    if not values:
+        return ""
+    rows = [
+        [
+            _name(one["name"]),
+            one["period"],
+            _amount(one["limit_usd"]),
+            _amount(one["spent_usd"]),
+            f"{min(one['spent_percent'], 9999)}%",
+            _amount(one["promised_usd"]),
+            _hourly(one["burn_usd_per_hour"]),
+            _lasts(one),
+        ]
+        for one in values
+    ]
+    headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
+    heading, *lines = table(rows, headings, right=(2, 3, 4, 5, 6)).split("\n")
+    below = [f"{line}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
+    return "\n".join([heading, *below])
+
+
+def set_text(value: Value) -> str:
+    """Return what was set, how it stands, and what it replaced."""
+    one, before = value["budget"], value["replaced"]
+    lines = [table_of([one])]
+    if before is not None:
+        lines.append(f"It replaces {_amount(before['limit_usd'])} a {before['period']}, {before['scope']}.")
+    if "stop" in one["actions"]:
+        lines.append(paragraph(_overshoot(one, "15m")))
+    return "\n".join(lines)
+
+
+def check_text(value: Value, every: str) -> str:
+    """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
+    from cloudgpu.control.budget_asked import said_stops
+
+    lines = [table_of(value["budgets"]) or "No budget is set."]
+    for one in value["budgets"]:
+        if one["passed"]:
+            over = Money.usd(-Decimal(one["left_usd"])).text()
+            lines.append(paragraph(f"{one['name']} is passed by {over}."))
+        if "stop" in one["actions"] and not one["passed"]:
+            lines.append(paragraph(_overshoot(one, every)))
+    lines += [paragraph(said) for said in said_stops(value["stops"])]
+    return "\n".join([*lines, *_told(value["alerts"])])
+
+
+def sent_text(value: Value) -> str:
+    """Return who has the sample, and who does not."""
+    lines = [f"{receiver} has it." for receiver in value["sent"]]
+    return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
+
+
+def _told(alerts: Value | None) -> list[str]:
+    if alerts is None:
+        return []
+    lines = [paragraph(f"Wrong now: {title}.") for title in alerts["lasting"]]
+    lines += [f"Told {receiver}." for receiver in alerts["sent"]]
+    return lines + [paragraph(f"Could not tell {one['receiver']}: {one['why']}") for one in alerts["failed"]]
+
+
+def _overshoot(one: Value, every: str) -> str:
+    over = _amount(one["overshoot_usd"])
+    return (
+        f"{one['name']} stops machines once it is spent. Judged every {every}, it can be passed by up to {over} at "
+        "what runs now, and what stopped machines and disks go on costing."
+    )
+
+
+def _about(one: Value) -> str:
+    parts = [one["scope"], ", ".join(one["actions"])]
+    parts += [] if one["tz"] == "UTC" else [one["tz"]]
+    parts += [] if one["amount"] is None else [_rate(one)]
+    parts += [] if one["allow_override"] else ["cannot be overridden"]
+    parts += [f"in {one['file']}"] if one["file"] else []
+    parts += [f"no price is known for {', '.join(one['unpriced'])}: refuses"] if one["unpriced"] else []
+    parts += [f"counted without a known price: {'; '.join(one['assumed'][:3])}"] if one["assumed"] else []
+    return fill("; ".join(parts), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _rate(one: Value) -> str:
+    return f"{Decimal(one['amount']):,f} {one['currency']} at {one['per_usd']} of {one['rate_as_of']}"
+
+
+def _lasts(one: Value) -> str:
+    if one["passed"]:
+        return "spent"
+    return "yes" if one["empty_in_s"] is None else duration_text(one["empty_in_s"])
+
+
+def _name(text: str) -> str:
+    return text if len(text) <= WIDEST_NAME else f"{text[: WIDEST_NAME - 1]}…"
+
+
+def _hourly(text: str) -> str:
+    amount = Money.usd(Decimal(text))
+    return amount.text(4 if amount < Money.usd(100) else 2).removeprefix("$")
+
+
+def _amount(text: str) -> str:
+    amount = Decimal(text)
+    return Money.usd(amount).text(2 if abs(amount) < WITH_CENTS else 0)

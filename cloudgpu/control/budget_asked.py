@@ -1,0 +1,223 @@
+"""Reads what a budget was asked to be, word by word, and answers `budget`: the values that are printed and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.currencies import rate_of, typed_rate
+from cloudgpu.config.settings import SHIPPED_KINDS
+from cloudgpu.config.zones import zone_of
+from cloudgpu.control.admission import look_first
+from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.core import budget_words as words
+from cloudgpu.core.budget import Action, Budget, PaidIn, Scope
+from cloudgpu.core.budget_stops import Stop, stops
+from cloudgpu.core.money import Money
+from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.standing import Standing, findings
+from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Document = dict[str, Any]
+EVERY = timedelta(minutes=15)  # how often budgets are looked at, where nobody says
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a budget was asked to be, as typed. None: as usual."""
+
+    name: str
+    amount: str
+    period: str
+    scope: str = "all"
+    currency: str | None = None
+    rate: str | None = None
+    rate_date: str | None = None
+    thresholds: str | None = None
+    forecast: str | None = None
+    action: str | None = None
+    tz: str | None = None
+    allow_override: bool = True
+
+
+def budget_asked(session: Session, asked: Asked) -> Budget:
+    """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
+    if not NAME.fullmatch(asked.name):
+        says = f"{asked.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
+        raise InvalidRequest(says, field="NAME", value=asked.name[:60], next="Choose a name like lab.")
+    amount = words.amount_of(asked.amount, "--amount")
+    paid_in = _paid_in(session, asked, amount)
+    tz = asked.tz or session.settings.tz
+    scope = words.scope_of(asked.scope, "--scope")
+    _check_known(session, scope)
+    usual = Budget(asked.name, Money(0), words.span_of(asked.period, "--period"))
+    said = asked.thresholds
+    return replace(
+        usual,
+        limit=Money.usd(amount) if paid_in is None else paid_in.usd,
+        scope=scope,
+        thresholds=usual.thresholds if said is None else words.thresholds_of(said.split(","), "--thresholds"),
+        forecast=_forecast(asked.forecast, usual.forecast),
+        actions=usual.actions if asked.action is None else words.actions_of(asked.action.split(","), "--action"),
+        tz=tz,
+        zone=zone_of(tz),
+        allow_override=asked.allow_override,
+        paid_in=paid_in,
+    )
+
+
+def _forecast(text: str | None, usual: int | None) -> int | None:
+    if text is None:
+        return usual
+    return None if text == "none" else words.percent_of(text, "--forecast")
+
+
+def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
+    """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
+    code = (asked.currency or "USD").upper()
+    if asked.rate is None:
+        found = rate_of(session.settings, code)
+        return None if found.code == "USD" else PaidIn(amount, found)
+    if code == "USD":
+        raise InvalidRequest(
+            "A rate needs the currency that it is for.",
+            field="--rate",
+            value=asked.rate,
+            next="Add --currency, for example --currency KRW --rate 1385.2, or leave --rate out.",
+        )
+    day = asked.rate_date or session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
+    return PaidIn(amount, typed_rate(code, asked.rate, day))
+
+
+def _check_known(session: Session, scope: Scope) -> None:
+    """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
+    rows = session.ledger.machines()
+    accounts = {*session.settings.accounts, *(row["account"] for row in rows)}
+    kinds = {*SHIPPED_KINDS, *(one.provider for one in session.settings.accounts.values())}
+    kinds |= {row["provider"] for row in rows}
+    for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
+        if value is not None and value not in known:
+            meant = near(value, known)
+            raise InvalidRequest(
+                f"No {key} is called {value!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+                field="--scope",
+                value=f"{key}={value}",
+                next=f"Use one of: {', '.join(sorted(known))}.",
+            )
+
+
+def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
+    """Set a budget and return it, how it stands, and the one that it replaced."""
+    budget = budget_asked(session, asked)
+    before = set_budget(session, budget, anew=anew)
+    (found,) = standings(session, [budget])
+    return {"budget": standing_value(found), "replaced": None if before is None else budget_value(before)}
+
+
+def listed(session: Session) -> Document:
+    """Return every budget and how it stands, by the ledger as it is."""
+    return {"budgets": [standing_value(one) for one in standings(session, the_budgets(session, None))]}
+
+
+def removed(session: Session, name: str) -> Document:
+    """Take a budget away and return it."""
+    return {"removed": budget_value(remove_budget(session, name))}
+
+
+def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> Document:
+    """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
+
+    `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
+    such a budget would do now; nothing is stopped here.
+    """
+    from cloudgpu.control.alerts import deliver, note
+
+    found = the_budgets(session, name)
+    look_first(session, (), lambda budget: budget in found)
+    now, judged = session.clock(), standings(session, found)
+    news = list(findings(judged))
+    told = deliver(session, news).value() if name is None else None
+    if name is not None:
+        note(session, news, judged=())
+    doing = stops(judged, session.ledger.machines(), {}, now)
+    return {
+        "budgets": [standing_value(one, every) for one in judged],
+        "stops": [stop_value(one) for one in doing],
+        "alerts": told,
+        "passed": [one.budget.name for one in judged if one.passed],
+    }
+
+
+def is_refused(document: Document) -> bool:
+    """Say whether a budget that refuses, or stops, is passed."""
+    return any(one["passed"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
+
+
+def sent_value(session: Session) -> Document:
+    """Send a sample of an alert to every receiver; return who has taken it and who has not."""
+    from cloudgpu.control.alerts import sample
+
+    outcomes = sample(session)
+    return {
+        "sent": [one.receiver for one in outcomes if one.why is None],
+        "failed": [{"receiver": one.receiver, "why": one.why} for one in outcomes if one.why is not None],
+    }
+
+
+def budget_value(one: Budget) -> Document:
+    """Return a budget as plain values."""
+    paid = one.paid_in
+    return {
+        "name": one.name,
+        "limit_usd": usd(one.limit),
+        "amount": None if paid is None else f"{paid.amount:f}",
+        "currency": "USD" if paid is None else paid.currency.code,
+        "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
+        "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
+        "period": one.span.text,
+        "tz": one.tz,
+        "scope": one.scope.text,
+        "thresholds": list(one.thresholds),
+        "forecast": one.forecast,
+        "actions": sorted(map(str, one.actions)),
+        "allow_override": one.allow_override,
+        "file": one.place or None,
+    }
+
+
+def standing_value(one: Standing, every: timedelta = EVERY) -> Document:
+    """Return a budget and how it stands."""
+    return budget_value(one.budget) | {
+        "since": one.period and iso(one.period.begin),
+        "until": one.period and iso(one.period.end),
+        "spent_usd": usd(one.spent),
+        "spent_percent": one.percent(one.spent),
+        "promised_usd": usd(one.promised),
+        "left_usd": usd(one.left),
+        "forecast_usd": usd(one.forecast),
+        "burn_usd_per_hour": usd(one.burn),
+        "empty_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
+        "overshoot_usd": usd(one.overshoot(every)),
+        "passed": one.passed,
+        "unpriced": list(one.unpriced),
+        "assumed": list(one.assumed),
+    }
+
+
+def stop_value(one: Stop) -> Document:
+    """Return what a passed budget would do with a machine."""
+    return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
+
+
+def said_stops(found: Sequence[Document]) -> list[str]:
+    """Return the sentences of what passed budgets would do, in their order."""
+    verbs = {"warn": "would be warned", "stop": "would be stopped", "park": "would be parked"}
+    return [f"{one['name']} {verbs[one['do']]}: {one['why']}" for one in found]
