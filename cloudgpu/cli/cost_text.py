@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -62,28 +62,59 @@ def _nothing(document: Document) -> str:
 
 
 def _table(document: Document, shown: _Amounts) -> str:
+    every = (*document["groups"], document["total"])
     code = f" {shown.currency.code}" if shown.currency else ""
-    ranged = any(one["low_usd"] != one["high_usd"] for one in document["groups"])
-    compared = document["total"]["on_demand_usd"] is not None
-    heads = ["HOURS", f"COST{code}", *(["RANGE"] if ranged else []), *(["ON DEMAND", "SAVED"] if compared else [])]
-    cells = [_cells(one, shown, ranged=ranged, compared=compared) for one in (*document["groups"], document["total"])]
-    names = [*(one["name"] or "(none)" for one in document["groups"]), "total"]
-    space = WIDTH - sum(2 + max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True))
-    rows = [[_short(name, max(NARROWEST, space)), *row] for name, row in zip(names, cells, strict=True)]
+    heads = ["HOURS", f"COST{code}"]
+    columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
+    if document["total"]["on_demand_usd"] is not None:
+        heads += ["ON DEMAND", "SAVED"]
+        columns += [_known(every, name, shown) for name in ("on_demand_usd", "saved_usd")]
+    while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
+        heads.pop()
+        columns.pop()
+    heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
     head = _HEADS.get(document["by"], document["by"].upper())
+    return _aligned(head, _names(document), heads, columns)
+
+
+def _names(document: Document) -> list[str]:
+    return [*(one["name"] or "(none)" for one in document["groups"]), "total"]
+
+
+def _aligned(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
+    """Return the table of names, as long as they may be, and of numbers."""
+    width = max(NARROWEST, _space(heads, columns))
+    rows = [[_short(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
     return table(rows, [head, *heads], right=range(1, len(heads) + 1))
 
 
-def _cells(one: Document, shown: _Amounts, *, ranged: bool, compared: bool) -> list[str]:
-    missing = "+?" if one["without_price"] and one["usd"] is not None else ""
-    cells = [f"{Decimal(one['hours']):,.2f}", f"{shown(one['usd'])}{missing}{one['marks']}"]
-    if ranged:
-        same = one["low_usd"] == one["high_usd"]
-        cells.append("" if same else f"{shown(one['low_usd'])} to {shown(one['high_usd'])}")
-    if compared:
-        known = one["on_demand_usd"] is not None
-        cells += [shown(one["on_demand_usd"]), shown(one["saved_usd"])] if known else ["", ""]
-    return cells
+def _space(heads: list[str], columns: list[list[str]]) -> int:
+    widest = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
+    return WIDTH - sum(2 + one for one in widest)
+
+
+def _marked(every: Sequence[Document], shown: _Amounts) -> list[str]:
+    """Return what each costs; its marks stand behind the last digit, so that the digits are under one another."""
+    marks = [f"{'+' if one['without_price'] and one['usd'] is not None else ''}{one['marks']}" for one in every]
+    marks = [
+        f"{mark}{'' if one['low_usd'] == one['high_usd'] else '*'}" for mark, one in zip(marks, every, strict=True)
+    ]
+    width = max(map(len, marks))
+    return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]
+
+
+def _known(every: Sequence[Document], name: str, shown: _Amounts) -> list[str]:
+    return ["" if one[name] is None else shown(one[name]) for one in every]
+
+
+def _ranges(document: Document, shown: _Amounts) -> str:
+    """Return between what each amount lies that is not known exactly; empty where all are."""
+    every = zip(_names(document), (*document["groups"], document["total"]), strict=True)
+    found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
+    if not found:
+        return ""
+    columns = [[shown(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
+    return _aligned("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
 
 
 def _short(name: str, width: int) -> str:
@@ -91,7 +122,8 @@ def _short(name: str, width: int) -> str:
 
 
 def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
-    yield _sentences(_missing(document), _doubts(document), _marks(document))
+    yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
+    yield _sentences(_missing(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
     yield _to_come(document, shown)
     yield _budgets(document, shown)
@@ -116,7 +148,7 @@ def _few(names: list[str]) -> str:
 
 def _missing(document: Document) -> str:
     number = document["total"]["without_price"]
-    return f"{number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
+    return f"+ {number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
 
 
 def _doubts(document: Document) -> str:
@@ -124,7 +156,7 @@ def _doubts(document: Document) -> str:
     if not reasons:
         return ""
     more = f" And {len(reasons) - FEW} more: -o json has all." if len(reasons) > FEW else ""
-    return f"The range is there because: {'; '.join(reasons[:FEW])}.{more}"
+    return f"Because: {'; '.join(reasons[:FEW])}.{more}"
 
 
 def _marks(document: Document) -> str:

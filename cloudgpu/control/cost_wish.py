@@ -118,7 +118,7 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
 def _by(text: str) -> By:
     if text in list(By):
         return By(text)
-    meant = near(text, By)
+    meant = near(text, [str(one) for one in By])
     raise InvalidRequest(
         f"Costs are not grouped by {text!r}" + (f"; did you mean {meant!r}?" if meant else "."),
         field="--by",

@@ -1,0 +1,232 @@
+"""`cloudgpu cost` on a ledger of many kinds of charges: 80 columns, CSV and JSON, and what is never zero."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.core.cost import By
+from cloudgpu.core.events import Draft
+from cloudgpu.core.times import iso
+from cloudgpu.ledger.open import open_ledger
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+BEGIN = NOW - timedelta(days=10)
+LONG = "=the-longest-name-that-anybody-has-ever-given-to-a-machine-of-theirs"
+
+
+def price(nanos, basis="listed", as_of=BEGIN):
+    return {"nanos_per_hour": nanos, "source": "a list", "as_of": iso(as_of), "basis": basis}
+
+
+def beside(nanos, **more):
+    found = {"what": "system disk of 100 GB", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month"}
+    found |= {"nanos": nanos, "nanos_per_month": nanos and 100 * nanos, "at_most": False, "why_at_most": ""}
+    return [found | {"running": True, "kept": True, "source": "a list", "as_of": iso(BEGIN), "basis": "derived"} | more]
+
+
+def launch(number, name, project, nanos=1_000_000_000, **more):
+    body = {"attempt": 1, "seq": 1, "token": f"t{number}", "key": f"k{number}", "request": "0", "name": name}
+    body |= {"provider": "aws", "account": "lab", "region": "us-east-1", "zone": "us-east-1a", "owner": "ada"}
+    body |= {"instance_type": "p3.2xlarge", "market": "spot", "accelerators": [], "project": project}
+    body |= {"price": nanos and price(nanos), "on_demand": price(3_060_000_000), "max_price": None}
+    body |= {"policy": "default", "template": "jupyter", "stoppable": True, "stop_means": "", "setup": None}
+    body |= {"expires": iso(NOW + timedelta(hours=2)), "renew_until": iso(NOW + timedelta(hours=5)), "renew_s": 60}
+    return Draft("launch_intended", f"cg-{number}", body | {"beside": None} | more, BEGIN, f"launch:{number}")
+
+
+def seen(number, state, at, reason=None):
+    body = dict.fromkeys("since launched_at address expires renew_until hold_until last_active".split())
+    body |= {"provider_id": f"i-{number}", "state": state, "billed": state == "running", "reason": reason}
+    return Draft("instance_observed", f"cg-{number}", body, at, f"seen:{number}:{iso(at)}")
+
+
+def gone(number, at):
+    body = {"provider_id": f"i-{number}", "proof": "not found", "alive_at": None, "ended_at": None}
+    return Draft("instance_vanished", f"cg-{number}", body, at, f"gone:{number}")
+
+
+def lines():
+    yield launch(1, "otter", "thesis", beside=beside(80_000_000))
+    yield launch(2, LONG, "@course", nanos=123_456_789_000_000)
+    yield launch(3, "taken", "thesis", price=price(500_000_000, "recalled", BEGIN - timedelta(days=400)))
+    yield launch(4, "unknown", "thesis", nanos=None, on_demand=None)
+    yield launch(5, "lost", "-secret", beside=beside(None))
+    yield from (seen(number, "running", BEGIN + timedelta(hours=number)) for number in range(1, 6))
+    yield seen(2, "stopped", BEGIN + timedelta(days=2))
+    yield seen(3, "terminated", BEGIN + timedelta(days=1), "interrupted")
+    yield seen(4, "terminated", BEGIN + timedelta(days=1))
+    yield gone(5, BEGIN + timedelta(days=3))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("cost")
+    ledger = open_ledger(None, home / "ledger", actor="ada", clock=lambda: NOW)
+    ledger.append(list(lines()))
+    ledger.close()
+    return home
+
+
+@pytest.fixture
+def cost(home, monkeypatch, capsys):
+    """The verb in this process: what it printed, and how it ended."""
+    monkeypatch.setenv("CLOUDGPU_HOME", str(home))
+
+    def said(*words):
+        code = run(["cost", *words])
+        return code, capsys.readouterr()
+
+    return said
+
+
+def document(cost, *words):
+    code, said = cost(*words, "-o", "json")
+    assert code == 0, said
+    return json.loads(said.out)
+
+
+@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("more", [(), ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")])
+def test_no_line_is_wider_than_80_columns(cost, by, more):
+    code, said = cost("--by", by, *more)
+    assert code == 0, said
+    assert [line for line in said.out.splitlines() if len(line) > 80] == []
+    assert "total" in said.out
+
+
+def test_a_long_name_is_cut_and_numbers_are_aligned(cost):
+    _, said = cost()
+    head, first, second = said.out.splitlines()[:3]
+    assert "…" in first
+    assert "$5,679,012.29" in first
+    hours, cents = head.index("HOURS") + len("HOURS"), first.index(".29") + len(".29")
+    assert (first[:hours].split()[-1], second[:hours].split()[-1]) == ("46.00", "239.00")
+    assert second[:cents].split()[-1].startswith("$241.")
+    assert second[cents] == "~"  # behind the last digit, so that the digits are under one another
+
+
+def test_what_has_no_price_is_named_and_never_zero(cost):
+    _, said = cost()
+    (line,) = [line for line in said.out.splitlines() if line.startswith("unknown")]
+    assert "?" in line
+    assert "$0" not in line
+    assert "+ 2 without a price, in no sum: lost (disk), unknown (instance)." in " ".join(said.out.split())
+    group = next(one for one in document(cost)["groups"] if one["name"] == "unknown")
+    assert (group["usd"], group["low_usd"], group["without_price"]) == (None, None, 1)
+
+
+def test_marks_ranges_and_reasons_are_shown(cost):
+    found = {one["name"]: one for one in document(cost)["groups"]}
+    assert found["otter"]["marks"] == "~"
+    assert found["taken"]["marks"] == "?!"
+    lost = found["lost"]
+    assert Decimal(lost["low_usd"]) <= Decimal(lost["usd"]) < Decimal(lost["high_usd"])
+    assert lost["reasons"]
+    text = " ".join(cost()[1].out.split())
+    assert "* BETWEEN AT LEAST AT MOST lost" in text
+    assert "Because: lost (instance): it ended between" in text
+    assert "Prices: ~ derived, ? recalled, ! dated more than 180 days before." in text
+
+
+def test_interrupted_runs_have_a_line_of_their_own(cost):
+    found = document(cost)["interrupted"]
+    assert (found["usd"], found["number"]) == ("10.5", 1)  # 21 hours at half a dollar
+    assert "In it: 1 run that the provider interrupted: $10.50." in cost()[1].out
+
+
+def test_the_sum_of_the_days_is_the_total_in_every_zone(cost):
+    whole = document(cost, "--since", iso(BEGIN), "--until", iso(NOW))["total"]
+    for zone in ("UTC", "Asia/Seoul", "America/New_York"):
+        for by in ("day", "week", "month", "market"):
+            found = document(cost, "--by", by, "--tz", zone, "--since", iso(BEGIN), "--until", iso(NOW))
+            assert sum(Decimal(one["usd"] or 0) for one in found["groups"]) == Decimal(found["total"]["usd"])
+            assert found["total"] == whole
+
+
+def test_what_goes_on_costing_is_told_with_its_assumption(cost):
+    found = document(cost)
+    burn = found["burn"]
+    assert Decimal(burn["machines_usd_per_hour"]) > 1  # otter, with its disk
+    assert (burn["stopped_usd_per_hour"], burn["without_price"]) == ("0", 0)
+    projected = found["projected"]
+    assert Decimal("2.0") < Decimal(projected["leases_end"]["more_usd"]) < Decimal("2.1")
+    assert Decimal("5.0") < Decimal(projected["renew_until"]["more_usd"]) < Decimal("5.1")
+    over = document(cost, "--until", iso(NOW - timedelta(days=1)))
+    assert over["projected"] is None
+
+
+def test_csv_is_plain_numbers_and_no_formula(cost):
+    code, said = cost("--by", "instance", "-o", "csv")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(said.out, newline="")))
+    assert {row["name"] for row in rows} == {"otter", f"'{LONG}", "taken", "unknown", "lost"}
+    assert all("," not in row["usd"] for row in rows)
+    assert next(row for row in rows if row["name"] == "unknown")["usd"] == ""
+    assert rows[0]["as_of"].endswith("Z")
+    projects = csv.DictReader(io.StringIO(cost("--by", "project", "-o", "csv")[1].out, newline=""))
+    assert {row["group"] for row in projects} == {"'@course", "thesis", "'-secret"}
+
+
+def test_a_currency_is_shown_with_its_rate_and_date(cost):
+    words = ("--by", "project", "--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
+    assert "1 USD = 1385.2 KRW, rate of 2026-11-20, for every amount." in cost(*words)[1].out
+    found = document(cost, *words)
+    for one in (*found["groups"], found["total"]):
+        assert Decimal(one["amount"]) == Decimal(one["usd"]) * Decimal("1385.2")
+
+
+def test_fees_are_in_a_line_of_their_own(cost, home):
+    assert "Tax, support and marketplace fees are not in it." in cost()[1].out
+    settings = home / "config.toml"
+    settings.write_text('[fees]\ntax_percent = 10\nlabel = "VAT"\n')
+    found = document(cost)
+    said = cost()[1].out
+    settings.unlink()
+    assert abs(Decimal(found["fees"]["total_usd"]) - Decimal(found["total_usd"]) * Decimal("1.1")) < Decimal("1e-8")
+    assert "with tax (10%) [VAT], and without support and marketplace fees." in " ".join(said.split())
+
+
+def test_credits_come_off_below_the_total(cost, home):
+    settings = home / "config.toml"
+    settings.write_text('[[credits]]\nname = "trial"\nprovider = "aws"\namount = 100\nuntil = 2030-01-01\n')
+    whole, late = document(cost)["credits"], document(cost, "--since", "day")["credits"]
+    said = cost()[1].out
+    settings.unlink()
+    assert whole["uses"] == [{"name": "trial", "used_usd": "100", "left_usd": "0"}]
+    assert Decimal(whole["before_usd"]) - Decimal(whole["after_usd"]) == 100
+    assert late["uses"][0]["used_usd"] == "0"  # it was used up before
+    assert "After credits (trial $100.00, $0.00 left):" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("--by projcet", "--by"),
+        ("--since 2026-02-30", "--since"),
+        ("--since 2d --until 3d", "--until"),
+        ("--tz Mars", "--tz"),
+        ("--currency XYZ", "--currency"),
+        ("--currency EUR", "--currency"),
+    ],
+)
+def test_bad_input_is_exit_2_with_field_value_and_way_out(cost, words, field):
+    code, said = cost(*words.split(), "-o", "json")
+    error = json.loads(said.out)["error"]
+    assert (code, error["field"]) == (2, field)
+    assert error["value"]
+    assert error["next"]
+
+
+def test_an_empty_ledger_has_spent_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    assert run(["cost"]) == 0
+    assert capsys.readouterr().out == "Nothing has been spent yet.\n"
+    assert run(["cost", "--since", "7d"]) == 0
+    assert capsys.readouterr().out.startswith("Nothing was spent from ")

@@ -1,0 +1,101 @@
+"""What `cost` is asked for: days begin in the zone, and what cannot be is refused with its option."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.config.settings import settings_from_text
+from cloudgpu.control.cost_wish import cost_wish
+from cloudgpu.core.cost import By
+from cloudgpu.errors import InvalidRequest
+
+NOW = datetime(2026, 11, 20, 20, 30, tzinfo=UTC)  # the 21st in Seoul, a Saturday
+RATES = '[currencies]\nKRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "a bank" }'
+
+
+def wish(**asked):
+    return cost_wish(settings_from_text(RATES, login="ada"), NOW, **asked)
+
+
+def utc(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("since", "begin"),
+    [
+        ("2026-11-01", "2026-10-31T15:00"),
+        ("2026-11", "2026-10-31T15:00"),
+        ("2026-11-20T18:00", "2026-11-20T09:00"),
+        ("2026-11-20T18:00Z", "2026-11-20T18:00"),
+        ("2026-11-20 18:00+01:00", "2026-11-20T17:00"),
+        ("7d", "2026-11-13T20:30"),
+        ("1h30m", "2026-11-20T19:00"),
+        ("day", "2026-11-20T15:00"),
+        ("week", "2026-11-15T15:00"),
+        ("month", "2026-10-31T15:00"),
+        (date(2026, 11, 1), "2026-10-31T15:00"),
+        (timedelta(hours=2), "2026-11-20T18:30"),
+        (datetime(2026, 11, 20, 18), "2026-11-20T09:00"),  # noqa: DTZ001  (taken in the zone that was asked for)
+    ],
+)
+def test_a_period_begins_in_the_zone_that_was_asked_for(since, begin):
+    assert wish(since=since, tz="Asia/Seoul").asked.since == utc(begin)
+
+
+def test_a_gap_of_the_clock_is_no_fault():
+    berlin = wish(since="2026-03-29T02:30", tz="Europe/Berlin").asked.since
+    assert berlin == utc("2026-03-29T01:30")
+
+
+def test_nothing_asked_for_is_by_machine_since_ever_in_dollars():
+    found = wish()
+    assert (found.asked.by, found.asked.since, found.asked.until) == (By.INSTANCE, None, None)
+    assert (found.tz, found.currency) == ("UTC", None)
+    assert wish(currency="usd").currency is None
+
+
+def test_a_typed_rate_goes_before_the_setting_with_its_own_date():
+    assert str(wish(currency="KRW").currency) == "1 USD = 1385.2 KRW, rate of 2026-11-20 (a bank)"
+    typed = wish(currency="krw", rate="1400", rate_date="2026-11-19").currency
+    assert (typed.per_usd, typed.as_of) == (Decimal(1400), date(2026, 11, 19))
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "says"),
+    [
+        ({"since": "2026-02-30"}, "--since", "'2026-02-30' is no day"),
+        ({"until": "soon"}, "--until", "'soon' is no day"),
+        ({"since": "0001-01-01", "tz": "Asia/Seoul"}, "--since", "is no day"),
+        ({"since": timedelta.max}, "--since", "is no day"),
+        ({"since": "2026-13"}, "--since", "is no day"),
+        ({"since": ""}, "--since", "is no day"),
+        ({"since": "2026-12-01"}, "--since", "still to come"),
+        ({"since": "2026-11-02", "until": "2026-11-02"}, "--until", "is not after --since"),
+        ({"since": "2026-11-02", "until": "2026-11-01"}, "--until", "is not after --since"),
+        ({"by": "progect"}, "--by", "did you mean 'project'"),
+        ({"by": ""}, "--by", "not grouped by"),
+        ({"tz": "Asia/Soul"}, "--tz", "did you mean 'Asia/Seoul'"),
+        ({"currency": "EUR"}, "--currency", "There is no rate for EUR"),
+        ({"currency": "BTC"}, "--currency", "no currency of ISO 4217"),
+        ({"currency": "KRW", "rate": "free", "rate_date": "2026-11-20"}, "--rate", "no rate of exchange"),
+        ({"currency": "KRW", "rate": "-1", "rate_date": "2026-11-20"}, "--rate", "no rate of exchange"),
+        ({"currency": "KRW", "rate": "1385", "rate_date": "2026-02-30"}, "--rate-date", "is no day"),
+        ({"currency": "KRW", "rate": "1385"}, "--rate-date", "go together"),
+        ({"currency": "KRW", "rate_date": "2026-11-20"}, "--rate", "go together"),
+        ({"rate": "1385"}, "--rate", "no currency that it is for"),
+    ],
+)
+def test_what_cannot_be_names_its_option_and_the_way_out(asked, field, says):
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        wish(**asked)
+    assert (caught.value.field, caught.value.exit_code) == (field, 2)
+    assert caught.value.next
+
+
+def test_an_argument_that_is_none_is_a_defect_of_the_program():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'perday'"):
+        wish(perday=True)
