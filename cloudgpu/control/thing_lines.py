@@ -9,6 +9,7 @@ from cloudgpu.control.observe import kept_entry
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Leftover, Leftovers
 from cloudgpu.core.keeping import is_on_purpose
+from cloudgpu.core.names import digest
 from cloudgpu.core.times import iso
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def observed(thing: Leftover, known: Row | None, now: datetime) -> list[Draft]:
     if last is not None and all(last.get(name) == body[name] for name in _LASTING):
         return []
     subject = subject_of(thing)
-    return [Draft("thing_observed", subject, body, now, f"thing:{subject}:{iso(now)}")]
+    return [Draft("thing_observed", subject, body, now, f"thing:{digest(subject, iso(now), repr(body))}")]
 
 
 def vanished(row: Row, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None) -> Draft:

@@ -1,0 +1,333 @@
+"""What the ledger is told of machines: their prices when they held, and when they were last known to be there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lifecycle import end
+from cloudgpu.control.look import look_at_all, refresh
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Market, Volume, Want
+from cloudgpu.core.fold import spent
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.testing import make_attempt
+
+
+def lines(lab, row, kind):
+    return [line for line in lab.session.ledger.events(row["id"]) if line.kind == kind]
+
+
+def latest(lab, row):
+    return lab.session.ledger.machine(row["id"])
+
+
+def spot(lab, **more):
+    wish = Wish(Want(gpu="v100", market=Market.SPOT, **more), spot=True)
+    return launch(lab.session, prepare(lab.session, wish), wait=False).row
+
+
+def compute(lab, row):
+    """The uses of the machine itself that have ended."""
+    return [use for subject, use in lab.session.ledger.uses() if subject == row["id"] and use["resource"] == "instance"]
+
+
+def test_a_launch_says_what_the_machine_would_cost_on_demand_and_at_most(lab):
+    row = spot(lab, max_price=Money.usd("2"))
+    (line,) = lines(lab, row, "launch_intended")
+    assert line.body["price"]["nanos_per_hour"] == Money.usd("0.9").nanos
+    assert line.body["on_demand"]["nanos_per_hour"] == Money.usd("3").nanos
+    assert line.body["max_price"] == Money.usd("2").nanos
+    assert latest(lab, row)["uses"][0]["on_demand"] == Money.usd("3").nanos
+
+
+def test_a_machine_on_demand_is_its_own_measure(lab):
+    (line,) = lines(lab, lab.up().row, "launch_intended")
+    assert line.body["on_demand"] == line.body["price"]
+    assert line.body["max_price"] is None
+
+
+def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
+    row = spot(lab)
+    started = lab.clock()
+    lab.later(hours=3)
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(hours=1))
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.2", started + timedelta(hours=2))
+    look_at_all(lab.session)
+    found = lines(lab, row, "price_observed")
+    assert [(line.occurred_at, line.body["price"]["nanos_per_hour"]) for line in found] == [
+        (iso(started + timedelta(hours=1)), Money.usd("1.5").nanos),
+        (iso(started + timedelta(hours=2)), Money.usd("1.2").nanos),
+    ]
+    assert {line.clock for line in found} == {"provider"}
+    assert spent(latest(lab, row), lab.clock()).text() == Money.usd("3.6").text()
+
+
+def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without_spot_machines(lab):
+    lab.up()
+    look_at_all(lab.session)
+    assert lab.cloud.calls["price_history"] == 0
+    wish = Wish(Want(gpu="v100", market=Market.SPOT), spot=True, new=True)
+    for _ in range(3):
+        spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).row
+    look_at_all(lab.session)
+    assert lab.cloud.calls["price_history"] == 1
+    look_at_all(lab.session)
+    assert lab.cloud.calls["price_history"] == 2
+    assert lines(lab, spot_row, "price_observed") == []
+
+
+def test_a_machine_that_was_taken_has_its_prices_up_to_its_end(lab):
+    row = spot(lab)
+    started = lab.clock()
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(minutes=1))
+    taken = lab.cloud.interrupt(row["provider_id"])
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "9", taken + timedelta(minutes=8))
+    lab.later(minutes=9)
+    look_at_all(lab.session)
+    (use,) = compute(lab, row)
+    assert use["end"] == iso(taken)
+    assert [segment["nanos"] for segment in use["segments"]] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
+
+
+def test_prices_that_could_not_be_asked_when_the_end_was_seen_are_asked_by_the_next_look(lab):
+    row = spot(lab)
+    started = lab.clock()
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(minutes=1))
+    lab.cloud.interrupt(row["provider_id"])
+    lab.later(minutes=10)
+    lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
+    look = look_at_all(lab.session)
+    assert latest(lab, row)["ended"]
+    assert lines(lab, row, "price_observed") == []
+    assert any("silence" in sentence for sentence in look.sentences)
+    look_at_all(lab.opened())
+    assert len(lines(lab, row, "price_observed")) == 1
+    calls = lab.cloud.calls["price_history"]
+    lab.later(minutes=1)
+    look_at_all(lab.session)
+    look_at_all(lab.session)
+    assert lab.cloud.calls["price_history"] <= calls + 1
+
+
+def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
+    row = spot(lab)
+    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", lab.clock() + timedelta(minutes=30))
+    lab.later(hours=1)
+    end(lab.session, row, why="test")
+    assert len(lines(lab, row, "price_observed")) == 1
+    assert spent(latest(lab, row), lab.clock()).text() == "$1.20"
+
+
+def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab):
+    row = spot(lab)
+    lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
+    assert end(lab.session, row, why="test")["ended"]
+
+
+def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(make_lab):
+    lab = make_lab("")
+    row = lab.up().row
+    look_at_all(lab.session)
+    before = lab.clock()
+    lab.later(hours=1)
+    other = make_lab('[accounts.lab.prices]\n"fake.v100.1" = "4.5"')
+    other.clock.advance((lab.clock() - other.clock()).total_seconds())
+    look_at_all(other.session)
+    (line,) = lines(other, row, "price_observed")
+    assert line.body["maybe_from"] == iso(before)
+    assert line.body["price"] == line.body["on_demand"]
+    assert latest(other, row)["on_demand"]["nanos_per_hour"] == Money.usd("4.5").nanos
+    other.later(hours=1)
+    look_at_all(other.session)
+    assert len(lines(other, row, "price_observed")) == 1
+
+
+def forget(lab, row):
+    """The cloud has no such machine any more, and says nothing about it."""
+    with lab.cloud._store.open() as cloud:
+        del cloud.machines[row["provider_id"]]
+        cloud.things.clear()
+
+
+def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_have_been_longer(lab):
+    row = lab.up().row
+    lab.later(hours=2)
+    look_at_all(lab.session)
+    seen = lab.clock()
+    lab.later(hours=3)
+    forget(lab, row)
+    look_at_all(lab.session)
+    (line,) = lines(lab, row, "instance_vanished")
+    assert line.body["alive_at"] == iso(seen)
+    (use,) = compute(lab, row)
+    assert (use["end"], use["maybe_until"]) == (iso(seen), iso(lab.clock()))
+
+
+def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
+    row = lab.up().row
+    lab.later(hours=1)
+    look_at_all(lab.session)
+    seen = lab.clock()
+    lab.later(hours=1)
+    lab.cloud.fail_next("list", ProviderUnavailable("silence"))
+    look_at_all(lab.session)
+    lab.later(hours=1)
+    forget(lab, row)
+    refresh(lab.session, latest(lab, row))
+    (line,) = lines(lab, row, "instance_vanished")
+    assert line.body["alive_at"] == iso(seen)
+
+
+def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
+    row = lab.up().row
+    look_at_all(lab.session)
+    seen = lab.clock()
+    forget(lab, row)
+    lab.later(days=3)
+    end(lab.session, row, why="test")
+    (use,) = compute(lab, row)
+    assert use["end"] == iso(seen)
+    assert use["maybe_until"] is not None
+
+
+def test_an_end_that_we_asked_is_exact(lab):
+    row = lab.up().row
+    lab.later(hours=1)
+    end(lab.session, row, why="test")
+    (use,) = compute(lab, row)
+    assert use["maybe_until"] is None
+    assert from_iso(use["end"]) - from_iso(use["begin"]) == timedelta(hours=1)
+
+
+def test_a_machine_that_never_came_up_says_so(lab):
+    from cloudgpu.control.lifecycle import remove_unfit
+    from cloudgpu.errors import Unreachable
+
+    row, well = lab.up().row, lab.up(new=True).row
+    remove_unfit(lab.session, row, Unreachable("no answer"))
+    end(lab.session, well, why="test")
+    assert lines(lab, row, "end_asked")[0].body["failed"] is True
+    assert latest(lab, row)["failed"]
+    assert not latest(lab, well)["failed"]
+
+
+def stray(lab, market=Market.ON_DEMAND, **more):
+    lab.up()  # the ledger begins with its first line
+    offer = lab.prepare().offers[0]
+    sold = lab.cloud.available(Want(gpu="v100", market=market)).items
+    item = next(one for one in sold if one.zone == offer.available.zone)
+    attempt = make_attempt(item, key="lost", ledger=lab.session.ledger.id, **more)
+    return lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1)), attempt.machine
+
+
+def test_a_stray_is_billed_from_its_launch_with_the_prices_that_held(lab):
+    made, machine = stray(lab, Market.SPOT, now=lab.clock(), lease=timedelta(hours=8), renew=timedelta(hours=9))
+    launched = lab.clock()
+    lab.cloud.set_spot_price("fake.v100.1", made.zone, "1.5", launched + timedelta(hours=1))
+    lab.later(hours=3)
+    look_at_all(lab.session)
+    row = lab.session.ledger.machine(machine)
+    (use,) = [use for use in row["uses"] if use["resource"] == "instance"]
+    assert (use["begin"], use["sure_from"]) == (iso(launched), None)  # that it has run since then, the cloud says
+    assert [segment["nanos"] for segment in use["segments"]] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
+    assert use["on_demand"] == Money.usd("3").nanos
+    assert spent(row, lab.clock()).text() == "$3.90"
+
+
+def test_a_stray_has_its_disk_beside_it(lab):
+    _, machine = stray(lab, now=lab.clock())
+    look_at_all(lab.session)
+    row = lab.session.ledger.machine(machine)
+    assert [(entry["resource"], entry["kept"]) for entry in row["beside"]] == [("disk", True)]
+    assert [use["resource"] for use in row["uses"]].count("disk") == 1
+
+
+def test_a_stray_whose_disks_are_not_told_says_that_they_are_not_known(lab):
+    _, machine = stray(lab, now=lab.clock())
+    for _ in range(2):
+        lab.cloud.fail_next("leftovers", ProviderUnavailable("silence"))
+    look_at_all(lab.session)
+    (line,) = [line for line in lab.session.ledger.events(machine) if line.kind == "machine_adopted"]
+    assert "what its disks cost is not known" in line.body["why"]
+
+
+def test_an_unchanged_look_writes_one_line(lab):
+    spot(lab, region="north")
+    lab.up(new=True)
+    look_at_all(lab.session)
+    before = lab.session.ledger.head()[0]
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    written = [line.subject for line in lab.session.ledger.events() if line.seq > before]
+    assert written == ["scope:fake/lab", "scope:local/local"]  # one for each account
+
+
+# --- what is kept by name ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_volume(lab):
+    from cloudgpu.core.facts import Setup
+
+    wish = Wish(Want(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
+    return launch(lab.session, prepare(lab.session, wish), wait=False).row
+
+
+def things(lab):
+    return [row for row in lab.session.ledger.bills() if row["thing"]]
+
+
+def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_volume):
+    (thing,) = things(lab)
+    assert (thing["name"], thing["ended"], thing["uses"][0]["quantity"]) == ("data", None, 50)
+    entry = next(entry for entry in with_volume["beside"] if entry["named"])
+    assert entry["what"] == "volume data"
+    assert "volume data" not in [use["what"] for use in latest(lab, with_volume)["uses"]]
+    end(lab.session, with_volume, why="test")
+    (thing,) = things(lab)
+    assert thing["ended"] is None
+    assert thing["kept"][0]["attached_to"] is None
+
+
+def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
+    from cloudgpu.control.things import remove, the_one
+    from cloudgpu.core.facts import Kind
+
+    end(lab.session, with_volume, why="test")
+    look_at_all(lab.session)
+    lab.later(hours=1)
+    remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
+    (thing,) = things(lab)
+    assert from_iso(thing["ended"]) == lab.clock()
+    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing["id"] and use["quantity"] == 50]
+    assert (use["end"], use["maybe_until"]) == (iso(lab.clock()), None)
+
+
+def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, with_volume):
+    end(lab.session, with_volume, why="test")
+    look_at_all(lab.session)
+    seen = lab.clock()
+    lab.later(hours=1)
+    lab.cloud.fail_next("leftovers", ProviderUnavailable("silence"))
+    look_at_all(lab.session)
+    assert things(lab)[0]["ended"] is None
+    lab.later(hours=1)
+    with lab.cloud._store.open() as cloud:
+        cloud.things.clear()
+    look_at_all(lab.session)
+    (thing,) = things(lab)
+    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing["id"]]
+    assert (use["end"], use["maybe_until"]) == (iso(seen), iso(lab.clock()))
+
+
+def test_a_volume_of_which_the_ledger_was_not_told_is_billed_from_when_it_was_made(lab, with_volume):
+    made = things(lab)[0]["kept"][0]["made_at"]
+    fresh = [line for line in lab.session.ledger.events() if line.kind == "thing_observed"]
+    assert len(fresh) == 1
+    assert things(lab)[0]["uses"][0]["begin"] == made
