@@ -46,7 +46,8 @@ def _listed(aws: Aws, scope: str, region: str) -> PricePart:
     for family in ("Storage", "Storage Snapshot"):
         for product in _products(aws, "AmazonEC2", {"regionCode": region, "productFamily": family}):
             _take(rows, product, RowKey(_storage_kind(product), region, None))
-    for product in _products(aws, "AmazonVPC", {"regionCode": region}):
+    addresses = {"regionCode": region, "group": "VPCPublicIPv4Address"}
+    for product in _products(aws, "AmazonVPC", addresses):
         kind = "public_ipv4" if product["usagetype"].endswith("PublicIPv4:InUseAddress") else ""
         _take(rows, product, RowKey(kind, region, None))
     outward = {"fromRegionCode": region, "transferType": "AWS Outbound", "toLocation": "External"}

@@ -124,7 +124,7 @@ def _machine(item: Item) -> Kind | None:
 def _disk(item: Item) -> Kind | None:
     product, sku, unit = item["productName"], item["skuName"], item["unitOfMeasure"]
     letter = next((letter for name, letter in _DISKS.items() if product == f"{name} Managed Disks"), None)
-    if letter == "S" and item["meterName"].endswith("LRS Snapshots") and unit == "1 GB/Month":
+    if letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
         return "snapshot", "usd_per_gb_month", None
     tier, _, redundancy = sku.partition(" ")
     size = _SIZES.get(int(tier[1:]) if tier[1:].isdigit() else 0)

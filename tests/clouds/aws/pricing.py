@@ -70,7 +70,9 @@ def _products(model: Model, service: str, asked: dict[str, str]) -> Iterator[str
     region = asked.get("regionCode", asked.get("fromRegionCode", "us-east-1"))
     if service == "AmazonVPC":
         yield _product(model, "public_ipv4", region, "0.005", "Hrs", usagetype="X-PublicIPv4:InUseAddress")
-        yield _product(model, "nat", region, "0.045", "Hrs", usagetype="X-NatGateway-Hours")
+        yield _product(model, "block", region, "0.008", "Hrs", usagetype="X-PublicIPv4:ContiguousBlock")
+        if "group" not in asked:
+            yield _product(model, "nat", region, "0.045", "Hrs", usagetype="X-NatGateway-Hours")
     elif service == "AWSDataTransfer":
         steps = {"0": "0.0000000000", "100": "0.0900000000", "10240": "0.0850000000"}
         yield _product(model, "egress", region, steps, "GB", usagetype="DataTransfer-Out-Bytes")

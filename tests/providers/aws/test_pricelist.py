@@ -47,7 +47,7 @@ def test_machines_disks_snapshots_addresses_and_traffic_are_asked_page_by_page(a
     assert usd["egress_internet_first_10TB"] == ("usd_per_gb", Money.usd("0.09"))  # not the step that is free
     (traffic,) = (row for key, row in found.items() if key.item.startswith("egress"))
     assert traffic.note == "first 100 GB a month free"
-    assert not {"nat", "archive", "iops"} & {key.item for key in found}
+    assert not {"nat", "block", "archive", "iops"} & {key.item for key in found}
     listed = sum(key.market is Market.ON_DEMAND for key in found)
     assert listed > 40
     products = [call for call in sent if call[0] == "GetProducts"]
