@@ -78,7 +78,7 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
     _check_no_file(session, budget.name)
     before: list[Budget] = []
 
-    def decision(_view: View) -> Sequence[Draft]:
+    def decision(view: View) -> Sequence[Draft]:
         found = ledger_budgets(session).get(budget.name)
         if found is not None and not anew:
             raise InvalidRequest(
@@ -89,7 +89,7 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
                 next="Add --replace to set it anew, or choose another name.",
             )
         before.extend([found] if found else [])
-        return [set_line(budget, session.clock())]
+        return [set_line(budget, session.clock(), view.head()[0])]
 
     session.ledger.decide(decision)
     return before[0] if before else None
@@ -110,12 +110,12 @@ def remove_budget(session: Session, name: str) -> Budget:
     """Take a budget out of the ledger and return it as it was; raise InvalidRequest for one that is not there."""
     before: list[Budget] = []
 
-    def decision(_view: View) -> Sequence[Draft]:
+    def decision(view: View) -> Sequence[Draft]:
         known = ledger_budgets(session)
         if name not in known:
             raise _unknown(session, name, known)
         before.append(known[name])
-        return [removed_line(name, session.clock())]
+        return [removed_line(name, session.clock(), view.head()[0])]
 
     session.ledger.decide(decision)
     return before[0]

@@ -176,14 +176,14 @@ def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict
     return found
 
 
-def set_line(budget: Budget, now: datetime) -> Draft:
-    """Return the line that sets a budget."""
-    return Draft(SET, SUBJECT, budget.body(), now, f"{SET}:{budget.name}:{iso(now)}")
+def set_line(budget: Budget, now: datetime, after: int) -> Draft:
+    """Return the line that sets a budget; `after` is the ledger's last line, so that it is a line of its own."""
+    return Draft(SET, SUBJECT, budget.body(), now, f"{SET}:{budget.name}:{after}")
 
 
-def removed_line(name: str, now: datetime) -> Draft:
+def removed_line(name: str, now: datetime, after: int) -> Draft:
     """Return the line that removes one."""
-    return Draft(REMOVED, SUBJECT, {"name": name}, now, f"{REMOVED}:{name}:{iso(now)}")
+    return Draft(REMOVED, SUBJECT, {"name": name}, now, f"{REMOVED}:{name}:{after}")
 
 
 def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime) -> Draft:

@@ -1,0 +1,257 @@
+"""up, start, extend and every further offer are held against the budgets, in the transaction that records them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.control.asked import wish_of
+from cloudgpu.control.budget_asked import Asked, budget_asked
+from cloudgpu.control.budgets import set_budget, standings, the_budgets
+from cloudgpu.control.documents import planned
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lease import extend, plan_extension
+from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.preview import check_budgets
+from cloudgpu.control.resume import come_back, plan_comeback, started
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import BudgetRefused, InvalidRequest, NoCapacity, ProviderUnavailable
+
+HOUR = timedelta(hours=1)
+
+
+def budget(lab, amount, name="lab", **words):
+    words.setdefault("period", "total")
+    set_budget(lab.session, budget_asked(lab.session, Asked(name, str(amount), **words)), anew=True)
+
+
+def up(lab, *, session=None, **asked):
+    session = session or lab.session
+    asked = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **asked}
+    return launch(session, prepare(session, wish_of(**asked)), wait=False).row
+
+
+def lines(lab, kind):
+    return [line for line in lab.session.ledger.events("budgets") if line.kind == kind]
+
+
+def hourly(row):
+    return Decimal(row["price"]["nanos_per_hour"]) / 10**9
+
+
+@pytest.fixture
+def price(lab):
+    """What an hour of the machine of these tests costs, with what is paid beside it, in the whole of its four hours."""
+    document = planned(lab.session, prepare(lab.session, wish_of(gpu="v100")))
+    return Decimal(document["plan"]["price"]["usd_per_hour"])
+
+
+def test_a_launch_that_a_budget_does_not_carry_is_refused_and_nothing_is_written_or_sent(lab, price):
+    budget(lab, price * 2)
+    before = lab.session.ledger.head()[0]
+    with pytest.raises(BudgetRefused) as refused:
+        up(lab, name="quiet-owl")
+    fault = refused.value
+    assert (fault.exit_code, fault.field, fault.value) == (3, "budget", "lab")
+    assert "The budget lab does not carry quiet-owl until" in fault.message
+    assert Decimal(fault.sums["total"]) > Decimal(fault.sums["limit"])
+    parts = sum(Decimal(fault.sums[part]) for part in ("spent", "running", "wanted"))
+    assert parts == Decimal(fault.sums["total"])
+    assert lab.machines() == []
+    assert not list(lab.session.home.attempts.glob("*"))
+    assert not lab.session.ledger.machines()
+    written = [line.kind for line in lab.session.ledger.events() if line.seq > before]
+    assert set(written) == {"scope_looked"}, "the look before it is all"
+
+
+def test_what_the_refusal_says_would_fit_does(lab, price):
+    budget(lab, price * 2)
+    with pytest.raises(BudgetRefused) as refused:
+        up(lab)
+    until = from_iso(refused.value.sums["renew_until"])
+    minutes = (until - lab.session.clock()) // timedelta(minutes=1)
+    assert f"--lease {minutes // 60}h{minutes % 60}m" in refused.value.next or "--lease 1h" in refused.value.next
+    up(lab, lease=f"{minutes}m", renew_until=f"{minutes}m")
+    with pytest.raises(BudgetRefused):
+        up(lab, new=True, lease="1m", renew_until="1m")
+
+
+def test_a_reservation_counts_until_the_machine_ends(lab, price):
+    budget(lab, price * 9)
+    up(lab)
+    with pytest.raises(BudgetRefused, match="promised to what runs"):
+        up(lab, new=True, renew_until="8h")
+    up(lab, new=True)
+
+
+def test_a_reason_lets_it_past_and_is_written_down_with_the_amount(lab, price):
+    budget(lab, price * 2)
+    row = up(lab, override="the deadline is tomorrow")
+    (line,) = lines(lab, "budget_overridden")
+    assert (line.body["machine"], line.body["reason"]) == (row["id"], "the deadline is tomorrow")
+    assert line.body["passed"][0]["nanos"] >= int(price * 2 * 10**9) - 1000
+    assert any("let past: lab" in said for said in lab.said)
+
+
+def test_a_budget_that_does_not_let_itself_be_overridden_refuses_all_the_same(lab, price):
+    budget(lab, price * 2, allow_override=False)
+    with pytest.raises(BudgetRefused, match="does not carry") as refused:
+        up(lab, override="please")
+    assert "does not let itself be overridden" in refused.value.next
+    assert not lines(lab, "budget_overridden")
+
+
+def test_an_override_without_a_reason_is_no_override(lab, price):
+    budget(lab, price * 2)
+    with pytest.raises(InvalidRequest) as refused:
+        up(lab, override="  ")
+    assert refused.value.field == "--override"
+
+
+def test_a_budget_that_only_notifies_refuses_nothing(lab, price):
+    budget(lab, price, action="notify")
+    assert up(lab)["attempt"] == "made"
+
+
+def test_a_budget_of_another_project_is_not_asked(lab, price):
+    budget(lab, price, scope="project=other")
+    assert up(lab)["attempt"] == "made"
+    with pytest.raises(BudgetRefused):
+        up(lab, project="other", new=True)
+
+
+def test_every_further_offer_asks_again(lab):
+    """The cheapest type has no capacity anywhere; the next, dearer one is held against the budget before it is sent."""
+    budget(lab, 5)
+    lab.cloud.fail_next("launch", NoCapacity("no room"), times=4)
+    with pytest.raises(BudgetRefused, match=r"\$12\.\d\d for it"):
+        up(lab, gpu=None)
+    assert lab.cloud.calls["launch"] == 4
+    assert lab.machines() == []
+
+
+def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
+    budget(lab, price * 2)
+    prepared = prepare(lab.session, wish_of(gpu="v100", lease="4h", renew_until="4h"))
+    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    assert (one["name"], one["fits"], one["refuses"]) == ("lab", False, True)
+    assert Decimal(one["left_usd"]) < 0
+    with pytest.raises(BudgetRefused):
+        check_budgets(lab.session, prepared)
+    budget(lab, price * 20)
+    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    assert one["fits"]
+    check_budgets(lab.session, prepared)
+
+
+def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
+    budget(lab, price * 5)
+    prepared = prepare(lab.session, wish_of(gpu="v100", spot=True, lease="4h", renew_until="4h"))
+    (one,) = planned(lab.session, prepared)["plan"]["budgets"]
+    assert Decimal(one["wanted_usd"]) >= price * 4
+    spot = prepared.plan.offer.price.per_hour.dollars
+    capped = prepare(lab.session, wish_of(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h"))
+    (one,) = planned(lab.session, capped)["plan"]["budgets"]
+    assert Decimal(one["wanted_usd"]) < price * 4
+
+
+def test_a_start_is_admitted_at_its_whole_new_life(lab, price):
+    row = up(lab)
+    row = stop(lab.session, row, why="test")
+    budget(lab, price * 3)
+    with pytest.raises(BudgetRefused) as refused:
+        started(lab.session, row, None, wait=False)
+    assert f"cloudgpu start {row['name']} --lease" in refused.value.next
+    assert lab.session.ledger.machine(row["id"])["asked"] != "start"
+    assert lab.machines() == []
+    again = started(lab.session, row, HOUR, renew=HOUR, wait=False)
+    assert again["state"] in ("running", "pending")
+
+
+def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
+    row = stop(lab.session, up(lab), why="test")
+    budget(lab, price * 6)
+    lab.cloud.exhaust(row["zone"])
+    with pytest.raises(NoCapacity):
+        started(lab.session, row, None, wait=False)
+    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
+    assert one.promised.dollars < price
+
+
+def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
+    row = stop(lab.session, up(lab, spot=True), why="test")
+    budget(lab, price * 2)
+    with pytest.raises(BudgetRefused):
+        come_back(lab.session, plan_comeback(lab.session, row, None), wait=False)
+    assert lab.session.ledger.machine(row["id"])["kept"], "its image is kept"
+    back = come_back(lab.session, plan_comeback(lab.session, row, HOUR, renew=HOUR), wait=False)
+    assert back["ended"] is None
+
+
+def test_an_extension_past_renew_until_is_a_new_admission(lab, price):
+    row = up(lab, lease="1h", renew_until="2h")
+    budget(lab, price * 3)
+    row = extend(lab.session, plan_extension(lab.session, row, HOUR))
+    with pytest.raises(BudgetRefused) as refused:
+        extend(lab.session, plan_extension(lab.session, row, 3 * HOUR))
+    assert f"cloudgpu extend {row['name']} " in refused.value.next
+    assert lab.session.ledger.machine(row["id"])["renew_until"] == row["renew_until"]
+    by = refused.value.next.split(f"extend {row['name']} ")[1].split(".")[0]
+    assert by.endswith("m")
+    assert extend(lab.session, plan_extension(lab.session, row, HOUR / 2))["renew_until"] > row["renew_until"]
+
+
+def test_an_extension_that_can_be_overridden_is(lab, price):
+    row = up(lab, lease="1h", renew_until="2h")
+    budget(lab, price)
+    row = extend(lab.session, plan_extension(lab.session, row, 3 * HOUR), override="one more epoch")
+    assert lines(lab, "budget_overridden")[0].body["name"] == row["name"]
+
+
+@pytest.mark.parametrize("fault", [InvalidRequest("no such tag"), ProviderUnavailable("the network is down")])
+def test_a_lease_that_the_machine_did_not_take_is_put_right(lab, fault):
+    row = up(lab)
+    lab.later(minutes=1)
+    lab.cloud.fail_next("tag", fault)
+    with pytest.raises(type(fault)):
+        extend(lab.session, plan_extension(lab.session, row, 3 * HOUR))
+    known = lab.session.ledger.machine(row["id"])
+    assert (known["expires"], known["renew_until"]) == (row["expires"], row["renew_until"])
+
+
+def test_an_interrupted_launch_is_replayed_under_its_own_reservation(lab, price):
+    budget(lab, price * Decimal("4.5"))
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        up(lab)
+    with pytest.raises(BudgetRefused):
+        up(lab, name="another")
+    lab.session = lab.opened()
+    assert up(lab)["attempt"] == "made"
+    assert len(lab.machines()) == 1
+
+
+def test_a_replay_with_a_longer_life_is_admitted_for_the_rest(lab, price):
+    budget(lab, price * Decimal("4.5"))
+    lab.cloud.lose_reply("launch")
+    with pytest.raises(ProviderUnavailable):
+        up(lab)
+    lab.session = lab.opened()
+    with pytest.raises(BudgetRefused):
+        up(lab, renew_until="9h")
+    (row,) = lab.rows()
+    assert from_iso(row["renew_until"]) - lab.session.clock() <= 4 * HOUR
+
+
+def test_an_old_view_of_all_accounts_is_refreshed_first(lab, price):
+    up(lab)
+    budget(lab, price * 100)
+    lab.later(minutes=20)
+    before = lab.cloud.calls["list"]
+    up(lab, new=True)
+    assert lab.cloud.calls["list"] == before + 1
+    up(lab, new=True)
+    assert lab.cloud.calls["list"] == before + 1, "a view of just now is not looked at again"
