@@ -29,6 +29,7 @@ HOUR = 3600.0
 WARN = (600.0, HOUR)  # seconds before the end at which terminals are told
 MINUTE = 60.0
 LOG_SIZE = 256 * 1024
+NET = Path("/sys/class/net")
 TAGS = ("cloudgpu-expires", "cloudgpu-renew-until", "cloudgpu-hold-until")
 
 
@@ -141,6 +142,18 @@ def look(base: Path) -> list[dict[str, Any]]:
     if os.path.exists(record.get("info", "")):  # noqa: PTH110  (an orderly end removes it)
         raise Fault("JupyterLab died")
     return []
+
+
+# -- network
+
+
+def sent(known: dict[str, Any], boot: str, since: float) -> dict[str, Any]:
+    """Return the bytes sent so far, by the network cards; bridges to containers count only where there is no card."""
+    cards = [card for card in NET.glob("*") if card.name != "lo"]
+    cards = [card for card in cards if (card / "device").exists()] or cards
+    raw = sum(int(read(card / "statistics" / "tx_bytes") or 0) for card in cards)
+    more = max(0, raw - (known["raw"] if known.get("boot") == boot else 0))
+    return {"bytes": known.get("bytes", 0) + more, "raw": raw, "boot": boot, "since": known.get("since", int(since))}
 
 
 # -- activity
@@ -283,9 +296,10 @@ class Agent:
         self.ages = Ages()
         self.reported = self.ended = -HOUR
         self.children: list[subprocess.Popen[bytes]] = []
-        boot = read(Path("/proc/sys/kernel/random/boot_id"))
-        if self.state.get("boot") != boot or self.state.get("mono", 0) > mono:
-            self.state.update(boot=boot, marks={})
+        self.beat = load(home / "heartbeat.json")
+        self.boot = read(Path("/proc/sys/kernel/random/boot_id"))
+        if self.state.get("boot") != self.boot or self.state.get("mono", 0) > mono:
+            self.state.update(boot=self.boot, marks={})
 
     def seconds(self, name: str, usual: float) -> float:
         """Return a setting."""
@@ -337,6 +351,10 @@ class Agent:
         beat.update(verdict=verdict, reason=reason, last_active=self.report(activity, now - ago, mono))
         beat.update(notice=self.notice(), renewed=self.state.get("renewed"), pid=os.getpid())
         beat["jupyter"] = load(self.home / "jupyter" / "server.json") or None
+        with contextlib.suppress(Exception):  # a disk that was another machine's has its count, too
+            known = self.beat.get("sent") if self.beat.get("id") == beat["id"] else None
+            beat["sent"] = sent(known or {}, self.boot, now - mono)
+        self.beat = beat
         self.put("heartbeat.json", beat)
         if json.dumps(self.state) != before:
             self.put("state.json", {**self.state, "mono": mono})
@@ -438,7 +456,7 @@ def number(value: Any) -> bool:
 
 def status(home: Path, now: float) -> dict[str, Any]:
     """Return the latest heartbeat; an old one says nothing about activity."""
-    names = ("activity", "why", "last_active", "expires", "renew_until", "hold_until", "jupyter", "notice")
+    names = ("activity", "why", "last_active", "expires", "renew_until", "hold_until", "jupyter", "notice", "sent")
     beat = load(home / "heartbeat.json")
     answer = {"heartbeat": beat.get("epoch"), **{name: beat.get(name) for name in names}}
     if now - beat.get("epoch", 0) > MINUTE + 3 * float(load(home / "agent.json").get("interval") or 30):

@@ -21,6 +21,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle, settle_to_end
 from cloudgpu.control.thing_lines import write
 from cloudgpu.control.tidy import tidy
+from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core import keeping
 from cloudgpu.core.events import Draft
@@ -110,6 +111,7 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
         return latest
     session.tell(f"{row['name']}: stopping")
+    count_before_end(session, latest)
     session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
     latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
     pin_to_the_end(session, latest)
@@ -267,6 +269,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
 def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     provider = session.provider(row["account"])
     session.tell(f"{row['name']}: ending")
+    count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
     session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()), failed=failed)])
     ask = partial(provider.terminate, row["provider_id"])

@@ -9,6 +9,7 @@ from cloudgpu.control import kept
 from cloudgpu.control.look import refresh
 from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.prove import prove
+from cloudgpu.control.traffic import count_before_end
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Imageable
 
@@ -49,6 +50,7 @@ def _end_keeping_disk(session: Session, row: Row) -> Row:
     if not isinstance(provider, Imageable):
         raise _cannot(row)
     session.tell(f"{row['name']}: ending it, its disk is kept")
+    count_before_end(session, row)
     ask = partial(provider.end_keeping_disk, row["provider_id"])
     row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=True)
     pin_to_the_end(session, row)

@@ -14,6 +14,7 @@ from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
+from cloudgpu.control.traffic import count
 from cloudgpu.core.keeping import stays
 from cloudgpu.core.times import minute
 from cloudgpu.errors import (
@@ -120,6 +121,7 @@ def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Conn
     connection = open_connection(session, row, timeout=timeout)
     try:
         yield connection
+        count(session, row, connection)
     finally:
         connection.close()
 

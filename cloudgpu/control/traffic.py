@@ -1,0 +1,115 @@
+"""Bytes out, where the cloud charges them: read from the machine's own counter whenever a connection is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.events import MACHINE, Draft
+from cloudgpu.core.facts import State
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.access.connection import Connection
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+ASK = '"$HOME"/.cloudgpu/agent status'
+COUNTED_EVERY = timedelta(minutes=15)
+CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+    def __str__(self) -> str:
+        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
+        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
+
+
+def is_charged(row: Mapping[str, Any]) -> bool:
+    """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
+    from cloudgpu.control.extras import egress_rate
+
+    return egress_rate(row["provider"] or "", row["region"] or "", 0) is not None
+
+
+def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[Gap]:
+    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
+
+    Only of machines that have run where bytes out are charged.
+    """
+    ran = (row for row in rows if not row["thing"] and row["provider_id"] and is_charged(row))
+    found = [Gap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in ran]
+    return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def _counted_until(row: Mapping[str, Any]) -> str:
+    last = row.get("traffic")
+    return str(last["until"] if last else row["launched_at"] or row["intended_at"])
+
+
+def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:
+    """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
+    row = session.ledger.machine(row["id"]) or row
+    draft = line_of(row, status, session.clock()) if is_charged(row) else None
+    if draft is not None:
+        session.ledger.append([draft])
+
+
+def line_of(row: Row, status: Mapping[str, Any], now: datetime) -> Draft | None:
+    """Return the line of what the agent has counted since the last count; None for nothing new.
+
+    A counter that is lower than it was has begun anew: all of it is new.
+    """
+    from cloudgpu.control.extras import egress_rate
+
+    counter, last = status.get("sent") or {}, row.get("traffic") or {}
+    if not counter or not status.get("heartbeat"):
+        return None
+    total, known = int(counter["bytes"]), int(last.get("counted") or 0)
+    fresh = total - known if total >= known else total
+    began = iso(datetime.fromtimestamp(int(counter["since"]), UTC))
+    since = last.get("until") or max(began, row["intended_at"])
+    until = max(iso(datetime.fromtimestamp(float(status["heartbeat"]), UTC)), since)
+    rate = egress_rate(row["provider"], row["region"], fresh)
+    if fresh <= 0 or rate is None:
+        return None
+    body = {"bytes_out": fresh, "since": since, "until": until, "counted": total, "stored_as": rate.stored_as}
+    dedupe = f"traffic:{row['id']}:{total}:{until}"
+    return Draft("traffic_observed", row["id"], body | rate.terms(), now, dedupe, MACHINE)
+
+
+def count(session: Session, row: Row, connection: Connection) -> None:
+    """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
+    last = row.get("traffic")
+    if last and session.clock() - from_iso(last["until"]) < COUNTED_EVERY:
+        return
+    with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
+        if is_charged(row):
+            record(session, row, json.loads(connection.capture(ASK, timeout=ANSWER_WITHIN_S).stdout))
+
+
+def count_before_end(session: Session, row: Row) -> None:
+    """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
+    if row["state"] != State.RUNNING or not row["address"] or not is_charged(row):
+        return
+    from cloudgpu.access.connection import connect
+
+    with suppress(CloudgpuError, OSError):
+        connection = connect(session.target(row), timeout=CONNECT_WITHIN_S)
+        try:
+            count(session, row | {"traffic": None}, connection)
+        finally:
+            connection.close()

@@ -1,0 +1,101 @@
+"""Bytes out: what a machine's counter said is billed once, at most, and what nobody read is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cloudgpu.control.traffic import line_of, traffic_gaps
+from cloudgpu.core.billing import total
+from cloudgpu.core.fold import machine_row
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import use_from_json
+from tests.core.test_fold import START, at, intent, line, running, stopped
+
+GB = 10**9
+
+
+def status(second, total_bytes, since=0):
+    heard = (START + timedelta(seconds=second)).timestamp()
+    return {"heartbeat": heard, "sent": {"bytes": total_bytes, "since": START.timestamp() + since}}
+
+
+def launched(provider="aws", region="us-east-1"):
+    return [intent(0, provider=provider, region=region, name="otter", account="lab"), running(1)]
+
+
+def counted(lines, second, total_bytes):
+    """Take what the agent says at a second into the ledger; return the lines."""
+    draft = line_of(machine_row(lines), status(second, total_bytes), START + timedelta(seconds=second))
+    return lines if draft is None else [*lines, line(second, draft.kind, dict(draft.body))]
+
+
+def bodies(lines):
+    return [one.body for one in lines if one.kind == "traffic_observed"]
+
+
+def test_only_what_is_new_is_written_each_time():
+    lines = counted(counted(counted(launched(), 100, 3 * GB), 200, 3 * GB), 300, 5 * GB)
+    assert [(body["bytes_out"], body["since"], body["until"]) for body in bodies(lines)] == [
+        (3 * GB, at(0), at(100)),
+        (2 * GB, at(100), at(300)),
+    ]
+
+
+def test_a_counter_that_began_anew_is_counted_from_nothing():
+    lines = counted(counted(launched(), 100, 3 * GB), 200, GB)
+    assert [body["bytes_out"] for body in bodies(lines)] == [3 * GB, GB]
+
+
+def test_bytes_are_priced_at_most_with_the_reasons_and_from_nothing_on():
+    (body,) = bodies(counted(launched(), 100, 10 * GB))
+    assert body["nanos"] == 90_000_000  # the facts: 0.09 $ a GB in us-east-1
+    assert "inside the region are free" in body["why_at_most"]
+    assert "100 GB/month free (recalled)" in body["why_at_most"]
+    assert body["source"]
+
+
+def test_bytes_of_a_cloud_that_charges_none_are_not_written():
+    lines = counted(launched("local", "here"), 100, 10 * GB)
+    assert bodies(lines) == []
+
+
+def test_an_agent_of_an_old_version_says_nothing():
+    row = machine_row(launched())
+    assert line_of(row, {"heartbeat": START.timestamp()}, START) is None
+    assert line_of(row, {"heartbeat": None, "sent": None}, START) is None
+
+
+def test_what_was_never_read_is_named_from_the_last_count_on():
+    lines = launched()
+    (gap,) = traffic_gaps([machine_row(lines)])
+    assert (gap.since, gap.until) == (at(0), None)
+    lines = counted(lines, 100, GB)
+    (gap,) = traffic_gaps([machine_row(lines)])
+    assert str(gap) == "bytes out of otter not counted since 2026-11-20 11:01 UTC"
+    ended = machine_row([*lines, stopped(200), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    (gap,) = traffic_gaps([ended])
+    assert (gap.since, gap.until) == (at(100), at(300))
+
+
+def test_a_machine_where_bytes_cost_nothing_has_no_gap():
+    assert traffic_gaps([machine_row(launched("local", "here"))]) == []
+
+
+def test_the_begin_of_a_count_is_never_before_the_launch():
+    lines = launched()
+    draft = line_of(machine_row(lines), status(100, GB, since=-9999), datetime.now(UTC))
+    assert draft.body["since"] == at(0)
+    assert iso(START) == at(0)
+
+
+def test_the_bill_of_bytes_is_a_range():
+    from cloudgpu.core.fold import folded
+
+    found = folded(counted(launched(), 100, 10 * GB))
+    (use,) = [use for use in found.closed if use["resource"] == "traffic"]
+    from cloudgpu.core.billing import charge, money
+
+    billed = charge(use_from_json(use), START + timedelta(days=1))
+    assert money(billed.low).nanos == 0
+    assert money(billed.high).nanos == 900_000_000
+    assert total([billed]).high == billed.high
