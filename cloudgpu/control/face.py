@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,7 @@ from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
 from cloudgpu.control.session import open_session, silent, utc_now
 from cloudgpu.control.view import listed
+from cloudgpu.control.words import check_reason
 from cloudgpu.core.facts import Kind
 from cloudgpu.errors import InvalidRequest
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.connection import Completed
     from cloudgpu.control.asked import Asked
-    from cloudgpu.control.cost_wish import AskedOfCost
+    from cloudgpu.control.cost_wish import AskedOfCost, Moment
     from cloudgpu.control.jupyter import JupyterTunnel
 
 Document = dict[str, Any]
@@ -78,7 +80,8 @@ class Cloudgpu:
 
         This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
         accepted. Raises what the provider says (NoCapacity, QuotaExceeded, ...), LaunchUncertain where the same call
-        has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed).
+        has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed),
+        BudgetRefused, with the sums, where a budget does not carry it and no `override` says why it is to.
         """
         from cloudgpu.control.launch import launch
         from cloudgpu.control.prepare import prepare
@@ -151,18 +154,23 @@ class Cloudgpu:
         name: str | None = None,
         *,
         lease: timedelta | str | None = None,
+        renew_until: timedelta | str | None = None,
+        override: str | None = None,
         wait: bool = True,
         move: bool = False,
     ) -> Document:
         """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
         A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
-        imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays.
+        imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays,
+        and BudgetRefused, as `up` does.
         """
         from cloudgpu.control.resume import started
 
         row = self._session.find(name)
-        return self._machine(started(self._session, row, duration(lease, "--lease"), move_it=move, wait=wait))
+        span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
+        reason = check_reason(override)
+        return self._machine(started(self._session, row, span, renew=renew, override=reason, move_it=move, wait=wait))
 
     def save_image(self, name: str | None, image: str | None = None, *, restart: bool = True) -> Document:
         """Save a running or stopped machine as an image under a name, and return it once it is ready.
@@ -233,14 +241,18 @@ class Cloudgpu:
             session.tell(loses)
         return self._machine(set_hold(session, row, end))
 
-    def extend(self, name: str | None, by: timedelta | str) -> Document:
-        """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along."""
+    def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> Document:
+        """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along.
+
+        Raises BudgetRefused where a budget does not carry that.
+        """
         from cloudgpu.control.lease import extend, plan_extension
 
         span = duration(by, "BY")
         if span is None:
             raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
-        return self._machine(extend(self._session, plan_extension(self._session, self._session.find(name), span)))
+        plan = plan_extension(self._session, self._session.find(name), span)
+        return self._machine(extend(self._session, plan, override=check_reason(override)))
 
     def interrupt(self, name: str | None = None) -> Document:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
@@ -387,6 +399,65 @@ class Cloudgpu:
         from cloudgpu.control.costs import costs
 
         return costs(self._session, cost_wish(self._session.settings, self._session.clock(), **asked))
+
+    def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> Document:
+        """Set a budget, with the options of `budget set` as words (`scope="project=vision"`), and return how it stands.
+
+        `replace=True` sets it anew. Raises InvalidRequest for a word that cannot be, and for a name that is taken.
+        """
+        from cloudgpu.control.budget_asked import Asked, set_value
+
+        anew = words.pop("replace", False)
+        return set_value(self._session, Asked(name, str(amount), period, **words), anew=anew)
+
+    def budgets(self) -> Document:
+        """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
+        from cloudgpu.control.budget_asked import listed
+
+        return listed(self._session)
+
+    def remove_budget(self, name: str) -> Document:
+        """Take a budget of the ledger away; raise InvalidRequest for one that is not there."""
+        from cloudgpu.control.budget_asked import removed
+
+        return removed(self._session, name)
+
+    def check_budgets(self, name: str | None = None) -> Document:
+        """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
+
+        A budget that is passed raises nothing: it is named under `passed`, and `stops` is what it would do.
+        """
+        from cloudgpu.control.budget_asked import checked
+
+        return checked(self._session, name)
+
+    def export(
+        self,
+        out: Path | str,
+        form: str = "focus",
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        tz: str | None = None,
+    ) -> Document:
+        """Write the bill to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
+
+        Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
+        """
+        from cloudgpu.control.exports import export, form_of
+        from cloudgpu.control.spans import span_asked
+
+        span = span_asked(self._session, since, until, tz)
+        return export(self._session, form_of(form), span, Path(out))
+
+    def reconcile(self, file: Path | str, provider: str | None = None) -> Document:
+        """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
+
+        Raises InvalidRequest for a file that is no such export, or in a currency without a rate. Changes nothing.
+        """
+        from cloudgpu.control.reconcile import reconcile
+
+        return reconcile(self._session, Path(file), provider)
 
     def verify(self) -> Document:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.

@@ -36,6 +36,8 @@ def train(gpu: Cloudgpu, scripts: Sequence[Path]) -> bytes:
     assert_type(gpu.ls(refresh=True, all=True), Document)
     assert_type(gpu.show(history=True), Document)
     assert_type(gpu.cost(), Document)
+    assert_type(gpu.export("bill.csv", since="month"), Document)
+    assert_type(gpu.reconcile(Path("aws.csv"), "aws"), Document)
     assert_type(gpu.verify(), Document)
     assert_type(gpu.doctor(), Document)
     assert_type(gpu.down("trial", "other"), Document)
