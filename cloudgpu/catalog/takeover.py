@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cloudgpu.catalog.read import catalogue, embedded, listed_price
+from cloudgpu.catalog.read import catalogue, embedded, listed_price, regions
 from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog import DiskPrice, ListedPrice
@@ -44,14 +44,15 @@ def taken(before: Stored, answer: PriceList, most: float, *, accept: bool) -> Ta
         unknown |= {row.key.item for row in part.rows if row.key.market and row.key.item not in names}
         rows = [row for row in part.rows if row.key.market is None or row.key.item in names]
         if not rows:
-            silent.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
-            continue
+            if part.scope in before.parts or part.region in ("", *regions(answer.provider)):
+                silent.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
+            continue  # a region in which nothing was known to be sold sells nothing
         moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
         moves += [one for _, one in moved if one is not None]
         held += [row for row, one in moved if one is not None and not one.taken]
         standing = (*_standing(moved, known), *_left(before, part))
         parts[part.scope] = StoredPart(part.asked_at, standing)
-    asked_now = {part.scope for part in answer.parts} - {one.scope for one in silent}
+    asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in silent}
     earlier = _still_held(before, held, parts, asked_now)
     renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
     return Taken(

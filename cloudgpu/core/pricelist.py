@@ -51,12 +51,16 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PricePart:
-    """A part of a list that answered whole: all its rows are of one moment. `scope` names it (`us-east-1 spot`)."""
+    """A part of a list that answered whole: all its rows are of one moment. `scope` names it (`us-east-1 spot`).
+
+    `region` is the only one that it is about; empty where it is about several.
+    """
 
     scope: str
     asked_at: datetime
     rows: tuple[PriceRow, ...]
     refused: tuple[Refused, ...] = ()
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Gathering:
 
     scope: str
     asked_at: datetime
+    region: str = ""
     _rows: dict[RowKey, PriceRow] = field(default_factory=dict)
     _refused: dict[str, Refused] = field(default_factory=dict)
     _doubtful: set[RowKey] = field(default_factory=set)
@@ -129,7 +134,7 @@ class Gathering:
     def part(self) -> PricePart:
         """Return what was gathered."""
         rows = (row for key, row in self._rows.items() if key not in self._doubtful)
-        return PricePart(self.scope, self.asked_at, tuple(rows), tuple(self._refused.values()))
+        return PricePart(self.scope, self.asked_at, tuple(rows), tuple(self._refused.values()), self.region)
 
 
 @dataclass(frozen=True, slots=True)

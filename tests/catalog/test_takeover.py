@@ -36,7 +36,11 @@ def answer(said, as_of):
         PricePart(
             scope,
             as_of,
-            tuple(row(item, scope, nanos, as_of) for item, nanos in found[0].items()),
+            tuple(
+                row(item, scope, nanos, as_of)
+                for item, nanos in found[0].items()
+                if not (item == "gp3" and "spot" in scope)
+            ),
             (Refused("a row", "is free"),) if found[1] else (),
         )
         for scope, found in said.items()
@@ -158,3 +162,13 @@ def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
         found = taken(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
         assert [one.taken for one in found.moves] == [is_taken]
+
+
+def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():
+    new, known = (
+        PricePart("ap-southeast-9 spot", NOW, (), region="ap-southeast-9"),
+        PricePart("x", NOW, (), (), "us-east-1"),
+    )
+    found = taken(Stored("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False)
+    assert [gap.scope for gap in found.silent] == ["x", "all"]
+    assert found.kept == Stored("aws")

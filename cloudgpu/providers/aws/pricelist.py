@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cloudgpu.catalog import priced_in
+from cloudgpu.catalog import types
 from cloudgpu.core.facts import Market
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
 from cloudgpu.errors import ProviderUnavailable
@@ -38,7 +38,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def _listed(aws: Aws, scope: str, region: str) -> PricePart:
-    rows = Gathering(scope, aws.clock())
+    rows = Gathering(scope, aws.clock(), region)
     machines = {"regionCode": region, "instanceFamily": "GPU instance", **MEANT}
     for product in _products(aws, "AmazonEC2", machines):
         if product.get("marketoption", "OnDemand") == "OnDemand":  # not a block of capacity, bought ahead
@@ -126,8 +126,8 @@ def _product(text: str) -> dict[str, Any]:
 
 
 def _spot(aws: Aws, scope: str, region: str) -> PricePart:
-    """Return the spot prices of now of the types that the catalogue knows there, each in its cheapest zone."""
-    names = sorted(name for name, places in priced_in(KIND).items() if region in places)
+    """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
+    names = [one.name for one in types(KIND) if not one.legacy]
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     with aws.said("DescribeSpotPriceHistory", region):
         asked = {
@@ -139,7 +139,7 @@ def _spot(aws: Aws, scope: str, region: str) -> PricePart:
             for row in page["SpotPriceHistory"]:
                 place = (row["InstanceType"], row["AvailabilityZone"])
                 newest[place] = max(newest.get(place, row), row, key=lambda one: one["Timestamp"])
-    return _cheapest_zones(Gathering(scope, aws.clock()), region, newest)
+    return _cheapest_zones(Gathering(scope, aws.clock(), region), region, newest)
 
 
 def _cheapest_zones(rows: Gathering, region: str, newest: Mapping[tuple[str, str], Mapping[str, Any]]) -> PricePart:

@@ -74,7 +74,7 @@ def _asked(server: Retail, region: str) -> Iterator[Item]:
 
 def part_from(items: Iterable[Item], region: str, asked_at: datetime) -> PricePart:
     """Return the prices that the items of a region stand for."""
-    rows = Gathering(region, asked_at)
+    rows = Gathering(region, asked_at, region)
     found: dict[tuple[RowKey, str], list[Item]] = {}
     for item in items:
         lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]
