@@ -83,7 +83,10 @@ class Ours(Side):
 
 
 class Index:
-    """Finds the resource of ours that a row of an export is of: by our tag, else by the cloud's id."""
+    """Finds the resource of ours that a row of an export is of: by the cloud's id, else by our tag.
+
+    The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
+    """
 
     def __init__(self, ledger: str, rows: Iterable[Row], uses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         self._ledger = tag_value(ledger)
@@ -104,16 +107,13 @@ class Index:
     def of(self, record: Record) -> str | None:
         """Return the id of the resource; "" for one of another ledger, None where it is not known.
 
-        A row that carries our tag and is not in the ledger has the tag's id.
+        What carries our tag and is not in the ledger has the tag's id.
         """
         ledger = record.tags.get(TAG_LEDGER)
-        tagged = record.tags.get(TAG_ID)
         if ledger is not None and ledger != self._ledger:
             return ""
-        if tagged:
-            return tagged
         found = (self._by_id.get(name) for name in _names(record.resource))
-        return next((one for one in found if one), None)
+        return next((one for one in found if one), None) or record.tags.get(TAG_ID)
 
 
 def _names(own: str) -> list[str]:

@@ -216,6 +216,12 @@ def test_ids_are_matched_bare_as_an_arn_and_in_any_case(resource, one, tmp_path)
     assert kinds(reconcile(one, written(tmp_path, AGREED | {"ResourceId": resource}))) == {}
 
 
+def test_a_volume_is_known_by_its_id_though_it_bears_a_machines_tag(everything, tmp_path):
+    volume = {"ResourceId": "vol-0123456789abcdef0", "BilledCost": "1", "ServiceCategory": "Storage"}
+    value = reconcile(everything, written(tmp_path, volume | {"Tags": '{"cloudgpu-id": "cg-1"}'}))
+    assert {one["id"] for one in value["resources"] if one["theirs_usd"] == "1"} == {"vol-1"}
+
+
 def test_an_id_that_two_have_matches_neither(tmp_path):
     drafts = [
         line_
