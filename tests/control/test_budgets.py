@@ -1,0 +1,319 @@
+"""Budgets are set once, in the ledger or in a file, judged against it, and say what they would stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.control import admission
+from cloudgpu.control.asked import wish_of
+from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, removed, set_value
+from cloudgpu.control.budgets import budgets, standings, the_budgets, time_to_empty
+from cloudgpu.control.launch import launch
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.session import open_session
+from cloudgpu.core.budget import Action
+from cloudgpu.core.events import Draft
+from cloudgpu.core.times import iso
+from cloudgpu.errors import BudgetRefused, InvalidRequest
+from tests.control.conftest import Lab
+from tests.postgres import postgres
+
+__all__ = ["postgres"]
+
+HOUR = timedelta(hours=1)
+
+
+def asked(name="lab", amount="300", period="month", **words):
+    return Asked(name, amount, period, **words)
+
+
+def put(lab, *args, **words):
+    anew = words.pop("anew", False)
+    return set_value(lab.session, asked(*args, **words), anew=anew)
+
+
+def up(lab, **words):
+    words = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **words}
+    return launch(lab.session, prepare(lab.session, wish_of(**words)), wait=False).row
+
+
+def write(lab, name, text):
+    place = lab.session.home.policies / "budgets"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{name}.yaml").write_text(text)
+
+
+def test_a_budget_is_kept_as_it_was_set(lab):
+    put(lab, scope="project=vision,owner=ada", thresholds="90,10", forecast="none", action="notify,stop",
+        tz="Asia/Seoul", allow_override=False)  # fmt: skip
+    (one,) = budgets(lab.opened())
+    assert (one.scope.text, one.thresholds, one.forecast) == ("project=vision,owner=ada", (10, 90), None)
+    assert (one.actions, one.tz, one.allow_override) == ({Action.NOTIFY, Action.STOP}, "Asia/Seoul", False)
+
+
+def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):
+    put(lab)
+    before = lab.session.ledger.head()
+    with pytest.raises(InvalidRequest, match="is there already") as refused:
+        put(lab, amount="500")
+    assert "--replace" in refused.value.next
+    assert lab.session.ledger.head() == before
+    assert put(lab, amount="500", anew=True)["replaced"]["limit_usd"] == "300"
+    assert [one.limit.dollars for one in budgets(lab.session)] == [500]
+
+
+def test_a_removed_budget_holds_nothing_back(lab):
+    put(lab, amount="0.01")
+    removed(lab.session, "lab")
+    assert up(lab)["attempt"] == "made"
+    with pytest.raises(InvalidRequest, match="No budget is called 'lab'"):
+        removed(lab.session, "lab")
+
+
+def test_another_currency_keeps_the_rate_of_its_day(lab):
+    with pytest.raises(InvalidRequest) as refused:
+        put(lab, currency="KRW")
+    assert (refused.value.exit_code, refused.value.field) == (2, "--currency")
+    value = put(lab, amount="400000", currency="krw", rate="1385.2")["budget"]
+    assert (value["currency"], value["amount"], value["per_usd"]) == ("KRW", "400000", "1385.2")
+    assert value["rate_as_of"] == lab.clock().date().isoformat()
+    assert Decimal(value["limit_usd"]) == round(Decimal(400000) / Decimal("1385.2"), 9)
+    lab.later(days=30)
+    (one,) = budgets(lab.opened())
+    assert one.paid_in.currency.as_of.isoformat() == value["rate_as_of"], "never today's"
+
+
+def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
+    config = lab.home / "config.toml"
+    rate = 'EUR = { per_usd = "0.92", as_of = 2026-11-01, source = "ECB" }'
+    config.write_text(f"{config.read_text()}\n[currencies]\n{rate}\n")
+    lab.session = lab.opened()
+    put(lab, amount="92", currency="EUR")
+    config.write_text(config.read_text().replace("0.92", "0.5"))
+    (one,) = budgets(lab.opened())
+    assert (one.limit.dollars, one.paid_in.currency.source) == (100, "ECB")
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "says"),
+    [
+        ({"amount": "-3"}, "--amount", "no amount above zero"),
+        ({"amount": "0"}, "--amount", "no amount above zero"),
+        ({"amount": "0.0000000001"}, "--amount", "no amount above zero"),
+        ({"amount": "nan"}, "--amount", "no amount above zero"),
+        ({"amount": "free"}, "--amount", "no amount above zero"),
+        ({"amount": "1e3"}, "--amount", "no amount above zero"),
+        ({"amount": "1,000"}, "--amount", "no amount above zero"),
+        ({"period": "monthly"}, "--period", "did you mean 'month'"),
+        ({"period": "rolling:0d"}, "--period", "no period"),
+        ({"period": "rolling:999d"}, "--period", "no period"),
+        ({"scope": "projct=x"}, "--scope", "did you mean 'project'"),
+        ({"scope": "project"}, "--scope", "no KEY=VALUE"),
+        ({"scope": "project=a,project=b"}, "--scope", "twice"),
+        ({"scope": "project="}, "--scope", "one line"),
+        ({"scope": "provider=fke"}, "--scope", "did you mean 'fake'"),
+        ({"scope": "account=labb"}, "--scope", "did you mean 'lab'"),
+        ({"thresholds": "50,-1"}, "--thresholds", "no percentage"),
+        ({"thresholds": "50,1001"}, "--thresholds", "no percentage"),
+        ({"thresholds": "half"}, "--thresholds", "no percentage"),
+        ({"forecast": "0"}, "--forecast", "no percentage"),
+        ({"action": "refse"}, "--action", "did you mean 'refuse'"),
+        ({"currency": "WON", "rate": "3"}, "--currency", "no currency"),
+        ({"rate": "3"}, "--rate", "needs the currency"),
+        ({"currency": "KRW", "rate": "-3"}, "--rate", "rate"),
+        ({"currency": "KRW", "rate": "3", "rate_date": "2026-02-30"}, "--rate-date", "no day"),
+        ({"tz": "Seoul"}, "--tz", "did you mean 'Asia/Seoul'"),
+        ({"name": "My Lab"}, "NAME", "cannot be a budget's name"),
+    ],
+)
+def test_a_word_that_cannot_be_meant_changes_nothing(lab, words, field, says):
+    before = lab.session.ledger.head()
+    with pytest.raises(InvalidRequest) as refused:
+        put(lab, **words)
+    assert (refused.value.exit_code, refused.value.field) == (2, field)
+    assert says in refused.value.message
+    assert refused.value.next
+    assert lab.session.ledger.head() == before
+
+
+def test_files_and_the_ledger_hold_together(lab):
+    write(lab, "tight", "amount: 5\nperiod: total\n")
+    put(lab)
+    assert {one.name for one in budgets(lab.session)} == {"lab", "tight"}
+    with pytest.raises(BudgetRefused, match="The budget tight does not carry"):
+        up(lab)
+
+
+def test_a_name_in_both_is_refused_until_one_is_gone(lab):
+    put(lab)
+    write(lab, "lab", "amount: 5\nperiod: total\n")
+    for act in (lambda: budgets(lab.session), lambda: up(lab)):
+        with pytest.raises(InvalidRequest, match=r"in the ledger and in .*lab\.yaml"):
+            act()
+    removed(lab.session, "lab")
+    assert [one.limit.dollars for one in budgets(lab.session)] == [5]
+    with pytest.raises(InvalidRequest, match="stands in"):
+        put(lab)
+
+
+def test_how_a_budget_stands(lab):
+    put(lab, amount="40")
+    up(lab)
+    lab.later(hours=2)
+    (one,) = standings(lab.session, the_budgets(lab.session, None))
+    assert float(one.spent.dollars) == pytest.approx(6, abs=0.1)
+    assert float(one.promised.dollars) == pytest.approx(6, abs=6)
+    assert float(one.burn.dollars) == pytest.approx(3, abs=0.1)
+    assert one.empty_in == pytest.approx(timedelta(hours=11.3), abs=timedelta(minutes=30))
+    assert one.overshoot(HOUR / 4).dollars == pytest.approx(Decimal("0.76"), abs=Decimal("0.02"))
+    assert time_to_empty(lab.session) == {"lab": one.empty_in}
+
+
+def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
+    put(lab, amount="12", period="day", action="notify", forecast="none")
+    up(lab)
+    lab.later(hours=2)
+    assert checked(lab.session, None)["alerts"]["raised"] == ["budget:lab:threshold:50"]
+    assert checked(lab.session, None)["alerts"]["raised"] == []
+    lab.later(hours=2)
+    document = checked(lab.session, None)
+    assert document["alerts"]["raised"][:2] == ["budget:lab:threshold:80", "budget:lab:threshold:100"]
+    assert document["passed"] == ["lab"]
+    assert not is_refused(document), "it only notifies"
+    lab.later(hours=24)
+    assert set(checked(lab.session, None)["alerts"]["cleared"]) >= {"budget:lab:threshold:50"}
+
+
+def test_a_forecast_is_told_before_the_money_is_spent(lab):
+    put(lab, amount="11", action="notify", thresholds="none", forecast="100")
+    up(lab)
+    (key, *_) = checked(lab.session, None)["alerts"]["raised"]
+    assert key == "budget:lab:forecast:100"
+
+
+def test_a_passed_budget_that_stops_names_the_newest_first_and_warns_held_ones(lab):
+    first = up(lab, name="first")
+    lab.later(minutes=10)
+    second = up(lab, name="second")
+    spot = up(lab, name="third", spot=True)
+    put(lab, amount="1", action="stop")
+    lab.later(hours=1)
+    lab.session.ledger.append(
+        [Draft("hold_set", first["id"], {"until": iso(lab.clock() + HOUR), "why": "asked"}, lab.clock(), "hold")]
+    )
+    document = checked(lab.session, None)
+    assert [(one["name"], one["do"]) for one in document["stops"]][-1] == ("first", "warn")
+    assert {one["name"]: one["do"] for one in document["stops"]} == {"second": "stop", "third": "park", "first": "warn"}
+    assert is_refused(document)
+    assert {second["id"], spot["id"]} == {one["machine"] for one in document["stops"][:2]}
+    assert len(lab.machines()) == 3, "check decides, and carries nothing out"
+
+
+class TeamLab(Lab):
+    """A user whose ledger is a team's."""
+
+    def __init__(self, tmp_path, monkeypatch, url):
+        self.url = url
+        super().__init__(tmp_path, monkeypatch)
+
+    def opened(self):
+        environ = {"CLOUDGPU_HOME": str(self.home), "USER": "ada", "CLOUDGPU_LEDGER": self.url}
+        session = open_session(environ, clock=self.clock, tell=self.said.append)
+        session.pause = self.clock.advance
+        return session
+
+
+def intent(lab, number):
+    """What a launch of $3 an hour for four hours would write; a real one's first line, under another name."""
+    (line,) = [line for line in lab.session.ledger.events() if line.kind == "launch_intended"][:1]
+    body = json.loads(json.dumps(dict(line.body))) | {"name": f"m{number}", "key": f"k{number}", "token": f"t{number}"}
+    return Draft("launch_intended", f"cg-{number:016x}", body, lab.clock(), f"intent:t{number}")
+
+
+def attempt(environ, clock, draft, gate):
+    """One process of a user: wait for the others, then ask for a place; return 0 where it was admitted, 3 if not."""
+    session = open_session(environ, clock=clock, tell=lambda _said: None)
+    os.read(gate, 1)
+    way = admission.Way(str)
+
+    def decision(view):
+        return [draft, *admission.carried(session, view, admission.row_of(draft), None)]
+
+    try:
+        admission.decided(session, decision, way)
+    except BudgetRefused:
+        return 3
+    return 0
+
+
+def race(lab, environ_of, number=50):
+    """How many of so many processes, that begin at the same moment, were let through and refused."""
+    gate, opened = os.pipe()
+    children = []
+    for child in range(number):
+        draft = intent(lab, child)
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                os.close(opened)
+                code = attempt(environ_of(child), lab.clock, draft, gate)
+            except BaseException:  # noqa: BLE001  (a child never goes on as the test)
+                traceback.print_exc(file=sys.__stderr__)
+            os._exit(code)
+        children.append(pid)
+    os.close(opened)
+    os.close(gate)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    return codes.count(0), codes.count(3)
+
+
+def room_for(lab, number):
+    """Set a budget that carries so many launches more beside the first, and part of another."""
+    up(lab, name="first")
+    put(lab, amount="1000", period="total")
+    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
+    each = one.promised.dollars
+    put(lab, amount=str(round(each * (number + 1) + each / 2, 6)), period="total", anew=True)
+
+
+def test_fifty_launches_at_the_same_moment_let_through_exactly_what_fits(lab):
+    room_for(lab, 12)
+    environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}
+    lab.session.ledger.close()
+    assert race(lab, lambda _child: environ) == (12, 38)
+
+
+def test_fifty_clients_of_one_postgresql_ledger_let_through_exactly_what_fits(tmp_path, monkeypatch, postgres):
+    url = postgres.schema()
+    lab = TeamLab(tmp_path, monkeypatch, url)
+    room_for(lab, 12)
+    lab.session.ledger.close()
+
+    def environ(child):
+        home = tmp_path / f"laptop-{child}"
+        home.mkdir()
+        (home / "config.toml").write_text((lab.home / "config.toml").read_text())
+        return {"CLOUDGPU_HOME": str(home), "USER": f"user-{child}", "CLOUDGPU_LEDGER": url}
+
+    assert race(lab, environ) == (12, 38)
+
+
+def test_nothing_is_asked_where_no_budget_is(lab, monkeypatch):
+    monkeypatch.setattr(admission, "asking", None)  # it would fail if it were called
+    assert up(lab)["attempt"] == "made"
+
+
+def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(lab):
+    put(lab)
+    up(lab)
+    (one,) = standings(lab.session, the_budgets(lab.session, None))
+    assert "times 1.5" in one.assumed[0]
+    assert budget_asked(lab.session, asked("other")).refuses
