@@ -112,15 +112,15 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.planned import plan
+    from cloudgpu.control.documents import planned
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.words import Wish
     from cloudgpu.core.facts import Want
-    from cloudgpu.report.values import plan_value
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
     prepared = prepare(session, Wish(Want(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))
-    story.say(plan(plan_value(prepared.plan), session.clock()))
+    story.say(plan(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
     address = row["address"]
