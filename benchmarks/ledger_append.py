@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,12 @@ PRICE = {
 }
 
 
-def measure(n: int = 1000) -> dict[str, float]:
-    """Return the ratio of `n` appends to `n` bare inserts, and the median of each in microseconds."""
+AIM = 1.5  # times the bare insert
+WRITERS, EACH = 8, 100
+
+
+def measure(n: int = 1000) -> dict[str, Any]:
+    """Return the rows of the table: `n` appends beside `n` bare inserts, and what eight writers at once lose."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
         bare, ledger = _bare_insert(Path(directory)), _append(Path(directory))
         appended, inserted = [], []
@@ -38,7 +44,47 @@ def measure(n: int = 1000) -> dict[str, float]:
             inserted.append(_timed(bare, draft))
             appended.append(_timed(ledger, draft))
     append, insert = statistics.median(appended), statistics.median(inserted)
-    return {"ratio": append / insert, "append_us": append * 1e6, "insert_us": insert * 1e6, "n": n}
+    lost = _lost()
+    return {
+        "rows": [
+            {
+                "what": "append to the ledger",
+                "unit": "us",
+                "ours": append * 1e6,
+                "against": insert * 1e6,
+                "ratio": append / insert,
+                "aim": f"<= {AIM:g}",
+                "met": append / insert <= AIM,
+                "n": n,
+            },
+            {
+                "what": f"lines that {WRITERS} writers at once lost",
+                "ours": lost,
+                "aim": "0",
+                "met": lost == 0,
+                "n": WRITERS * EACH,
+            },
+        ]
+    }
+
+
+def _lost() -> int:
+    """Let several processes append at once; return how many lines are missing, or written otherwise than told."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+        command = [sys.executable, __file__, "writer", directory]
+        writers = [subprocess.Popen([*command, str(number)]) for number in range(WRITERS)]
+        assert [writer.wait() for writer in writers] == [0] * WRITERS
+        ledger = open_ledger(None, Path(directory) / "ledger", actor="somebody", clock=lambda: datetime.now(UTC))
+        found = ledger.verify()
+        assert found.faults == ()
+        ledger.close()
+    return 1 + WRITERS * EACH - found.lines
+
+
+def _write(directory: str, number: str) -> None:
+    append = _append(Path(directory))
+    for turn, draft in enumerate(_drafts(EACH)):
+        append(replace(draft, subject=f"cg-{number}-{turn % 5}", dedupe=f"{number}:{draft.dedupe}"))
 
 
 def _timed(write: Callable[[Draft], object], draft: Draft) -> float:
@@ -94,5 +140,8 @@ def _observation(turn: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
-    print(f"ledger append: {found['ratio']:.2f} times a bare fsynced insert (n={found['n']:.0f})")
+    if sys.argv[1:2] == ["writer"]:
+        _write(*sys.argv[2:])
+    else:
+        for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)["rows"]:
+            print(row)

@@ -51,20 +51,6 @@ def _shown(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _ledger_append(found: Row) -> list[Row]:
-    """Return the rows of a benchmark that tells medians: an append in microseconds."""
-    return [
-        {
-            "what": "append to the ledger",
-            "unit": "us",
-            "ours": found["append_us"],
-            "against": found["insert_us"],
-            "ratio": found["ratio"],
-            "n": int(found["n"]),
-        }
-    ]
-
-
 def _tunnel(found: Row) -> list[Row]:
     """Return the rows of the tunnel: throughput, and requests that failed over a restart of the server."""
     throughput = {
@@ -87,7 +73,7 @@ def _tunnel(found: Row) -> list[Row]:
     return [throughput, failed]
 
 
-ROWS: dict[str, Callable[[Row], list[Row]]] = {"ledger_append": _ledger_append, "tunnel": _tunnel}
+ROWS: dict[str, Callable[[Row], list[Row]]] = {"tunnel": _tunnel}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ SETTINGS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
 fsync = {fsync}
-max_connections = 100
+max_connections = 300
 shared_buffers = 32MB
 lc_messages = 'C'
 """

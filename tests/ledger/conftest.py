@@ -38,7 +38,7 @@ def postgres_store(postgres: Server, tmp_path: Path) -> Iterator[Store]:
             urls[name] = postgres.schema()
         ledger = open_ledger(urls[name], tmp_path / f"pg-{name}", actor=actor, clock=clock or Clock())
         opened.append(ledger)
-        for one in opened[:-8]:  # a server takes a hundred connections; a closed ledger opens again by itself
+        for one in opened[:-8]:  # a server takes some hundred connections; a closed ledger opens again by itself
             one.close()
         return ledger
 
