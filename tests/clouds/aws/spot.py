@@ -132,7 +132,8 @@ class Spot(EC2Response):
             if _meant(named["availability-zone"], wanted["availability-zone"]):
                 told = self.model.spot_history.get((named["instance-type"], named["availability-zone"]))
                 if told is not None:
-                    yield from _told(named, sorted(told), start, wanted["product-description"])
+                    known = sorted(one for one in told if one[0] <= self.model.now())
+                    yield from _told(named, known, start, wanted["product-description"])
                     continue
                 price = price_at(self.model, named["instance-type"], named["availability-zone"])
                 yield from _history(named, price, self.model.began, start, wanted["product-description"])
