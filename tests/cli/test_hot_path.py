@@ -92,3 +92,16 @@ def test_ls_reads_the_projection_however_long_the_history_is(home, tmp_path):
     # When the accounts were last looked at, and whether the ledger is in doubt: a row each, found by an index.
     assert len(of_lines) <= 5, of_lines
     assert all(re.search(r"LIMIT 1$|seq = \d+$|^SELECT max", asked.strip()) for asked in of_lines), of_lines
+
+
+def test_cost_by_project_reads_rows_and_no_history(home):
+    out, told = seen(home, "cost", "--by", "project")
+    assert "total" in out
+    read = [asked for asked in told["statements"] if re.search(r"\bFROM used\b", asked)]
+    assert read == []
+    of_lines = [asked for asked in told["statements"] if re.search(r"\bFROM line\b", asked)]
+    assert all(re.search(r"LIMIT 1$|seq = \d+$|^SELECT max|subject = 'budgets'", one.strip()) for one in of_lines), (
+        of_lines
+    )
+    roots = {name.partition(".")[0] for name in told["modules"]}
+    assert not {"boto3", "botocore", "google", "azure", "paramiko", "jinja2", "rich", "psycopg"} & roots
