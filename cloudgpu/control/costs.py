@@ -73,11 +73,8 @@ def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
     if asked.from_totals:
         return session.ledger.bills(), []
     since = "" if asked.since is None else iso(asked.since)
-    while True:
-        head = session.ledger.head()[0]
-        rows, ended = session.ledger.bills(), list(session.ledger.uses(since))
-        if session.ledger.head()[0] == head:  # else a use may have ended in between, and be in both or in none
-            return rows, ended
+    # Read apart, a use that ends in between would be in both, or in none.
+    return session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
 
 
 def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:

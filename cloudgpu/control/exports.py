@@ -93,9 +93,9 @@ def export(session: Session, form: Form, span: Span, out: Path | None, stream: T
 
 
 def _items(session: Session, span: Span) -> Iterator[Item]:
-    ledger = session.ledger
-    ended = ledger.uses(iso(span.since) if span.since else "")
-    bill = billed(ledger.bills(), ended, span.now, since=span.since, until=span.until)
+    since = iso(span.since) if span.since else ""
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    bill = billed(rows, ended, span.now, since=span.since, until=span.until)
     return itemised(bill, span.now, since=span.since, until=span.until)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cloudgpu.core.events import Draft, Event
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class Ledger(View, Protocol):
 
         What `decision` raises ends the transaction and passes through; nothing is written then.
         """
+        ...
+
+    def read(self, look: Callable[[View], T]) -> T:
+        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile; `look` writes nothing."""
         ...
 
     def events(self, subject: str | None = None) -> Iterator[Event]:

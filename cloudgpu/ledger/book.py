@@ -41,6 +41,7 @@ class Book:
         self._clock = clock
         self._patience = patience
         self._own = threading.RLock()
+        self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
     def place(self) -> str:
@@ -68,6 +69,21 @@ class Book:
     def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
         yield from self._read(lambda found: [] if found is None else list(projection.uses(found, since)))
+
+    def read(self, look: Callable[[View], T]) -> T:
+        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""
+
+        def looked(connection: Connection | None) -> T:
+            if connection is None:
+                return look(self)
+            with self._store.snapshot():
+                self._is_looking = True
+                try:
+                    return look(self)
+                finally:
+                    self._is_looking = False
+
+        return self._read(looked)
 
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
@@ -204,7 +220,7 @@ class Book:
             try:
                 return look(self._reader(missing_ok=missing_ok))
             except Exception:
-                if self._store.is_writing or not self._store.is_lost:
+                if self._store.is_writing or self._is_looking or not self._store.is_lost:
                     raise
                 self._store.close()
             return look(self._reader(missing_ok=missing_ok))
@@ -227,7 +243,7 @@ class Book:
         from cloudgpu.ledger.head import held_head
 
         with self._own, ExitStack() as stack:
-            if self._store.is_writing:
+            if self._store.is_writing or self._is_looking:
                 raise faults.nested(self.place)
             with self._store.told():
                 self._store.reader()  # the place is judged before a file is made

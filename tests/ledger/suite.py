@@ -236,6 +236,24 @@ class LedgerSuite:
         assert ledger.head()[0] == 41
         assert ledger.verify().faults == ()
 
+    def test_what_is_read_together_is_of_one_moment(self, store: Store) -> None:
+        ledger, other = store(), store()
+        ledger.append([intended()])
+
+        def look(view: View) -> tuple[int, int, int]:
+            before = view.head()[0]
+            other.append([note(1), intended("cg-2", "brave-fox")])
+            return before, view.head()[0], len(view.bills())
+
+        assert ledger.read(look) == (2, 2, 1)
+        assert (ledger.head()[0], len(ledger.bills())) == (4, 2)
+        with pytest.raises(CloudgpuError, match="returns its lines"):
+            ledger.read(lambda _view: ledger.append([note(2)]))
+        assert ledger.append([note(2)])
+
+    def test_an_empty_ledger_is_read_together_too(self, store: Store) -> None:
+        assert store().read(lambda view: (view.bills(), list(view.uses()))) == ([], [])
+
     def test_verify_counts_the_lines_and_names_the_end(self, store: Store) -> None:
         ledger = store()
         ledger.append(LIFE)
