@@ -60,12 +60,37 @@ def _type_faults(written, kind, value, path) -> list[str]:
     return [] if PLAIN[kind](value) else [f"{path}: {value!r} is no {kind}"]
 
 
+def _set_budgets(run):
+    run("budget set", "budget", "set", "lab", "--amount", "400", "--period", "month")
+    won = ("--amount", "9000", "--currency", "KRW", "--rate", "1385.2", "--period", "rolling:7d")
+    run("budget set", "budget", "set", "lab", *won, "--replace")
+
+
+def _budgets(run, root):
+    run("budget ls", "budget", "ls")
+    file = root / "home" / "policies" / "budgets" / "tiny.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("amount: .000000001\nperiod: day\naction: [stop]\n")
+    run("budget check", "budget", "check")
+    run("budget check", "budget", "check", "lab")
+    file.unlink()
+    run("budget rm", "budget", "rm", "lab", "--yes")
+
+
+def _costs(run):
+    run("cost", "cost")
+    won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
+    run("cost", "cost", "--by", "day", "--since", "1d", *won)
+
+
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory) -> dict[str, list[Any]]:
     """Heading -> the documents that were printed in one life of a machine."""
     root = tmp_path_factory.mktemp("json")
     cloudgpu = Program(root / "home")
-    cloudgpu.config('[accounts.local]\ninterruption_notice = "1s"\n')
+    cloudgpu.config(
+        '[accounts.local]\ninterruption_notice = "1s"\n[[credits]]\nname = "trial"\namount = 1\nprovider = "local"\n'
+    )
     (root / "file").write_text("x")
     found: dict[str, list[Any]] = {}
 
@@ -75,6 +100,7 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         found.setdefault(heading, []).append(done.json)
 
     try:
+        _set_budgets(run)
         run("up --dry-run", "up", "--dry-run")
         run("ls", "ls")
         run("up", "up", "--yes", "--name", "one", "--spot")
@@ -92,10 +118,11 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         run("ls", "ls", "--refresh")
         run("machine", "stop", "--yes")
         run("machine", "start", "--yes")
-        run("cost", "cost")
+        _costs(run)
         run("export", "export", "--out", str(root / "bill.csv"))
         run("cost reconcile", "cost", "reconcile", str(root / "bill.csv"))
         run("cost --verify", "cost", "--verify")
+        _budgets(run, root)
         run("ledger backup", "ledger", "backup", str(root / "copy"))
         run("ledger restore", "ledger", "restore", str(root / "copy"), "--yes")
         run("history", "show", "--history")
@@ -173,7 +200,9 @@ def test_what_is_kept_is_printed_as_the_page_says(written, own_home, capsys, aws
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
-    parts |= {"live", "trial", "stage", "resource", "reason"}
+    parts |= {"standing", "budget", "budgeted", "stopping", "told", "budget test"}
+    parts |= {"group", "sum", "rate", "lost", "burn", "projected", "projection", "fees", "lasting", "sustained"}
+    parts |= {"credits", "credit", "live", "trial", "stage", "resource", "reason"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     assert set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in KEPT} == set()
 
