@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.admission import accounts
+from cloudgpu.core.admission import accounts, earliest
 from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
 from cloudgpu.core.names import near
 from cloudgpu.core.promises import Counted, Prices
@@ -19,7 +19,7 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from cloudgpu.config.paths import Home
     from cloudgpu.control.session import Session
@@ -150,14 +150,14 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
 def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
     wanted, now = tuple(of), session.clock()
-    rows = session.ledger.bills()
+    if not wanted:
+        return ()
+    begin = earliest(wanted, now)
+    since = "" if begin is None else iso(begin)
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
     volumes = frozenset((row["account"], row["name"]) for row in rows if row["thing"] and row["ended"] is None)
-
-    def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
-        return session.ledger.uses("" if since is None else iso(since))
-
     prices = counted_prices()
-    counted = accounts(wanted, rows, ended, prices, now, volumes)
+    counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
 

@@ -147,7 +147,7 @@ def accounts(
         _take(covered, row, micros, prices, volumes, ahead=row["id"] != without)
     names = {row["id"]: row["name"] for row in rows}
     for subject, use in ended(earliest(budgets, now)):
-        _bill(covering.get(subject, ()), use, micros, prices, names[subject])
+        _bill(covering.get(subject, ()), use, micros, prices, names.get(subject, subject))
     return found
 
 

@@ -32,7 +32,7 @@ def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
     """Return what a use (as JSON) costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
     segments, market, resource = use["segments"], use["market"], use["resource"]
     plain = len(segments) == 1 and not use["reason"] and not use["maybe_until"] and resource != "traffic"
-    if not plain or (market == "spot" and resource == "instance"):
+    if not plain or use.get("continues") or (market == "spot" and resource == "instance"):
         return rated(use_from_json(use), now)
     rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
     begin = stamp(use["begin"])
@@ -70,21 +70,27 @@ def worst_window(found: Iterable[Strand], length: int, begin: int, end: int) -> 
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
     strand begins or ends: the dearest is at one of these moments. The earliest of equals is returned.
     """
-    strands_ = list(found)
-    changes: dict[int, int] = {begin: 0, max(begin, end): 0}
-    for first, last, rate in strands_:
-        for at, change in ((first, rate), (last, -rate), (first + length, -rate), (last + length, rate)):
-            changes[at] = changes.get(at, 0) + change
-    held = amount(strands_, begin - length, begin)
-    rate = sum(change for at, change in changes.items() if at <= begin)
+    held = rate = 0
+    changes: list[tuple[int, int]] = []
+    for first, last, each in found:
+        held += max(0, min(last, begin) - max(first, begin - length)) * each
+        for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
+            if enters <= begin < leaves:
+                rate += sign
+            elif begin < enters <= end:
+                changes.append((enters, sign))
+            if begin < leaves <= end:
+                changes.append((leaves, -sign))
+    changes.sort()
     best, previous = (begin, held), begin
-    for at in sorted(at for at in changes if begin < at <= end):
+    for at, change in changes:
         held += (at - previous) * rate
-        rate += changes[at]
+        rate += change
         previous = at
         if held > best[1]:
             best = (at, held)
-    return best
+    held += (max(begin, end) - previous) * rate
+    return (end, held) if held > best[1] else best
 
 
 def moment_of(micros: int) -> datetime:

@@ -1,0 +1,197 @@
+"""A budget as a value: what it covers, how it folds, how it stands, what is told of it and what it would stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.admission import accounts
+from cloudgpu.core.budget import Action, Budget, PaidIn, Scope, Span, budgets_of, removed_line, set_line
+from cloudgpu.core.budget_stops import Do, stops
+from cloudgpu.core.currency import Currency
+from cloudgpu.core.events import Event
+from cloudgpu.core.money import Money
+from cloudgpu.core.promises import Counted, Prices
+from cloudgpu.core.standing import findings, standing
+from cloudgpu.core.times import iso
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DOLLAR = 10**9
+PRICES = Prices(lambda _row: None, lambda *_where: Counted(DOLLAR, "month", "assumed"))
+
+
+def line(draft, seq):
+    return Event(seq, iso(NOW), "own", iso(NOW), "ada", draft.kind, draft.subject, draft.dedupe, "", draft.body)
+
+
+def machine(name="m", **more):
+    usual = {
+        "id": f"cg-{name}", "name": name, "provider": "aws", "account": "lab", "region": "r", "owner": "ada",
+        "kept": [],
+        "project": "vision", "instance_type": "p3", "market": "on_demand", "on_demand": None, "max_price": None,
+        "price": {"nanos_per_hour": DOLLAR}, "renew_until": iso(NOW + 8 * HOUR), "beside": [], "ended": None,
+        "state": "running", "billed": True, "asked": None, "attempt": "made", "setup": None, "thing": False,
+        "launched_at": iso(NOW - 4 * HOUR), "intended_at": iso(NOW - 4 * HOUR), "hold_until": None, "stoppable": True,
+        "uses": [run(NOW - 4 * HOUR)],
+    }  # fmt: skip
+    return usual | more
+
+
+def run(begin, price=DOLLAR):
+    segment = {"at": iso(begin), "nanos": price, "source": "", "as_of": None, "basis": "", "maybe_from": None}
+    return {
+        "resource": "instance", "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
+        "quantity": 1, "per": "hour", "begin": iso(begin), "end": None, "segments": [segment], "on_demand": None,
+        "first": True, "reason": None, "sure_from": None, "maybe_until": None, "at_most": "",
+    }  # fmt: skip
+
+
+def lab(dollars=10, span="month", **more):
+    return Budget("lab", Money.usd(dollars), Span(span), **more)
+
+
+def stands(budget, *rows, now=NOW):
+    counted = accounts([budget], rows, lambda _since: (), PRICES, now, frozenset())
+    today = accounts([budget], rows, lambda _since: (), replace(PRICES, today=True), now, frozenset())
+    return standing(counted[0], today[0], now)
+
+
+def test_the_last_word_about_a_name_counts():
+    lines = [set_line(lab(1), NOW, 1), set_line(lab(2), NOW, 2), removed_line("lab", NOW, 3), set_line(lab(3), NOW, 4)]
+    events = [line(draft, seq) for seq, draft in enumerate(lines, 2)]
+    assert [one.limit.dollars for one in budgets_of(events[::-1], lambda _name: UTC).values()] == [3]
+    assert budgets_of(events[:3], lambda _name: UTC) == {}
+
+
+@given(
+    st.integers(1, 10**18), st.sampled_from(["day", "total"]), st.text(min_size=1, max_size=9),
+    st.frozensets(st.sampled_from(list(Action)), min_size=1), st.none() | st.integers(1, 999), st.booleans(),
+)  # fmt: skip
+def test_a_budget_is_the_same_after_it_was_in_a_line(nanos, span, project, actions, forecast, allow):
+    paid = PaidIn(Decimal("1.5"), Currency("KRW", Decimal("1385.2"), date(2026, 11, 20), "bank"))
+    one = Budget(
+        "lab", Money(nanos), Span(span), Scope(project=project), (1,), forecast, actions, "UTC", UTC, allow, paid
+    )
+    assert list(budgets_of([line(set_line(one, NOW, 1), 2)], lambda _name: UTC).values()) == [one]
+
+
+@pytest.mark.parametrize(
+    ("scope", "covers"),
+    [
+        (Scope(), True),
+        (Scope(project="vision", provider="aws", owner="ada", account="lab", instance="m"), True),
+        (Scope(instance="cg-m"), True),
+        (Scope(project="Vision"), True),  # as a tag says it
+        (Scope(project="visions"), False),
+        (Scope(provider="aws", account="other"), False),
+        (Scope(instance="n"), False),
+    ],
+)
+def test_a_scope_covers_what_is_as_all_its_words_say(scope, covers):
+    assert scope.covers(machine()) is covers
+
+
+def test_an_owner_known_from_a_tag_alone_is_covered():
+    assert Scope(owner="ada@example.org").covers(machine(owner="ada-example-org"))
+
+
+def test_a_kept_thing_is_no_instance():
+    assert not Scope(instance="m").covers(machine(thing=True))
+
+
+def test_how_it_stands():
+    one = stands(lab(10), machine())
+    assert one.spent == Money.usd(4)
+    assert one.left == Money.usd(6)
+    assert one.percent(one.spent) == 40
+    assert one.burn == Money.usd(1)
+    assert float(one.promised.dollars) == pytest.approx(8, abs=0.001)
+    assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
+    assert one.empty_in == 6 * HOUR
+    assert not one.passed
+
+
+def test_what_lasts_to_the_end_of_its_period_does_not_run_empty():
+    assert stands(lab(1000), machine()).empty_in is None
+    assert stands(lab(1000, "total"), machine()).empty_in == 996 * HOUR
+    assert stands(lab(3), machine()).empty_in == timedelta(0)
+
+
+def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
+    spot = machine(market="spot", on_demand={"nanos_per_hour": 3 * DOLLAR})
+    one = stands(lab(100), spot)
+    assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
+    assert float(one.promised.dollars) == pytest.approx(24, abs=0.001)
+    assert (one.burn, one.counted_burn) == (Money.usd(1), Money.usd(3))
+
+
+def test_the_worst_overshoot_is_the_interval_times_the_counted_burn_rate():
+    spot = machine(market="spot", on_demand={"nanos_per_hour": 3 * DOLLAR})
+    assert stands(lab(), spot, machine("n")).overshoot(HOUR / 4) == Money.usd(1)
+
+
+def keys(one):
+    return [finding.key for finding in findings([one])]
+
+
+def test_each_threshold_that_is_reached_is_a_finding_and_the_forecast_too():
+    assert keys(stands(lab(8), machine())) == ["budget:lab:threshold:50", "budget:lab:forecast:100"]
+    assert keys(stands(lab(13), machine())) == []
+    assert keys(stands(lab(4), machine()))[:3] == [f"budget:lab:threshold:{percent}" for percent in (50, 80, 100)]
+    assert keys(stands(lab(4, actions=frozenset({Action.REFUSE})), machine())) == []
+
+
+def test_a_new_period_falls_back():
+    later = datetime(2026, 12, 1, 1, tzinfo=UTC)
+    over = machine(ended=iso(NOW), uses=[run(NOW - 4 * HOUR) | {"end": iso(NOW)}])
+    assert keys(stands(lab(4), over, now=later)) == []
+
+
+def stopping(one, *rows, warned=None):
+    return [(found.name, found.do) for found in stops([one], rows, warned or {}, NOW)]
+
+
+STOP = frozenset({Action.STOP})
+
+
+def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warned_twice():
+    rows = [
+        machine("old", launched_at=iso(NOW - 9 * HOUR)),
+        machine("new", launched_at=iso(NOW - HOUR)),
+        machine("spot", launched_at=iso(NOW - 3 * HOUR), stoppable=False),
+        machine("held", launched_at=iso(NOW - 2 * HOUR), hold_until=iso(NOW + HOUR)),
+        machine("freed", launched_at=iso(NOW - 5 * HOUR), hold_until=iso(NOW - HOUR)),
+    ]
+    one = stands(lab(3, actions=STOP), *rows)
+    wanted = [("new", Do.STOP), ("held", Do.WARN), ("spot", Do.PARK), ("freed", Do.STOP), ("old", Do.STOP)]
+    assert stopping(one, *rows) == wanted
+    assert stopping(one, *rows, warned={"cg-held": 1})[1] == ("held", Do.WARN)
+    assert stopping(one, *rows, warned={"cg-held": 2})[1] == ("held", Do.STOP)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"ended": iso(NOW)},
+        {"state": "stopped", "billed": False},
+        {"attempt": "open"},
+        {"asked": "stop"},
+        {"project": "other"},
+        {"thing": True},
+    ],
+)
+def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
+    over = stands(lab(1, actions=STOP, scope=Scope(project="vision")), machine())
+    assert over.passed
+    assert stopping(over, machine(**facts)) == []
+
+
+def test_a_budget_that_is_not_passed_or_does_not_stop_stops_nothing():
+    assert stopping(stands(lab(100, actions=STOP), machine()), machine()) == []
+    assert stopping(stands(lab(1), machine()), machine()) == []
