@@ -70,9 +70,21 @@ def span_of(use: Use, rule: Rule, now: int) -> Span:
     last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
     sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
     taken = use.reason == "interrupted" and use.end is not None
+    if use.continues is not None:
+        return _went_on(use, rule, (begin, stop, last))
     end = begin + rule.length(stop - begin, taken=taken)
     latest = begin + rule.longest(last - begin, taken=taken)
     return Span(begin, min(sure, end), end, latest, stop - begin, stop - sure, last - begin)
+
+
+def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
+    """Return when a use is billed that goes on with another: what that rounded up is paid, and rounded once in all."""
+    begin, stop, last = known
+    origin = stamp(use.continues or use.begin)
+    paid = origin + rule.length(begin - origin, taken=False)
+    end = max(paid, origin + rule.length(stop - origin, taken=False))
+    latest = max(end, origin + rule.longest(last - origin, taken=False))
+    return Span(paid, paid, end, latest, stop - begin, stop - begin, last - begin)
 
 
 def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:

@@ -19,10 +19,20 @@ def new() -> Meter:
     """Return the meter of something that nothing is known of yet: no use is open, no price known.
 
     `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
-    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended; `ends` is
-    until when each thing has been billed: what is seen again goes on from there, never twice.
+    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended, and
+    `disk_since` since when the one disk of it was billed, which may go on by itself. `ends` is until when each thing
+    has been billed: what is seen again goes on from there, never twice.
     """
-    return {"open": {}, "waiting": [], "prices": [], "runs": 0, "adopted": False, "over": None, "ends": {}}
+    return {
+        "open": {},
+        "waiting": [],
+        "prices": [],
+        "runs": 0,
+        "adopted": False,
+        "over": None,
+        "disk_since": None,
+        "ends": {},
+    }
 
 
 def unsummed(state: Meter) -> list[Made]:
@@ -55,7 +65,10 @@ def is_unpriced(row: Row) -> bool:
         return any(not use["segments"] for use in row["uses"])
     if row["price"] is None or row["totals"].get("instance", _EMPTY)[5]:
         return True
-    return any(use["resource"] == "instance" and not use["segments"] for use in row["uses"])
+    for use in row["uses"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
+        if use["resource"] == "instance" and not use["segments"]:
+            return True
+    return False
 
 
 def _intended(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
@@ -197,7 +210,9 @@ def _settled(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) ->
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
     keys = [key for key in state["open"] if not key.startswith("thing:")]
-    state["over"] = at if keys else state.get("over")
+    if keys:
+        disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]
+        state |= {"over": at, "disk_since": disks[0]["begin"] if len(disks) == 1 else None}
     yield from end_uses(state, keys, at, reason, maybe_until)
 
 

@@ -22,7 +22,9 @@ def kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Ite
     yield from end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
     for key, entry in entries.items():
         if key not in state["open"]:
-            open_use(state, key, _thing(row, entry, _since(state, entry, line.occurred_at)))
+            begin = _since(state, entry, line.occurred_at)
+            same = entry["kind"] == "disk" and begin == state.get("over")
+            open_use(state, key, _thing(row, entry, begin) | {"continues": state["disk_since"] if same else None})
         else:
             yield from _changed(state, row, key, entry, line, None)
 

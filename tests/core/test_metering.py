@@ -135,6 +135,17 @@ def test_a_disk_that_outlives_its_machine_is_billed_on_without_a_gap() -> None:
     assert abs(usd(90 * DAY, *life) - (1 + whole)) < Decimal("1e-8")
 
 
+def test_a_disk_that_is_billed_by_the_started_hour_is_rounded_once_though_its_machine_ended_meanwhile() -> None:
+    """Half an hour with the machine, 40 minutes without: that is 2 started hours, not 1 and 1 more after each."""
+    disk = DISK | {"stored_as": "P10 128 GiB", "quantity": 1, "nanos": 19_710_000_000}
+    left = thing("disk", "d", 0, size=1, nanos=19_710_000_000)
+    machine = [launch(0, "azure", usd="0", beside=[disk]), up(1, since=0, launched_at=at(0))]
+    life = [*machine, down(1800, "terminated", since=1800), kept(1800, left), kept(4200)]
+    assert usd(DAY, *life) == usd(DAY, *machine, down(4200, "terminated", since=4200))
+    within = [*machine, down(600, "terminated", since=600), kept(600, left), kept(1200)]
+    assert usd(DAY, *within) == usd(DAY, *machine, down(600, "terminated", since=600))
+
+
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:
     life = [
         launch(0, market="spot", usd="0.40", beside=[DISK]),
