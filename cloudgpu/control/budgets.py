@@ -110,13 +110,17 @@ def remove_budget(session: Session, name: str) -> Budget:
     """Take a budget out of the ledger and return it as it was; raise InvalidRequest for one that is not there."""
     before: list[Budget] = []
 
+    def known() -> Budget:
+        found = ledger_budgets(session)
+        if name not in found:
+            raise _unknown(session, name, found)
+        return found[name]
+
     def decision(view: View) -> Sequence[Draft]:
-        known = ledger_budgets(session)
-        if name not in known:
-            raise _unknown(session, name, known)
-        before.append(known[name])
+        before.append(known())
         return [removed_line(name, session.clock(), view.head()[0])]
 
+    known()  # before a ledger is made for nothing
     session.ledger.decide(decision)
     return before[0]
 

@@ -1,0 +1,113 @@
+"""`cloudgpu budget` by the real command line: what it prints in 80 columns, and how it exits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.many import Many
+from tests.cli.program import Program
+
+
+@pytest.fixture(scope="module")
+def many():
+    started = Many.open()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def line(many, tmp_path):
+    """Run one command line in a home of its own; return how it ended."""
+    program = Program(tmp_path / "home")
+    program.config('owner = "ada"\nproject = "a-project-with-a-name-of-many-words-and-more"\n')
+
+    def run(words, *more):
+        return many.done(program, [*words.split(), *more], tmp_path)
+
+    run.home = program.home
+    return run
+
+
+def narrow(text):
+    return max(map(len, text.splitlines()), default=0) <= 80
+
+
+def test_a_budget_from_its_setting_to_its_end(line):
+    scope = "--scope=project=a-project-with-a-name-of-many-words-and-more,provider=local,owner=ada,account=local"
+    done = line(
+        f"budget set a-budget-whose-name-is-nearly-forty-long --amount 123456789.99 --period rolling:30d {scope}"
+    )
+    assert (done.code, narrow(done.out)) == (0, True), done.out + done.err
+    done = line("budget set won --amount 400000000 --currency KRW --rate 1385.2 --period week --tz Asia/Seoul")
+    assert (done.code, narrow(done.out)) == (0, True), done.out + done.err
+    done = line("budget ls")
+    assert narrow(done.out), done.out
+    assert "a-budget-whose-na…" in done.out
+    assert "400,000,000 KRW at 1385.2" in done.out
+    done = line("budget check -o json")
+    assert done.code == 0
+    assert [one["passed"] for one in done.json["budgets"]] == [False, False]
+    assert line("budget rm won").code == 2, "it is asked first"
+    assert line("budget rm won --yes").code == 0
+    assert [one["period"] for one in line("budget ls -o json").json["budgets"]] == ["rolling:30d"]
+
+
+def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
+    line("budget set tight --amount 0.05 --period month --no-override")
+    done = line("up --dry-run --lease 1h")
+    assert (done.code, done.out) == (3, "")
+    assert narrow(done.err.partition("error:")[0]), "the plan, which says how it fits"
+    assert "of $0.05" in done.err
+    assert "refused" in done.err
+    assert "The budget tight does not carry" in done.err
+    assert "--renew-until 4h" in done.err
+    assert "does not let itself be overridden" in done.err
+    error = line("up --dry-run --lease 1h -o json")
+    assert (error.code, error.json["error"]["kind"], error.json["error"]["value"]) == (3, "budget_refused", "tight")
+    assert line("up --dry-run --lease 1h --renew-until 2h").code == 0
+    assert line("up --yes --lease 1h").code == 3
+    assert json.loads(line("ls --all -o json").out)["machines"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("set", "NAME"),
+        ("set lab", "--amount"),
+        ("set lab --amount 3", "--period"),
+        ("set lab --amount free --period month", "--amount"),
+        ("set lab --amount=-3 --period month", "--amount"),
+        ("set lab --amount 3 --period month --scope projct=x", "--scope"),
+        ("set lab --amount 3 --period month --currency KRW", "--currency"),
+        ("set lab --amount 3 --period month --tz Mars/Olympus", "--tz"),
+        ("rm", "NAME"),
+        ("rm nothing --yes", "NAME"),
+        ("check nothing", "NAME"),
+        ("check --every never", "--every"),
+        ("test", "alerts.to"),
+    ],
+)
+def test_what_cannot_be_is_exit_2_with_its_field(line, words, field):
+    done = line(f"budget {words} -o json")
+    assert done.code == 2
+    assert done.json["error"]["field"] == field
+    assert done.json["error"]["next"]
+    assert not (line.home / "ledger").exists(), "nothing was written"
+
+
+def test_a_passed_budget_that_refuses_is_exit_3_of_a_check(line):
+    """A machine that costs nothing any more, of which something was spent: its budget is passed for good."""
+    directory = line.home / "policies" / "budgets"
+    directory.mkdir(parents=True)
+    (directory / "tiny.yaml").write_text("amount: .000000001\nperiod: total\n")
+    assert line("up --yes --no-wait --name one --override because").code == 0
+    try:
+        done = line("budget check")
+        assert done.code == 3, done.out + done.err
+        assert "tiny is passed by" in done.out
+        assert narrow(done.out)
+        assert "Wrong now:" in done.out
+    finally:
+        assert line("down one --yes").code == 0
