@@ -164,15 +164,17 @@ def test_a_name_in_both_is_refused_until_one_is_gone(lab):
 
 
 def test_how_a_budget_stands(lab):
+    """The machine costs $3 an hour; what its disk, which has no price, is counted at, is the catalogue's matter."""
     put(lab, amount="40")
     up(lab)
     lab.later(hours=2)
     (one,) = standings(lab.session, the_budgets(lab.session, None))
-    assert float(one.spent.dollars) == pytest.approx(6, abs=0.1)
-    assert float(one.promised.dollars) == pytest.approx(6, abs=6)
-    assert float(one.burn.dollars) == pytest.approx(3, abs=0.1)
-    assert one.empty_in == pytest.approx(timedelta(hours=11.3), abs=timedelta(minutes=30))
-    assert one.overshoot(HOUR / 4).dollars == pytest.approx(Decimal("0.76"), abs=Decimal("0.02"))
+    assert 6 < one.spent.dollars < Decimal("6.3")
+    assert one.promised.dollars > 6
+    assert 3 < one.burn.dollars < Decimal("3.15")
+    left_h = (40 - one.spent.dollars) / one.burn.dollars
+    assert one.empty_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
+    assert one.overshoot(HOUR / 4).dollars == pytest.approx(one.burn.dollars / 4)
     assert time_to_empty(lab.session) == {"lab": one.empty_in}
 
 
