@@ -62,6 +62,8 @@ def check_text(value: Value, every: str) -> str:
         if "stop" in one["actions"] and not one["passed"]:
             lines.append(paragraph(_overshoot(one, every)))
     lines += [paragraph(said) for said in said_stops(value["stops"])]
+    if value["deadman"] is not None:
+        lines.append(paragraph(f"The dead-man's address has not heard of this pass: it {value['deadman']}."))
     return "\n".join([*lines, *_told(value["alerts"])])
 
 

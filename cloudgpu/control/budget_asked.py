@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -20,7 +21,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, NAME_RULE, near
 from cloudgpu.core.standing import Standing, findings
 from cloudgpu.core.times import iso
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
@@ -136,8 +137,23 @@ def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> 
     """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
-    such a budget would do now; nothing is stopped here.
+    such a budget would do now; nothing is stopped here. Of all budgets this is a pass, at whose end the dead-man's
+    address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
+    if name is not None:
+        return _judged(session, name, every) | {"deadman": None}
+    from cloudgpu.control.alerting_deadman import ping
+
+    try:
+        document = _judged(session, None, every)
+    except Exception:
+        with suppress(CloudgpuError):  # what ended the pass is what the user hears of
+            ping(session, ok=False)
+        raise
+    return document | {"deadman": ping(session, ok=not document["alerts"]["failed"])}
+
+
+def _judged(session: Session, name: str | None, every: timedelta) -> Document:
     from cloudgpu.control.alerts import deliver, note
 
     found = the_budgets(session, name)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.cli.budget_text import check_text
 from cloudgpu.control.alerting_deadman import ping
 from cloudgpu.control.alerts import deliver
+from cloudgpu.control.budget_asked import Asked, checked, set_value
 from cloudgpu.control.look import look_at_all
 from cloudgpu.core.events import Draft
+from cloudgpu.errors import InvalidRequest
 from tests.receivers.web import DRIP, HANG, WebReceiver
 
 
@@ -111,3 +114,47 @@ def test_a_dead_mans_address_that_is_down_is_no_error(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/x")
     web.end()
     assert ping(lab.session, ok=True) == "could not be reached"
+
+
+def test_a_pass_over_the_budgets_calls_it_at_its_end(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/uuid")
+    assert checked(lab.session, None)["deadman"] is None
+    assert paths(web) == ["/uuid"]
+
+
+def test_what_is_told_of_one_budget_is_no_pass(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/uuid")
+    set_value(lab.session, Asked("lab", "300", "month"), anew=False)
+    assert checked(lab.session, "lab")["deadman"] is None
+    assert paths(web) == []
+
+
+def test_a_pass_that_breaks_off_tells_it_so_and_ends_as_it_would_have(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/uuid")
+    place = lab.session.home.policies / "budgets"
+    place.mkdir(parents=True)
+    (place / "lab.yaml").write_text("amount: free\nperiod: month\n")
+    with pytest.raises(InvalidRequest, match="free"):
+        checked(lab.session, None)
+    assert paths(web) == ["/uuid/fail"]
+
+
+def test_a_pass_whose_alert_nobody_takes_tells_it_so(make_lab, web):
+    lab = make_lab(f'[alerts]\nto = ["json://127.0.0.1:1/x"]\ndeadman = "http://{web.place}/uuid"\n')
+    lab.up(name="fox")
+    (row,) = lab.rows()
+    write(lab, "lease_set", row, expires=None, renew_until=None, why="a test")
+    assert checked(lab.session, None)["alerts"]["failed"]
+    assert paths(web) == ["/uuid/fail"]
+
+
+def test_check_says_when_it_was_not_heard(make_lab, web):
+    lab = deadman(make_lab, f"http://{web.place}/secret-uuid")
+    web.answer = 404
+    said = check_text(checked(lab.session, None), "15m")
+    assert "The dead-man's address has not heard of this pass: it answered 404." in said
+    assert "secret-uuid" not in said
+
+
+def paths(web):
+    return [path for _, path, _ in web.got]
