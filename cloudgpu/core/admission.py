@@ -235,7 +235,8 @@ def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterat
     length = budget.span.window // timedelta(microseconds=1)
     future = [strand for one in (*account.promises, *wanted) for strand in one.strands(micros, horizon)]
     end, _ = worst_window(chain(account.spent, future), length, micros, horizon)
-    yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon)
+    costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
+    yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
 
 def _share(
@@ -246,13 +247,17 @@ def _share(
     *,
     endless: bool = False,
     horizon: int | None = None,
+    costs: bool = False,
 ) -> Share:
-    """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end."""
+    """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end.
+
+    `costs`: what is wanted costs something in a period as dear as this one, if not in this one.
+    """
     begin, end = micros_of(within.begin), micros_of(within.end)
     ahead = horizon or end
     spent = amount(account.spent, begin, _EVER if endless else end)
     running = sum(amount(one.strands(now, ahead), begin, end) for one in account.promises)
     more = sum(amount(one.strands(now, ahead), begin, end) for one in wanted)
-    fits = not more or spent + running + more <= account.budget.limit.nanos * EXACT
+    fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

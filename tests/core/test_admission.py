@@ -198,6 +198,15 @@ def test_the_worst_rolling_window_lies_ahead_or_behind():
     assert sum(later) == pytest.approx(72, abs=0.1)  # by then the old ones are out of it
 
 
+def test_a_rolling_budget_that_is_passed_today_admits_nothing_though_it_gets_room_later():
+    """The dearest window is then the one that ends now: what is wanted is in none as dear, and in all that follow."""
+    spent = use(NOW - timedelta(days=7), NOW, price=DOLLAR * 9 // 10)  # 151 dollars, of 100
+    wanted = row("b", price=DOLLAR * 6 // 10, until=NOW + timedelta(days=30))
+    ask_it = (budget(100, span="rolling:7"), wanted, [row("a", ended=iso(NOW))], [("cg-a", spent)])
+    assert admit(*ask_it).refusals
+    assert not admit(budget(152, span="rolling:7"), *ask_it[1:]).refusals
+
+
 def test_a_total_budget_never_begins_anew():
     old = use(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 5, tzinfo=UTC))
     (share,) = sums(budget(span="total"), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old)])
