@@ -46,7 +46,9 @@ def fill(home: Path, count: int) -> None:
     place = home / "ledger"
     place.mkdir(mode=0o700)
     ledger_life.START = datetime.now(UTC) - timedelta(hours=1) - timedelta(seconds=30 * count)
-    ledger_life.filled(place / "ledger.db", count).close()
+    growing = ledger_life.Growing(place / "ledger.db")
+    growing.grow(count)
+    growing.connection.close()
     ledger = open_ledger(None, place, actor="a benchmark", clock=lambda: datetime.now(UTC))
     ledger.settle("it was made at once")  # the head record that a ledger has which grew line by line
     ledger.rebuild()

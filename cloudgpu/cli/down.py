@@ -25,7 +25,7 @@ def command(
     proved; the others are ended all the same.
     """
     from cloudgpu.cli.kept_things import monthly
-    from cloudgpu.cli.render import dollars
+    from cloudgpu.cli.render import spent, without_price
     from cloudgpu.control.documents import ended, to_end
 
     session = open_here()
@@ -34,7 +34,7 @@ def command(
         listed = ", ".join(row["name"] for row in rows)
         confirm(f"End {listed}? What is on {'them' if len(rows) > 1 else 'it'} is deleted.", yes=yes)
     document, gravest = ended(session, rows, gaps)
-    gone = [f"{value['name']} is gone. It cost {dollars(value['spent_usd'], 4)}." for value in document["ended"]]
+    gone = [f"{value['name']} is gone. It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest

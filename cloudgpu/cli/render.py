@@ -107,12 +107,22 @@ def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
             _what(value),
             "spot" if value["market"] == "spot" else "",
             _price_of(value),
-            dollars(value["spent_usd"]),
+            spent(value, 2),
             _lease(value, now),
         ]
         for value in values
     ]
     return table(rows, ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], right=(5, 6))
+
+
+def spent(value: dict[str, Any], places: int) -> str:
+    """Return what a machine has cost, with a `+` where a part of it has no price."""
+    return f"{dollars(value['spent_usd'], places)}{'+' if value['unpriced'] and value['spent_usd'] else ''}"
+
+
+def without_price(value: dict[str, Any]) -> str:
+    """Return what is in no sum for want of a price, as the end of a sentence; empty where there is nothing such."""
+    return f", without its {' and '.join(value['unpriced'])}: no price is known" if value["unpriced"] else ""
 
 
 def state_of(value: dict[str, Any]) -> str:
@@ -199,7 +209,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"),
             ("price", price(value["price"])),
             ("beside", None if value["ended"] else _beside(value)),
-            ("spent", f"{dollars(value['spent_usd'], 4)} so far"),
+            ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
             ("lease", None if value["ended"] else f"until {when(value['expires'], now)}"),
             ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
             ("held", when(value["hold_until"], now) if value["hold_until"] else None),

@@ -25,7 +25,8 @@ _PLAIN = (
 def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
-    `spent_usd` is what it has cost up to `now` as far as the last look tells; `unsettled` says that its launch
+    `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
+    tells; `unpriced` are the resources of it without a known price, in no sum. `unsettled` says that its launch
     was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
     a month: at most, for images. `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
     while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
@@ -34,6 +35,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
     value["price"] = _row_price(row["price"])
     value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
+    value["unpriced"] = _unpriced(row)
     value["unsettled"] = row["attempt"] == "open"
     value["asked"] = row["asked"]
     value["parked"] = row["parked"]
@@ -42,6 +44,12 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["beside"] = None if row.get("beside") is None else [_beside(entry) for entry in row["beside"]]
     value["stopped_usd_per_month"] = _while_stopped(row)
     return value
+
+
+def _unpriced(row: Row) -> list[str]:
+    """Return of which resources something ran, or runs, without a known price."""
+    ended = {resource for resource, sums in row["totals"].items() if sums[5]}
+    return sorted(ended | {use["resource"] for use in row["uses"] if not use["segments"]})
 
 
 def kept_value(entry: Row) -> dict[str, Any]:
