@@ -22,7 +22,10 @@ An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class CloudgpuError(Exception):
