@@ -54,7 +54,7 @@ def command(
     asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
     row = settled_first(session, session.find(name))
     if move and not comes_back(row):
-        row = _moved(session, row, yes=yes)
+        row = _moved(session, row, asked, yes=yes)
     if comes_back(row):
         row = _brought_back(session, row, asked, wider=move, wait=not no_wait, yes=yes, output=output)
     else:
@@ -79,11 +79,14 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, row: Row, *, yes: bool) -> Row:
+def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
+    from cloudgpu.control.lifecycle import new_lease
+    from cloudgpu.control.preview import check_move
     from cloudgpu.control.resume import move, plan_move
 
     found = plan_move(session, row)
+    check_move(session, found, new_lease(session, row, asked.lease, asked.renew_until), asked.override)
     cheapest, per_month = found.offers[0], found.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(

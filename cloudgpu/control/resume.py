@@ -14,6 +14,7 @@ from cloudgpu.control.lifecycle import alone, new_lease, start
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.park import park
 from cloudgpu.control.prepare import Prepared, prepare_again
+from cloudgpu.control.preview import check_move
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.settle import settle
@@ -81,7 +82,7 @@ def started(
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     row = settled_first(session, row)
     if move_it and not keeping.comes_back(row):
-        plan_move(session, row)
+        check_move(session, plan_move(session, row), new_lease(session, row, span, renew), override)
         row = move(session, row, why="it is moved")
     if keeping.comes_back(row):
         plan = plan_comeback(session, row, span, renew=renew, override=override, wider=move_it)

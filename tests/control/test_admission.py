@@ -186,6 +186,18 @@ def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     assert back["ended"] is None
 
 
+@pytest.mark.parametrize("override", [None, "the deadline is tomorrow"])
+def test_a_machine_is_not_ended_for_a_move_that_a_budget_does_not_carry(lab, price, override):
+    row = stop(lab.session, up(lab), why="test")
+    budget(lab, price * 2, allow_override=False)
+    with pytest.raises(BudgetRefused) as refused:
+        started(lab.session, row, None, wait=False, move_it=True, override=override)
+    assert f"cloudgpu start {row['name']} --move --lease" in refused.value.next
+    now = lab.session.ledger.machine(row["id"])
+    assert (now["state"], now["ended"], now["kept"]) == ("stopped", None, [])
+    assert started(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True)["state"] in ("running", "pending")
+
+
 def test_an_extension_past_renew_until_is_a_new_admission(lab, price):
     row = up(lab, lease="1h", renew_until="2h")
     budget(lab, price * 3)
