@@ -25,7 +25,14 @@ def started(
 ) -> subprocess.Popen[str]:
     command = [*before, sys.executable, str(WRITER), str(directory), name, str(first), str(count)]
     environ = os.environ | ({"CLOUDGPU_LEDGER": url} if url else {})
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with said_by(directory, name).open("w") as errors:
+        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+
+def said_by(directory: Path, name: str) -> Path:
+    """Where a writer's errors are, for whoever wants to know why it ended."""
+    return directory.with_name(f"{directory.name}-{name}.err")
 
 
 def killed_while_writing(

@@ -19,7 +19,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.base import Ledger, View
 from cloudgpu.ledger.open import open_ledger
-from tests.ledger.killing import check_whole, killed_while_writing, opened, started
+from tests.ledger.killing import check_whole, killed_while_writing, opened, said_by, started
 from tests.ledger.lines import Clock, intended, note
 from tests.ledger.wire import Wire
 from tests.postgres import Server
@@ -88,7 +88,8 @@ def test_eight_clients_that_write_at_once_lose_nothing(url: str, tmp_path: Path)
         for process in processes:
             process.kill()
             process.wait()
-    assert all(numbers == set(range(15)) for numbers in acknowledged.values())
+    for name, numbers in acknowledged.items():
+        assert numbers == set(range(15)), said_by(tmp_path / name, name).read_text()
     check_whole(tmp_path / "reader", acknowledged, killed=0, url=url)
     assert opened(tmp_path / "reader", url).head()[0] == 1 + 8 * 15 * 2
 
