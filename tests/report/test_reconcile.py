@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from cloudgpu.control.exports import Form, Span, export
 from cloudgpu.control.reconcile import reconcile
 from cloudgpu.core.currency import Currency
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from tests.ledger.lines import PRICE
 from tests.report.ledger_of_all import NOW, filled, launched, looked
@@ -128,6 +129,49 @@ def test_our_own_export_agrees_with_the_ledger(everything, tmp_path):
         ("cg-1", "cg-2", "cg-3", "cg-4", "cg-5", "vol-1"), "agrees"
     )
     assert abs(Decimal(value["gap_usd"])) < Decimal("1e-6")
+
+
+SAMPLE = FILES / "sample_of_the_foundation.csv"
+# A machine's id in the sample, its type, price, begin, and the seconds that AWS's hours are to six digits.
+BILLED = [
+    ("cg-1", "i-0834le5b437l856a8", "g5.4xlarge", 1_624_000_000, "2024-09-22T17:00:00.000000Z", 3600, "1.624"),
+    ("cg-2", "i-09ba12e1l5743720b", "g5.4xlarge", 1_624_000_000, "2024-09-21T01:00:00.000000Z", 1066, "0.480884264"),
+    ("cg-3", "i-035fel2la90287a83", "g3.4xlarge", 1_140_000_000, "2024-09-30T18:00:00.000000Z", 2472, "0.78280038"),
+]
+
+
+def of_the_sample(machine, own, kind, nanos, begin, seconds):
+    """A machine as this ledger would have it that AWS billed in the sample."""
+    end = iso(from_iso(begin) + timedelta(seconds=seconds))
+    price = PRICE | {"nanos_per_hour": nanos}
+    aws = {"provider": "aws", "account": "lab", "instance_type": kind, "name": machine, "price": price}
+    return [
+        launched(machine, begin, **aws),
+        looked(machine, begin, own=own, launched_at=begin),
+        looked(machine, end, "terminated", own=own, launched_at=begin),
+    ]
+
+
+def test_a_public_sample_of_real_bills_is_read_to_the_last_row(one):
+    with SAMPLE.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    value = reconcile(one, SAMPLE)
+    assert value["rows"] == value["unmatched"]["rows"] == len(rows) == 36
+    assert value["providers"] == ["aws", "azure", "oracle"]
+    assert Decimal(value["unmatched"]["usd"]) == round(sum(Decimal(row["BilledCost"]) for row in rows), 9)
+    assert {"compute", "storage", "egress", "other"} <= set(value["unmatched"]["parts"])
+    assert (value["since"], value["until"]) == ("2024-09-01T00:00:00.000000Z", "2024-10-01T00:00:00.000000Z")
+    assert value["resources"] == [], "this ledger's machine ran in another year"
+
+
+def test_machines_that_aws_billed_cost_the_same_here(tmp_path):
+    drafts = [line for machine in BILLED for line in of_the_sample(*machine[:6])]
+    value = reconcile(filled(tmp_path / "home", drafts), SAMPLE, "aws")
+    found = {each["id"]: each for each in value["resources"]}
+    assert {one: found[one]["theirs_usd"] for one in found} == {machine[0]: machine[-1] for machine in BILLED}
+    # AWS rounds the hours to six digits, so that a run may differ by less than two thousandths of a cent.
+    assert all(abs(Decimal(each["gap_usd"])) < Decimal("0.00002") for each in found.values())
+    assert {each["likely"] for each in found.values()} == {"agrees"}
 
 
 AGREED = {"BilledCost": "6.312"}
