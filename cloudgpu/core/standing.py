@@ -124,7 +124,7 @@ def findings(standings: Iterable[Standing]) -> Iterator[Finding]:
 def _threshold(one: Standing, percent: int) -> Finding:
     name, limit = one.budget.name, one.budget.limit.text()
     return Finding(
-        key=f"{TOPIC}:{name}:threshold:{percent}",
+        key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
         kind="budget threshold",
         title=f"{one.spent.text()} of the budget {name} are spent, {one.percent(one.spent)}% of {limit}",
         text=f"This is told once at {percent}%. Run: cloudgpu budget check {name}",
@@ -137,13 +137,20 @@ def _forecast(one: Standing, percent: int) -> Finding:
     name, limit = one.budget.name, one.budget.limit.text()
     until = f" by {one.period.end:%Y-%m-%d}" if one.period and not one.budget.span.days else ""
     return Finding(
-        key=f"{TOPIC}:{name}:forecast:{percent}",
+        key=f"{TOPIC}:{name}:forecast:{percent}{_period_of(one)}",
         kind="budget forecast",
         title=f"The budget {name} is expected to reach {one.forecast.text()}{until}, "
         f"{one.percent(one.forecast)}% of {limit}",
         text="If what runs goes on to its renew-until at the prices of now. Run: cloudgpu ls",
         facts=_facts(one),
     )
+
+
+def _period_of(one: Standing) -> str:
+    """Return which period an alert is about: a new one falls back, also where nobody looked before it was spent."""
+    if one.period is None or one.budget.span.days:
+        return ""
+    return f":{one.period.begin.astimezone(one.budget.zone):%Y-%m-%d}"
 
 
 def _facts(one: Standing) -> dict[str, str]:

@@ -181,23 +181,36 @@ def test_how_a_budget_stands(lab):
 def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
     put(lab, amount="12", period="day", action="notify", forecast="none")
     up(lab)
+    today = f"{lab.session.clock():%Y-%m-%d}"
     lab.later(hours=2)
-    assert checked(lab.session, None)["alerts"]["raised"] == ["budget:lab:threshold:50"]
+    assert checked(lab.session, None)["alerts"]["raised"] == [f"budget:lab:threshold:50:{today}"]
     assert checked(lab.session, None)["alerts"]["raised"] == []
     lab.later(hours=2)
     document = checked(lab.session, None)
-    assert document["alerts"]["raised"][:2] == ["budget:lab:threshold:80", "budget:lab:threshold:100"]
+    wanted = [f"budget:lab:threshold:{percent}:{today}" for percent in (80, 100)]
+    assert document["alerts"]["raised"][:2] == wanted
     assert document["passed"] == ["lab"]
     assert not is_refused(document), "it only notifies"
     lab.later(hours=24)
-    assert set(checked(lab.session, None)["alerts"]["cleared"]) >= {"budget:lab:threshold:50"}
+    assert set(checked(lab.session, None)["alerts"]["cleared"]) >= {f"budget:lab:threshold:50:{today}"}
+
+
+def test_a_day_whose_begin_nobody_looked_at_is_told_of_though_the_day_before_was(lab):
+    put(lab, amount="2", period="day", action="notify", forecast="none", thresholds="100")
+    up(lab, lease="60h", renew_until="90h")
+    lab.later(hours=2)
+    before = checked(lab.session, None)["alerts"]["raised"]
+    lab.later(hours=23)  # at once spent again
+    alerts = checked(lab.session, None)["alerts"]
+    assert (alerts["cleared"], len(alerts["raised"])) == (before, 1)
+    assert alerts["raised"] != before
 
 
 def test_a_forecast_is_told_before_the_money_is_spent(lab):
     put(lab, amount="11", action="notify", thresholds="none", forecast="100")
     up(lab)
     (key, *_) = checked(lab.session, None)["alerts"]["raised"]
-    assert key == "budget:lab:forecast:100"
+    assert key == f"budget:lab:forecast:100:{lab.session.clock():%Y-%m}-01"
 
 
 def test_a_passed_budget_that_stops_names_the_newest_first_and_warns_held_ones(lab):
