@@ -75,7 +75,7 @@ def asked_of_plan(session: Session, prepared: Prepared) -> Asking | None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
     wanted = row_of_plan(prepared, on_demand=None if price is None else price_to_json(price))
-    return ask_budgets(session, session.ledger, wanted)
+    return session.ledger.read(lambda view: ask_budgets(session, view, wanted))
 
 
 def check_budgets(session: Session, prepared: Prepared) -> None:
@@ -100,7 +100,8 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     wanted["on_demand"] = None if price is None else price_to_json(price)
     now = session.clock()
     shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']} --move")
-    _check(ask_budgets(session, session.ledger, wanted), override, Way(shorter, offers=move.offers))
+    ask = session.ledger.read(lambda view: ask_budgets(session, view, wanted))
+    _check(ask, override, Way(shorter, offers=move.offers))
 
 
 def _check(ask: Asking, override: str | None, way: Way) -> None:

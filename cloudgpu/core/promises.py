@@ -42,6 +42,7 @@ class Promise(NamedTuple):
     """What one resource goes on costing from now on: `nanos` per `hour` or `month`, up to `until`.
 
     `until` is in microseconds since 1970; None: as far as anybody looks. `assumed` is why the price is not a known one.
+    `since`: it may have cost as much since then, and no line says so; None: what it has cost is known.
     """
 
     what: str
@@ -50,10 +51,12 @@ class Promise(NamedTuple):
     per: str
     rule: Rule
     assumed: str = ""
+    since: int | None = None
 
     def strands(self, now: int, horizon: int) -> list[Strand]:
-        """Return what it costs from `now` on, up to its end, or the horizon where it has none."""
-        return strands(now, horizon if self.until is None else self.until, self.nanos, self.per, self.rule)
+        """Return what it costs from `now` on, or since it may, up to its end, or the horizon where it has none."""
+        begin = now if self.since is None else min(now, self.since)
+        return strands(begin, horizon if self.until is None else self.until, self.nanos, self.per, self.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,8 @@ def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, st
     """Return what goes on costing of a machine or a kept thing.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease: as far as anybody looks), what stays
-    beside it when it does not run, and what is kept of it, as far as anybody looks. `volumes` are the (account, name)
-    of named volumes that stand for themselves.
+    beside it when it does not run, and what is kept of it, as far as anybody looks. One whose launch is not settled may
+    have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
     if row["ended"] is not None and not row["kept"]:
         return _NOTHING
@@ -88,7 +91,9 @@ def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, st
     ]
     nanos = compute_nanos(row, prices) if runs else None
     compute = [] if nanos is None else [_compute(row, until, nanos)]
-    return Promised((*compute, *beside, *kept), unpriced=runs and nanos is None)
+    sent = stamp(row["intended_at"]) if row["attempt"] == "open" and row.get("intended_at") else None
+    own = [one._replace(since=sent) for one in (*compute, *beside)]
+    return Promised((*own, *kept), unpriced=runs and nanos is None)
 
 
 def runs_on(row: Row) -> bool:
@@ -113,7 +118,7 @@ def _until(row: Row, now: int) -> int | None:
     if row["renew_until"] is None:
         return None
     until = stamp(row["renew_until"])
-    return until if until > now else now + OVERDUE * bool(row["billed"])
+    return until if until > now else now + OVERDUE * bool(row["billed"] or row["state"] == "unknown")
 
 
 def _compute(row: Row, until: int | None, nanos: int) -> Promise:

@@ -112,6 +112,12 @@ def test_a_stopped_machine_costs_what_stays_and_a_kept_image_too():
     assert share[1] == pytest.approx(15 * 9.5 / 30)
 
 
+def test_an_open_attempt_may_have_run_since_it_was_sent_and_past_its_renew_until():
+    unsettled = {"state": "unknown", "billed": False, "attempt": "open", "intended_at": iso(NOW - 5 * HOUR)}
+    assert sums(budget(), row("b"), [row("a", until=NOW + HOUR, **unsettled)]) == [pytest.approx((0, 6, 8), abs=0.001)]
+    assert sums(budget(), row("b"), [row("a", until=NOW - HOUR, **unsettled)]) == [pytest.approx((0, 6, 8), abs=0.001)]
+
+
 def test_an_open_attempt_is_a_reservation():
     attempt = row("a", attempt="open", state="unknown", billed=False)
     (share,) = sums(budget(), row("b"), [attempt])
