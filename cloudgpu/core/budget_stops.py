@@ -45,7 +45,7 @@ def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[st
     """
     passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
     living = [row for row in rows if row["ended"] is None and not row["thing"] and row["attempt"] == "made"]
-    running = [row for row in living if runs_on(row) and row["asked"] not in ("stop", "park", "end")]
+    running = [row for row in living if runs_on(row)]  # one whose stop was asked and is not proved, too
     found = []
     for row in sorted(running, key=lambda row: (row["launched_at"] or row["intended_at"], row["id"]), reverse=True):
         over = [one for one in passed if one.budget.scope.covers(row)]

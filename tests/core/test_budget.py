@@ -141,9 +141,12 @@ def keys(one):
 
 
 def test_each_threshold_that_is_reached_is_a_finding_and_the_forecast_too():
-    assert keys(stands(lab(8), machine())) == ["budget:lab:threshold:50", "budget:lab:forecast:100"]
+    month = "2026-11-01"
+    wanted = [f"budget:lab:threshold:50:{month}", f"budget:lab:forecast:100:{month}"]
+    assert keys(stands(lab(8), machine())) == wanted
     assert keys(stands(lab(13), machine())) == []
-    assert keys(stands(lab(4), machine()))[:3] == [f"budget:lab:threshold:{percent}" for percent in (50, 80, 100)]
+    wanted = [f"budget:lab:threshold:{percent}:{month}" for percent in (50, 80, 100)]
+    assert keys(stands(lab(4), machine()))[:3] == wanted
     assert keys(stands(lab(4, actions=frozenset({Action.REFUSE})), machine())) == []
 
 
@@ -181,7 +184,6 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
         {"ended": iso(NOW)},
         {"state": "stopped", "billed": False},
         {"attempt": "open"},
-        {"asked": "stop"},
         {"project": "other"},
         {"thing": True},
     ],
@@ -190,6 +192,11 @@ def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
     over = stands(lab(1, actions=STOP, scope=Scope(project="vision")), machine())
     assert over.passed
     assert stopping(over, machine(**facts)) == []
+
+
+def test_a_stop_that_was_asked_and_is_not_proved_is_no_reason_to_let_it_run():
+    over = stands(lab(1, actions=STOP), machine())
+    assert stopping(over, machine(asked="stop")) == [("m", Do.STOP)]
 
 
 def test_a_budget_that_is_not_passed_or_does_not_stop_stops_nothing():
