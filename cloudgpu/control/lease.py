@@ -51,10 +51,12 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Row:
     """Carry out an extension and return the machine's new row.
 
-    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
+    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it;
+    LedgerUnavailable where it moves and the ledger is in doubt.
     """
     row = extension.row
     if extension.moves_renew_until:
+        session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, (), lambda budget: budget.scope.covers(row))
     return relet(session, row, extension.lease, "extend", override)
 

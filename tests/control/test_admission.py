@@ -17,8 +17,9 @@ from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import check_budgets
 from cloudgpu.control.resume import come_back, plan_comeback, started
+from cloudgpu.core.events import Draft
 from cloudgpu.core.times import from_iso
-from cloudgpu.errors import BudgetRefused, InvalidRequest, NoCapacity, ProviderUnavailable
+from cloudgpu.errors import BudgetRefused, InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable
 
 HOUR = timedelta(hours=1)
 
@@ -209,6 +210,16 @@ def test_an_extension_past_renew_until_is_a_new_admission(lab, price):
     by = refused.value.next.split(f"extend {row['name']} ")[1].split(".")[0]
     assert by.endswith("m")
     assert extend(lab.session, plan_extension(lab.session, row, HOUR / 2))["renew_until"] > row["renew_until"]
+
+
+def test_an_extension_past_renew_until_waits_for_a_ledger_that_is_in_doubt(lab):
+    row = up(lab, lease="1h", renew_until="8h")
+    doubt = Draft("ledger_doubted", "ledger", {"why": "It is shorter than it was.", "seq": 99}, lab.clock(), "doubt")
+    lab.session.ledger.append([doubt])
+    with pytest.raises(LedgerUnavailable, match="in doubt"):
+        extend(lab.session, plan_extension(lab.session, row, 30 * HOUR))
+    assert lab.session.ledger.machine(row["id"])["renew_until"] == row["renew_until"]
+    assert extend(lab.session, plan_extension(lab.session, row, HOUR))["expires"] > row["expires"]
 
 
 def test_an_extension_that_can_be_overridden_is(lab, price):
