@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cloudgpu.cli.budget_text import check_text
@@ -10,6 +12,8 @@ from cloudgpu.control.alerts import deliver
 from cloudgpu.control.budget_asked import Asked, checked, set_value
 from cloudgpu.control.look import look_at_all
 from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import TAG_RENEW_UNTIL
+from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from tests.receivers.web import DRIP, HANG, WebReceiver
 
@@ -51,6 +55,22 @@ def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_p
     lab.later(minutes=2)
     look_at_all(lab.session)
     assert deliver(lab.session, []).cleared == (f"stop:{row['id']}",)
+
+
+def test_a_machine_that_outlives_its_renew_until_is_told_though_every_look_finds_it_unchanged(lab):
+    lab.up(name="fox")
+    (row,) = lab.rows()
+    kept = json.loads((lab.home.parent / "cloud.json").read_text())
+    kept["machines"][0]["tags"].pop(TAG_RENEW_UNTIL)  # as on a cloud without a timer of its own
+    (lab.home.parent / "cloud.json").write_text(json.dumps(kept))
+    look_at_all(lab.session)
+    lab.clock.advance((from_iso(row["renew_until"]) - lab.clock()).total_seconds())
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).raised == ()
+    lab.later(minutes=16)
+    assert deliver(lab.session, []).raised == (), "nobody has looked since"
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).raised == (f"overdue:{row['id']}",)
 
 
 def test_a_spot_price_that_leapt_is_told_once(lab):
