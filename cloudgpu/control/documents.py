@@ -44,8 +44,7 @@ def planned(session: Session, prepared: Prepared) -> Document:
 
 def launched(session: Session, prepared: Prepared, done: Launched) -> Document:
     """Return the answer of `up`: the machine, whether it was found, and the plan."""
-    plan = plan_value(prepared.plan) | {"budgets": []}  # as they stand now, they have the machine in them
-    return {"machine": machine(session, done.row), "found": done.found, "plan": plan}
+    return {"machine": machine(session, done.row), "found": done.found, "plan": plan_value(prepared.plan)}
 
 
 def _plan(session: Session, prepared: Prepared) -> Document:

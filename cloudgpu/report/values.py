@@ -128,6 +128,7 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "setup": setup_value(request.setup),
         "extras": [extra_value(extra) for extra in plan.extras],
         "remarks": list(plan.remarks),
+        "budgets": [],  # of whoever knows them: a plan alone does not
     }
 
 
@@ -145,6 +146,7 @@ def extra_value(extra: Extra) -> dict[str, Any]:
         "running": extra.running,
         "kept": extra.kept,
         "source": extra.source,
+        "basis": str(extra.rate.basis) if extra.rate and extra.rate.basis else None,
     }
 
 
