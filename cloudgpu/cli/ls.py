@@ -43,6 +43,7 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> s
         lines.append(machines(document["machines"], now))
         if document["view_as_of"]:
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
+        lines += _marked(document["machines"])
     else:
         lines.append("No machine is running." if any_ever() else "No machine yet. Start with: cloudgpu up --dry-run")
     lines += [
@@ -51,6 +52,15 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> s
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
     return "\n".join(lines)
+
+
+def _marked(machines: list[dict[str, Any]]) -> list[str]:
+    """Return what the marks behind prices mean, of those that there are."""
+    from cloudgpu.cli.render import PRICE_MARKS, price_mark
+
+    marks = {price_mark(one) for one in machines}
+    said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
+    return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 
 
 def _part_missing(unanswered: list[dict[str, str]]) -> Exception:

@@ -83,7 +83,8 @@ def _cost(value: Value) -> str:
 def _extra(extra: Value) -> str:
     if extra["usd_per_month"] is None:
         return f"{extra['what']}: price not known"
-    return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month"
+    doubt = f" ({extra['basis']})" if extra["basis"] in ("derived", "recalled") else ""
+    return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month{doubt}"
 
 
 def _budget(one: Value) -> str:

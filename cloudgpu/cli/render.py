@@ -11,6 +11,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso
 
 TEN_MINUTES = 600
+PRICE_MARKS = {"derived": "~", "recalled": "?"}  # as `gpus` and `cost` have them
 
 
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
@@ -91,7 +92,7 @@ def price(value: dict[str, Any] | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
-    trust = {"setting": ", not measured", "derived": ", derived", "recalled": ", unverified"}.get(value["basis"], "")
+    trust = {"setting": ", not measured", "derived": ", derived", "recalled": ", recalled"}.get(value["basis"], "")
     if value["source"].startswith("config.toml discounts"):
         trust = ", as agreed"
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
@@ -171,7 +172,12 @@ def _price_of(value: dict[str, Any]) -> str:
         return f"{dollars(value['kept_usd_per_month'])}/mo"
     if _pauses(value) and while_stopped(value):
         return f"{dollars(value['stopped_usd_per_month'])}/mo"
-    return dollars(value["price"] and value["price"]["usd_per_hour"], 4)
+    return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
+
+
+def price_mark(value: dict[str, Any]) -> str:
+    """Return the mark of a price an hour that was computed, or is from memory; empty for others and for none."""
+    return PRICE_MARKS.get(value["price"]["basis"], "") if value["price"] else ""
 
 
 def _what(value: dict[str, Any]) -> str:

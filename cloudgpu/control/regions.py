@@ -126,9 +126,13 @@ def _key(row: Document, order: Order) -> tuple[float, float, str]:
 
 
 def sources(rows: Iterable[Document]) -> list[str]:
-    """Return who says the prices, each once with the oldest day on which that was true."""
-    oldest: dict[str, str] = {}
+    """Return who says the prices, each once with the oldest day on which that was true, and whether it is none's word.
+
+    That is, where a price was computed from others, or is from memory.
+    """
+    oldest: dict[tuple[str, str], str] = {}
     for price in (row["price"] for row in rows if row["price"]):
-        day = price["as_of"][:10]
-        oldest[price["source"]] = min(day, oldest.get(price["source"], day))
-    return [f"{source} ({day})" for source, day in sorted(oldest.items())]
+        day, by = price["as_of"][:10], (price["source"], price["basis"])
+        oldest[by] = min(day, oldest.get(by, day))
+    doubt = {"derived": ", derived", "recalled": ", recalled"}
+    return [f"{source} ({day}{doubt.get(basis, '')})" for (source, basis), day in sorted(oldest.items())]

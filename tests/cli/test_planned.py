@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.planned import plan
-from cloudgpu.core.facts import Market, Network, Setup, Volume, Want
+from cloudgpu.core.facts import Basis, Market, Network, Setup, Volume, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.plan import Extra, launch_plan
 from cloudgpu.core.policy import Origin
+from cloudgpu.core.rates import Rate
+from cloudgpu.core.uses import Per, Resource
 from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.shelf import offered
@@ -81,6 +83,21 @@ def test_an_upper_bound_is_marked():
     assert "64 GB system disk (gp3): at most $5.12 a month" in shown(replace(DISK, upper_bound=True))
 
 
+@pytest.mark.parametrize(
+    ("basis", "words"),
+    [
+        (Basis.RECALLED, "$5.12 a month (recalled)"),
+        (Basis.DERIVED, "$5.12 a month (derived)"),
+        (Basis.LISTED, "$5.12 a month "),
+    ],
+)
+def test_what_is_no_lists_word_is_said_to_be_so(basis, words):
+    rate = Rate(Resource.DISK, "gp3", 64, Per.MONTH, Money.usd("0.08"), "a list", NOW, basis)
+    said = shown(replace(DISK, rate=rate))
+    assert words in said
+    assert ("(" in said.split("$5.12 a month")[1][:2]) == (basis is not Basis.LISTED)
+
+
 def test_without_anything_beside_it_the_plan_says_nothing_of_it():
     said = shown()
     assert "beside" not in said
@@ -129,6 +146,7 @@ def test_the_document_has_it_all():
             "running": True,
             "kept": True,
             "source": "no price in the catalogue",
+            "basis": None,
         }
     ]
     assert value["remarks"] == ["R."]
