@@ -94,10 +94,10 @@ def _read_back(session: Session, row: Row) -> None:
 
 
 def _put_back(session: Session, row: Row) -> None:
-    if row["expires"] is None or row["renew_until"] is None:
-        return
-    before = Lease(from_iso(row["expires"]), from_iso(row["renew_until"]))
-    session.ledger.append([lease_line(row, before, "the machine did not take the new one", session.clock())])
+    """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
+    now = session.clock()
+    body = {"expires": row["expires"], "renew_until": row["renew_until"], "why": "the machine did not take the new one"}
+    session.ledger.append([Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")])
 
 
 def _way(row: Row, now: datetime) -> Way:

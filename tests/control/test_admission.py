@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from decimal import Decimal
 
@@ -12,12 +13,14 @@ from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget, standings, the_budgets
 from cloudgpu.control.documents import planned
 from cloudgpu.control.launch import launch
-from cloudgpu.control.lease import extend, plan_extension
+from cloudgpu.control.lease import extend, plan_extension, relet
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import check_budgets
 from cloudgpu.control.resume import come_back, plan_comeback, started
 from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable
 
@@ -238,6 +241,22 @@ def test_a_lease_that_the_machine_did_not_take_is_put_right(lab, fault):
         extend(lab.session, plan_extension(lab.session, row, 3 * HOUR))
     known = lab.session.ledger.machine(row["id"])
     assert (known["expires"], known["renew_until"]) == (row["expires"], row["renew_until"])
+
+
+def test_a_machine_without_a_lease_that_did_not_take_one_has_none(lab):
+    row = up(lab)
+    body = {"expires": None, "renew_until": None, "why": "as one that was found without its tags"}
+    lab.session.ledger.append([Draft("lease_set", row["id"], body, lab.clock(), "none")])
+    kept = json.loads((lab.home.parent / "cloud.json").read_text())
+    for tag in (TAG_EXPIRES, TAG_RENEW_UNTIL):
+        kept["machines"][0]["tags"].pop(tag)
+    (lab.home.parent / "cloud.json").write_text(json.dumps(kept))
+    lab.cloud.fail_next("tag", InvalidRequest("no such tag"))
+    row = lab.session.ledger.machine(row["id"])
+    with pytest.raises(InvalidRequest):
+        relet(lab.session, row, Lease(lab.clock() + HOUR, lab.clock() + HOUR), "extend")
+    known = lab.session.ledger.machine(row["id"])
+    assert (known["expires"], known["renew_until"]) == (None, None)
 
 
 def test_an_interrupted_launch_is_replayed_under_its_own_reservation(lab, price):
