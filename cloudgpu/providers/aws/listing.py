@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.core.facts import TAG_ID, Instance, Listing
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.aws import ids, owner, translate
+from cloudgpu.providers.aws import ids, owner, spot_end, translate
 from cloudgpu.providers.aws.client import Aws, pages
 
 PAGE = 1000  # machines in an answer: the most that AWS gives
 
 
 def get(aws: Aws, id: str) -> Instance:  # noqa: A002
-    """Return the machine now (one call); raise InstanceNotFound when AWS has none."""
+    """Return the machine now; raise InstanceNotFound when AWS has none.
+
+    One call; a second one for a spot machine that is over, where AWS does not say there since when and why.
+    """
     region, own = ids.machine(id)
-    return _instance(aws, region, raw(aws, region, own))
+    return _instances(aws, region, [raw(aws, region, own)])[0]
 
 
 def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
@@ -41,7 +45,10 @@ def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
 
 
 def listed(aws: Aws) -> Listing:
-    """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page."""
+    """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page.
+
+    One more in a region with spot machines that are over, where AWS does not say there since when and why.
+    """
     regions = aws.regions()
     answers, silent = aws.each(regions, lambda region: _there(aws, region))
     return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
@@ -50,10 +57,13 @@ def listed(aws: Aws) -> Listing:
 def _there(aws: Aws, region: str) -> list[Instance]:
     ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
     with aws.said("DescribeInstances", region):
-        found = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
-        return [
-            _instance(aws, region, one) for page in found for part in page["Reservations"] for one in part["Instances"]
-        ]
+        answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
+        found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
+    return _instances(aws, region, found)
+
+
+def _instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
+    return spot_end.told(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
 def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:

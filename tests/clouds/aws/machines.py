@@ -166,6 +166,8 @@ class Machines(EC2Response):
         code, sentence = REASONS[why]
         instance.state_reason = StateReason(f"{code}: {sentence}", code)
         instance._reason = f"{BEGUN[why]} ({self.model.now():%Y-%m-%d %H:%M:%S} GMT)" if BEGUN[why] else ""
+        if why.startswith("spot") and not self.model.dates_interruptions:
+            instance._reason = code
 
     def _turn(self, instance: Any, through: str, to: str) -> None:
         self.model.set_state(instance, through)

@@ -25,6 +25,7 @@ class Model:
     # unseen (a disk that was just made)
     dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S})
     shows_terminated: bool = False  # a token whose machine has ended: is it shown (else an error)? Both are documented
+    dates_interruptions: bool = True  # does a machine's own record say when AWS took it? Public records show both
     due: dict[str, tuple[datetime, Callable[[], None]]] = field(default_factory=dict)
     tokens: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     spot_prices: dict[tuple[str, str], Decimal] = field(default_factory=dict)  # by type, and zone or region

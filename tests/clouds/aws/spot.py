@@ -20,6 +20,7 @@ from tests.clouds.aws.types import WILD
 
 PRODUCTS = {"Linux/UNIX": Decimal(1), "Red Hat Enterprise Linux": Decimal("1.4"), "Windows": Decimal("1.9")}
 AGE = timedelta(minutes=20)  # of the newest price
+NOTICE = timedelta(minutes=2)  # how long a machine runs on after its request says that there is no capacity for it
 NEVER_OPEN_AGAIN = {"cancelled", "closed"}
 ENDED_BY = {
     "user": ("instance-terminated-by-user", "Spot Instance terminated due to user-initiated termination."),
@@ -46,10 +47,10 @@ class SpotRequest(TaggedEC2Resource):
         self.relaunch: Callable[[], Any] | None = None
         self.set("open", "pending-evaluation", "Your Spot request has been submitted for review.")
 
-    def set(self, state: str, code: str, message: str) -> None:
-        """Write its state, and why."""
+    def set(self, state: str, code: str, message: str, at: datetime | None = None) -> None:
+        """Write its state, and why; `at` is since when, if that is not now."""
         self.state = state
-        self.status = {"Code": code, "Message": message, "UpdateTime": self.clock()}
+        self.status = {"Code": code, "Message": message, "UpdateTime": at or self.clock()}
 
     def fulfil(self, instance: Any) -> None:
         """Write the machine that it has now."""
@@ -256,13 +257,17 @@ def started(backend: Any, instance: Any) -> None:
 
 
 def ended(backend: Any, instance: Any, why: str) -> None:
-    """Write into a machine's request that it ended: a one-time one is closed, a persistent one is open again."""
+    """Write into a machine's request that it ended: a one-time one is closed, a persistent one is open again.
+
+    That AWS took it, the request says since the notice (EC2 user guide, State changes for a Spot request).
+    """
     request = of(backend, instance)
     if request is None or request.instance is not instance:
         return
     if request.state not in NEVER_OPEN_AGAIN:
         state = "closed" if request.type == "one-time" else "open"
-        request.set(state, *ENDED_BY[why])
+        noticed = max(request.status["UpdateTime"], request.clock() - NOTICE) if why == "spot" else None
+        request.set(state, *ENDED_BY[why], at=noticed)
 
 
 def again(backend: Any, instance: Any) -> None:
