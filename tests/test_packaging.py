@@ -129,14 +129,14 @@ def test_the_installed_metadata_names_version_extras_and_providers(installed):
     )
     assert python(installed, code).splitlines() == [
         f"{installed.name} {cloudgpu.__version__} Apache-2.0",
-        "all aws azure dev gcp local test",
+        "alerts all aws azure dev gcp local postgresql test",
         " ".join(f"cloudgpu.providers.{kind}.provider:make" for kind in ("aws", "local", "ssh")),
     ]
 
 
-def test_all_is_every_provider_and_the_core_has_no_sdk():
+def test_all_is_every_extra_of_a_user_and_the_core_has_no_sdk():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    assert extras["all"] == ["cloudgpu[aws,azure,gcp,local]"]
-    heavy = ("boto3", "google", "azure", "asyncssh", "jupyterlab", "pydantic", "sqlalchemy", "rich")
-    assert not [need for need in project["dependencies"] if need.startswith(heavy)]
+    assert extras["all"] == ["cloudgpu[alerts,aws,azure,gcp,local,postgresql]"]
+    heavy = "apprise boto3 google azure asyncssh jupyterlab psycopg pydantic sqlalchemy rich"
+    assert not [need for need in project["dependencies"] if need.startswith(tuple(heavy.split()))]
