@@ -109,7 +109,9 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     if latest["ended"]:
         raise _gone(latest)
     if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
-        return latest
+        if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
+            _not_started(session, latest)
+        return session.ledger.machine(row["id"]) or latest
     session.tell(f"{row['name']}: stopping")
     count_before_end(session, latest)
     session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])

@@ -180,6 +180,19 @@ def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     assert one.promised.dollars < price
 
 
+def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, price):
+    row = stop(lab.session, up(lab), why="test")
+    budget(lab, price * 6)
+    lab.cloud.fail_next("start", ProviderUnavailable("the network is down"))
+    with pytest.raises(ProviderUnavailable, match="network"):
+        started(lab.session, row, None, wait=False)
+    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
+    assert one.promised.dollars > price
+    assert stop(lab.session, row, why="test")["asked"] is None
+    (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
+    assert one.promised.dollars < price
+
+
 def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     row = stop(lab.session, up(lab, spot=True), why="test")
     budget(lab, price * 2)
