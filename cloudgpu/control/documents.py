@@ -237,4 +237,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
     agree(doubt)
     for sentence in settle_ledger(session, doubt).sentences:
         session.tell(sentence)
+    session.tell(
+        "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
+    )
     return document | {"settled": True, "doubt": doubt}

@@ -8,13 +8,15 @@ import sys
 import traceback
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from cloudgpu.control import admission
 from cloudgpu.control.asked import wish_of
-from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, removed, set_value
+from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, listed, removed, set_value
 from cloudgpu.control.budgets import budgets, standings, the_budgets, time_to_empty
+from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.session import open_session
@@ -204,6 +206,21 @@ def test_a_day_whose_begin_nobody_looked_at_is_told_of_though_the_day_before_was
     alerts = checked(lab.session, None)["alerts"]
     assert (alerts["cleared"], len(alerts["raised"])) == (before, 1)
     assert alerts["raised"] != before
+
+
+def test_a_settled_ledger_says_that_budgets_may_have_been_lost(lab, tmp_path):
+    put(lab, name="early")
+    file, copy = Path(lab.session.ledger.place), tmp_path / "copy.db"
+    lab.session.ledger.copy_to(copy)
+    put(lab, name="late")
+    lab.session.ledger.close()
+    for beside in file.parent.glob(f"{file.name}-*"):
+        beside.unlink()
+    copy.replace(file)
+    lab.session = lab.opened()
+    assert verified(lab.session, agree=lab.said.append)["settled"]
+    assert [one["name"] for one in listed(lab.session)["budgets"]] == ["early"]
+    assert "Budgets that were set" in lab.said[-1]
 
 
 def test_a_forecast_is_told_before_the_money_is_spent(lab):
