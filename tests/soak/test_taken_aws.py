@@ -15,11 +15,16 @@ UP = tuple(word for word in HEADLINE if word != "--no-wait")
 
 @pytest.fixture
 def life(aws, tmp_path):
-    """Make a home with one spot machine, or one that is parked, or none; return its name, too."""
-    number = iter(range(1000))
+    """Make a home with one spot machine, or one that is parked, or none; return its name, too.
+
+    In every other one AWS does not say when it took the machine: then its spot request is asked.
+    """
+    numbers = iter(range(1000))
 
     def make(*, machine=True, parked=False):
-        one = AwsLife(aws, tmp_path / str(next(number)) / "home", ssh=True)
+        number = next(numbers)
+        one = AwsLife(aws, tmp_path / str(number) / "home", ssh=True)
+        aws.model.dates_interruptions = number % 2 == 0
         name = one.done(*HEADLINE)["machine"]["name"] if machine else ""
         if parked:
             one.done("stop", name, "--yes")

@@ -106,7 +106,7 @@ READS = (
     _read("DescribeKeyPairs", "log in", Filters=_with(TAG_OWNER)),
     _read("DescribeVolumes", "see disks that are left", Filters=_with(TAG_LEDGER)),
     _read("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_with(TAG_LEDGER)),
-    _read("DescribeSpotInstanceRequests", "end and stop spot machines", Filters=_with(TAG_ID)),
+    _read("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_with(TAG_ID)),
     _other("ssm", "ssm:GetParameters", "find today's images by their public names", Names=_PLAIN),
     _other("service-quotas", "servicequotas:ListServiceQuotas", "list quotas", ServiceCode="ec2", MaxResults=1),
     _other("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",

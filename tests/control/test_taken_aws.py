@@ -1,0 +1,77 @@
+"""What a spot machine costs that AWS took while nobody looked, on our model of AWS: by the word of its request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.session import open_session
+from cloudgpu.core.billing import charge, money
+from cloudgpu.core.times import from_iso
+from cloudgpu.core.uses import use_from_json
+from tests.cli.aws_line import Line
+from tests.clouds.aws.fixtures import aws, aws_process
+from tests.providers.aws.accounts import impatient
+
+__all__ = ["aws", "aws_process"]
+UP = "up --gpu v100 --spot --ssh-from 203.0.113.7 --no-wait --yes --name otter"
+ASK = "DescribeSpotInstanceRequests"
+
+
+@pytest.fixture
+def taken(own_home, capsys, aws):
+    """Launch a spot machine, let AWS take it so long after, look hours later; return its run and charge."""
+    aws.model.dates_interruptions = False
+    aws.dwell(terminated=7 * 86400)
+    line = Line(own_home, capsys, aws)
+    session = open_session({"CLOUDGPU_HOME": str(line.home), "USER": "ada"})
+    session.clock = lambda: datetime.now(UTC) + aws.model.ahead
+
+    def after(length):
+        assert line(UP).code == 0
+        (row,) = session.ledger.machines()
+        began = from_iso(row["uses"][0]["begin"])
+        aws.advance((began + length - aws.model.now()).total_seconds())
+        aws.interrupt(row["provider_id"].partition("/")[2])
+        aws.advance(5 * 3600)
+        look_at_all(session)
+        (use,) = [one for _, one in session.ledger.uses() if one["resource"] == "instance"]
+        assert session.ledger.machine(row["id"])["state"] == "terminated"
+        return use, charge(use_from_json(use), session.clock())
+
+    return after
+
+
+def run_of(use):
+    return from_iso(use["end"]) - from_iso(use["begin"])
+
+
+def test_what_aws_took_at_59_minutes_is_free_though_the_look_came_hours_later(taken, aws):
+    use, found = taken(timedelta(minutes=59))
+    assert timedelta(minutes=59) <= run_of(use) < timedelta(minutes=59, seconds=5)
+    assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
+    assert (found.low, found.amount, found.high) == (0, 0, 0)
+    assert [call.region for call in aws.called(ASK)] == ["us-east-1"]
+
+
+def test_what_aws_took_at_61_minutes_is_paid_to_the_second_though_the_look_came_hours_later(taken):
+    use, found = taken(timedelta(minutes=61))
+    run = run_of(use)
+    assert timedelta(minutes=61) <= run < timedelta(minutes=61, seconds=5)
+    assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
+    seconds = -(-run // timedelta(seconds=1))
+    (price,) = {segment["nanos"] for segment in use["segments"]}
+    assert found.low == found.amount == found.high
+    assert abs(money(found.amount).nanos * 3600 - price * seconds) < 3600  # less than a nano-dollar
+    assert found.reasons == ()
+
+
+def test_without_an_answer_it_is_a_range_up_to_the_look(taken, aws, monkeypatch):
+    impatient(monkeypatch)
+    aws.faults.add(ASK, error="RequestLimitExceeded", times=99)
+    use, found = taken(timedelta(minutes=59))
+    assert run_of(use) < timedelta(minutes=1)  # the last look that saw it
+    assert use["maybe_until"] is not None
+    assert found.low == 0 < found.high
