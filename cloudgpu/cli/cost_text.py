@@ -17,6 +17,7 @@ Document = dict[str, Any]
 WIDTH = 80
 NARROWEST = 12  # characters that a name is left, however wide the numbers are
 FEW = 6  # names, or reasons, that are told one by one
+UNREAD_MINUTES = 15  # as often as a counter is read while somebody works on the machine
 FINE = Decimal(10)  # dollars: below it amounts are shown with two more digits
 _HEADS = {
     "instance": "MACHINE",
@@ -123,7 +124,7 @@ def _short(name: str, width: int) -> str:
 
 def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
     yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
-    yield _sentences(_missing(document), _marks(document))
+    yield _sentences(_missing(document), _uncounted(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
     yield _to_come(document, shown)
     yield _budgets(document, shown)
@@ -149,6 +150,18 @@ def _few(names: list[str]) -> str:
 def _missing(document: Document) -> str:
     number = document["total"]["without_price"]
     return f"+ {number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
+
+
+def _uncounted(document: Document) -> str:
+    """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
+    now = document["as_of"]
+    long = (one for one in document["uncounted"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
+    names = [one["name"] for one in long]
+    return f"Not in it: bytes out that nobody has read, of {_few(names)}; -o json says since when." if names else ""
+
+
+def _minutes(since: str, until: str) -> float:
+    return (from_iso(until) - from_iso(since)).total_seconds() / 60
 
 
 def _doubts(document: Document) -> str:

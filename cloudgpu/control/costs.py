@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.desktops import load_desktop
 from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
+from cloudgpu.control.traffic import gaps_within
 from cloudgpu.core.billing import money
 from cloudgpu.core.compare import desktop_cost, said
 from cloudgpu.core.cost import CALENDAR, By
@@ -58,6 +59,7 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "total": total_value(found.total, wanted.asked.by, wanted.currency),
         "total_usd": usd(money(found.total.amount)),
         "unpriced": list(found.total.unpriced),
+        "uncounted": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
         **_to_come(rows, found.total, wanted.asked, now),

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.billing_rules import RULES
 from cloudgpu.core.events import MACHINE, Draft
 from cloudgpu.core.facts import State
 from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.uses import Resource
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 ASK = '"$HOME"/.cloudgpu/agent status'
 COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
@@ -32,6 +35,10 @@ class Gap:
     name: str
     since: str
     until: str | None
+
+    def value(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
 
     def __str__(self) -> str:
         ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
@@ -48,11 +55,20 @@ def is_charged(row: Mapping[str, Any]) -> bool:
 def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[Gap]:
     """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
 
-    Only of machines that have run where bytes out are charged.
+    Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
+    machine has sent since the last count is read when it runs again, and is a gap only if it never does.
     """
-    ran = (row for row in rows if not row["thing"] and row["provider_id"] and is_charged(row))
-    found = [Gap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in ran]
+    ran = (row for row in rows if not row["thing"] and row["provider_id"] and row["provider"] in CHARGING)
+    waiting = (row for row in ran if row["billed"] or row["ended"] or not row.get("traffic"))
+    found = [Gap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in waiting]
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def gaps_within(rows: Iterable[Mapping[str, Any]], since: datetime | None, until: datetime | None) -> list[Gap]:
+    """Return the gaps that reach into a period; None: without that end."""
+    begin, end = (None if moment is None else iso(moment) for moment in (since, until))
+    found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
+    return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
 
 
 def _counted_until(row: Mapping[str, Any]) -> str:

@@ -114,12 +114,22 @@ def test_a_long_name_is_cut_and_numbers_are_aligned(cost):
 
 def test_what_has_no_price_is_named_and_never_zero(cost):
     _, said = cost()
-    (line,) = [line for line in said.out.splitlines() if line.startswith("unknown")]
+    (line,) = [line for line in said.out.splitlines() if line.startswith("unknown ")]
     assert "?" in line
     assert "$0" not in line
     assert "+ 2 without a price, in no sum: lost (disk), unknown (instance)." in " ".join(said.out.split())
     group = next(one for one in document(cost)["groups"] if one["name"] == "unknown")
     assert (group["usd"], group["low_usd"], group["without_price"]) == (None, None, 1)
+
+
+def test_bytes_out_that_nobody_has_read_are_named(cost):
+    _, said = cost()
+    assert f"bytes out that nobody has read, of otter, {LONG}, taken, unknown, lost;" in " ".join(said.out.split())
+    found = {one["name"]: one for one in document(cost)["uncounted"]}
+    assert found["otter"] | {"since": ""} == {"machine": "cg-1", "name": "otter", "since": "", "until": None}
+    assert found["lost"]["until"] == iso(BEGIN + timedelta(days=3))
+    later = (NOW - timedelta(days=2)).strftime("%Y-%m-%dT%H:%MZ")
+    assert {one["name"] for one in document(cost, "--since", later)["uncounted"]} == {"otter", LONG}
 
 
 def test_marks_ranges_and_reasons_are_shown(cost):

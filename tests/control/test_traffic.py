@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.control.traffic import line_of, traffic_gaps
+from cloudgpu.control.traffic import CHARGING, gaps_within, is_charged, line_of, traffic_gaps
 from cloudgpu.core.billing import total
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.times import iso
@@ -75,6 +75,33 @@ def test_what_was_never_read_is_named_from_the_last_count_on():
     ended = machine_row([*lines, stopped(200), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
     (gap,) = traffic_gaps([ended])
     assert (gap.since, gap.until) == (at(100), at(300))
+
+
+def test_a_stopped_machine_has_a_gap_only_if_it_never_ran_again():
+    never_read = [*launched(), stopped(200)]
+    (gap,) = traffic_gaps([machine_row(never_read)])
+    assert gap.until is None
+    read = [*counted(launched(), 100, GB), stopped(200)]
+    assert traffic_gaps([machine_row(read)]) == [], "its counter goes on at the next start"
+    ended = machine_row([*read, line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    assert [gap.until for gap in traffic_gaps([ended])] == [at(300)]
+
+
+def test_a_gap_is_told_for_the_periods_that_it_reaches_into():
+    row = machine_row(counted(launched(), 100, GB))
+
+    def told(since, until):
+        return len(gaps_within([row], *(moment and START + timedelta(seconds=moment) for moment in (since, until))))
+
+    assert [told(None, None), told(500, None), told(None, 101), told(50, 200)] == [1, 1, 1, 1]
+    assert told(None, 100) == 0
+    ended = machine_row([*launched(), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    assert [len(gaps_within([ended], START + timedelta(seconds=second), None)) for second in (299, 300)] == [1, 0]
+
+
+def test_who_charges_bytes_is_said_alike_by_the_rules_and_by_the_price_list():
+    for provider, region in (("aws", "us-east-1"), ("gcp", "us-central1"), ("azure", "eastus"), ("local", "here")):
+        assert is_charged({"provider": provider, "region": region}) == (provider in CHARGING)
 
 
 def test_a_machine_where_bytes_cost_nothing_has_no_gap():
