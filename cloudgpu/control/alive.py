@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.view import scope_of
+from cloudgpu.core.facts import State
 from cloudgpu.core.times import iso
 
 if TYPE_CHECKING:
@@ -40,10 +41,15 @@ def kept_until(ledger: Ledger, row: Row, before: datetime) -> str | None:
 def before_its_end(ledger: Ledger, row: Row, instance: Instance) -> str | None:
     """Return when a machine was last known to be there that is billed no more, and of which nobody says since when.
 
-    None for every other one.
+    So too of one that runs as before, but only since later: it was stopped in between, unseen. None for every other.
     """
     ended = row["billed"] and not instance.billed and instance.since is None
-    return alive_at(ledger, row) if ended else None
+    return alive_at(ledger, row) if ended or _runs_anew(row, instance) else None
+
+
+def _runs_anew(row: Row, instance: Instance) -> bool:
+    began = row["since"] if row["billed"] and row["state"] == State.RUNNING == instance.state else None
+    return began is not None and instance.since is not None and iso(instance.since) > began
 
 
 def _latest_proof(ledger: Ledger, row: Row, *, things: bool, before: str | None) -> str | None:

@@ -14,7 +14,8 @@ launch_settled       machine  token outcome(made refused void) why
 machine_adopted      machine  as launch_intended, read from tags; price may be null; why
                               `per` is hour, month or gb; `nanos` is for one of `quantity`, null: no price is known
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until
-                              hold_until last_active alive_at(where it is billed no more, and nobody says since when)
+                              hold_until last_active alive_at(where it is billed no more, and nobody says since when;
+                              or runs only since later than it ran before: when it was last known to be there)
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why        start_asked, park_asked: the same
 start_refused        machine  why(a start that was asked has surely not begun)

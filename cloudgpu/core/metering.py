@@ -118,9 +118,15 @@ def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
     if not body["billed"]:
-        _forget_prices(state)
-        yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, body.get("reason"), maybe)
+        yield from _run_ended(state, at, body.get("reason"), maybe)
+    elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
+        yield from _run_ended(state, body["alive_at"], None, at)
     _begin(state, row, line, at)
+
+
+def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
+    _forget_prices(state)
+    yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
 def _begin(state: Meter, row: Row, line: Event, at: str) -> None:

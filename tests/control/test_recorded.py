@@ -169,6 +169,26 @@ def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_
     assert (use["end"], use["maybe_until"]) == (iso(seen), iso(lab.clock()))
 
 
+def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_between_for_sure(lab):
+    row = lab.up().row
+    lab.later(hours=2)
+    look_at_all(lab.session)
+    seen = lab.clock()
+    lab.later(hours=1)
+    lab.cloud.stop(row["provider_id"])
+    lab.later(hours=1)
+    lab.cloud.start(row["provider_id"])
+    again = lab.clock()
+    lab.later(hours=1)
+    look_at_all(lab.session)
+    (first,) = compute(lab, row)
+    assert (first["end"], first["maybe_until"]) == (iso(seen), iso(again))
+    (second,) = (use for use in latest(lab, row)["uses"] if use["resource"] == "instance")
+    assert (second["begin"], second["first"]) == (iso(again), False)
+    look_at_all(lab.session)
+    assert len(compute(lab, row)) == 1
+
+
 def test_a_look_that_was_not_answered_proves_nothing_of_what_is_there(lab):
     row = lab.up().row
     lab.later(hours=1)
