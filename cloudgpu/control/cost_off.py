@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.cost import Asked
     from cloudgpu.core.discounts import AfterCredits
+    from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -22,10 +23,18 @@ Document = dict[str, Any]
 
 def deducted(session: Session, rows: list[Row], asked: Asked, now: datetime) -> Document:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
+    if not session.settings.credits and not any(row["provider"] == "gcp" for row in rows):
+        return {"sustained_use": [], "credits": None}
+    # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
+    return session.ledger.read(lambda view: _deducted(session, view, asked, now))
+
+
+def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Document:
     found: Document = {"sustained_use": [], "credits": None}
+    rows = view.bills()
 
     def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
-        return session.ledger.uses("" if since is None else iso(since))
+        return view.uses("" if since is None else iso(since))
 
     if any(row["provider"] == "gcp" for row in rows):
         from cloudgpu.core.deductions import sustained
