@@ -159,4 +159,3 @@ def _day(key: str, value: object) -> datetime:
             return found
     says = f"is {shown(value)!r}, which is no day of the calendar."
     raise _fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')
-
