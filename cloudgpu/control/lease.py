@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.admission import carried, decided, look_first, row_until
-from cloudgpu.control.lifecycle import lease_line
+from cloudgpu.control.lifecycle import alone, lease_line
 from cloudgpu.control.look import refresh
 from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
@@ -58,12 +58,21 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, (), lambda budget: budget.scope.covers(row))
-    return relet(session, row, extension.lease, "extend", override)
+    with alone(session, row):
+        latest = session.ledger.machine(row["id"]) or row
+        return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
+
+
+def _not_before(lease: Lease, row: Row) -> Lease:
+    """Return the lease with no end before the one that somebody else has set since it was planned."""
+    known = [from_iso(row[name]) if row[name] else lease.expires for name in ("expires", "renew_until")]
+    return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
 def relet(session: Session, row: Row, lease: Lease, why: str, override: str | None = None) -> Row:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
+    The caller holds the machine's lock, so that the tags and the last line say the same.
     In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
