@@ -92,7 +92,7 @@ def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, st
     nanos = compute_nanos(row, prices) if runs else None
     compute = [] if nanos is None else [_compute(row, until, nanos)]
     sent = stamp(row["intended_at"]) if row["attempt"] == "open" and row.get("intended_at") else None
-    own = [one._replace(since=sent) for one in (*compute, *beside)]
+    own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
     return Promised((*own, *kept), unpriced=runs and nanos is None)
 
 

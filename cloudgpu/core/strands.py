@@ -18,6 +18,7 @@ from cloudgpu.core.uses import Per, Resource, Use, use_from_json
 
 Strand = tuple[int, int, int]
 PARTS = EXACT // HOUR
+_DAY = 24 * HOUR
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,10 +102,16 @@ def moment_of(micros: int) -> datetime:
 def _months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval at the months of UTC, each with its hours."""
     while begin < end:
-        moment = moment_of(begin)
-        last, hours = _month(moment.year, moment.month)
+        last, hours = _month_of(begin // _DAY)
         yield begin, min(end, last), hours
         begin = last
+
+
+@cache
+def _month_of(day: int) -> tuple[int, int]:
+    """Return when the month of a day ends, and how many hours it has; days are counted from 1970 on, in UTC."""
+    moment = moment_of(day * _DAY)
+    return _month(moment.year, moment.month)
 
 
 @cache
