@@ -14,7 +14,6 @@ from cloudgpu.config.yamlfile import Table, read_yaml
 from cloudgpu.config.zones import zone_of
 from cloudgpu.core import budget_words as words
 from cloudgpu.core.budget import Budget, PaidIn, Scope
-from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
 
@@ -59,7 +58,7 @@ def budget_of(table: Table, name: str) -> Budget:
     paid_in = _paid_in(table, amount)
     budget = Budget(
         name=name,
-        limit=Money.usd(amount) if paid_in is None else paid_in.usd,
+        limit=words.limit_of(amount, paid_in, _place(table, "amount")),
         span=words.span_of(table.line("period"), _place(table, "period")),
         scope=_scope(table),
         tz=tz,

@@ -63,7 +63,7 @@ def budget_asked(session: Session, asked: Asked) -> Budget:
     said = asked.thresholds
     return replace(
         usual,
-        limit=Money.usd(amount) if paid_in is None else paid_in.usd,
+        limit=words.limit_of(amount, paid_in, "--amount"),
         scope=scope,
         thresholds=usual.thresholds if said is None else words.thresholds_of(said.split(","), "--thresholds"),
         forecast=_forecast(asked.forecast, usual.forecast),

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.budget import Action, Scope, Span
+from cloudgpu.core.budget import Action, PaidIn, Scope, Span
+from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 
@@ -32,6 +33,19 @@ def amount_of(text: str, field: str) -> Decimal:
             field=field,
             value=text,
             next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
+        )
+    return found
+
+
+def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
+    """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
+    found = Money.usd(amount) if paid_in is None else paid_in.usd
+    if paid_in is not None and not found.nanos:
+        raise InvalidRequest(
+            f"{amount:f} {paid_in.currency.code} are less than a billionth of a US dollar.",
+            field=field,
+            value=f"{amount:f}",
+            next="Write what may be spent, or mend the rate.",
         )
     return found
 

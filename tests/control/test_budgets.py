@@ -110,6 +110,7 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
         ({"amount": "0"}, "--amount", "no amount above zero"),
         ({"amount": "0.0000000001"}, "--amount", "no amount above zero"),
         ({"amount": "nan"}, "--amount", "no amount above zero"),
+        ({"amount": "0.000000001", "currency": "KRW", "rate": "1385"}, "--amount", "less than a billionth"),
         ({"amount": "free"}, "--amount", "no amount above zero"),
         ({"amount": "1e3"}, "--amount", "no amount above zero"),
         ({"amount": "1,000"}, "--amount", "no amount above zero"),
