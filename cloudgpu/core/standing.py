@@ -12,7 +12,7 @@ from cloudgpu.core.billing import EXACT, micros_of, money
 from cloudgpu.core.budget import Action, Budget
 from cloudgpu.core.money import HOUR, Money
 from cloudgpu.core.periods import Period
-from cloudgpu.core.strands import amount
+from cloudgpu.core.strands import amount, window_full
 
 TOPIC = "budget"
 _EVER = 2**62
@@ -25,7 +25,8 @@ class Standing:
     `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
     the period's end, at the prices that are counted; in the dearest period. `forecast` is the sum at the period's end
     at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in` is how long
-    the rest lasts at `burn`; None: to the end of the period and longer. `assumed` says which prices are not known.
+    the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever. `assumed` says
+    which prices are not known.
     """
 
     budget: Budget
@@ -64,7 +65,7 @@ def standing(counted: Account, today: Account, now: datetime) -> Standing:
     period = current(budget, now)
     spent = amount(counted.spent, micros_of(period.begin) if period else 0, _end(budget, period))
     burn = _burn(today, micros)
-    room = budget.limit.nanos * EXACT - spent
+    room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
     return Standing(
         budget=budget,
         period=period,
@@ -73,7 +74,7 @@ def standing(counted: Account, today: Account, now: datetime) -> Standing:
         forecast=money(spent + _to_come(today, period, micros)),
         burn=money(burn),
         counted_burn=money(_burn(counted, micros)),
-        empty_in=_empty_in(room, burn, period if budget.span.kind in ("day", "week", "month") else None, now),
+        empty_in=_window_full_in(counted, burn, micros) if budget.span.days else _empty_in(room, burn, ends, now),
         unpriced=tuple(counted.unpriced),
         assumed=tuple(counted.assumed),
     )
@@ -94,6 +95,13 @@ def _to_come(account: Account, period: Period | None, now: int) -> int:
     ends = [one.until for one in account.promises if one.until is not None]
     end = micros_of(period.end) if period and micros_of(period.end) > now else max([now, *ends])
     return sum(amount(one.strands(now, end), now, end) for one in account.promises)
+
+
+def _window_full_in(account: Account, burn: int, now: int) -> timedelta | None:
+    """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
+    window, limit = account.budget.span.window // timedelta(microseconds=1), account.budget.limit.nanos * EXACT
+    lasts = window_full(account.spent, burn // HOUR, window, now, limit)
+    return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 
 def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> timedelta | None:
@@ -126,7 +134,7 @@ def _threshold(one: Standing, percent: int) -> Finding:
     return Finding(
         key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
         kind="budget threshold",
-        title=f"{one.spent.text()} of the budget {name} are spent, {one.percent(one.spent)}% of {limit}",
+        title=f"{percent}% of the budget {name} is spent: {one.spent.text()} of {limit}",
         text=f"This is told once at {percent}%. Run: cloudgpu budget check {name}",
         facts=_facts(one),
         urgent=percent >= 100,  # noqa: PLR2004  (all of it)

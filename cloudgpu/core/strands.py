@@ -94,6 +94,30 @@ def worst_window(found: Iterable[Strand], length: int, begin: int, end: int) -> 
     return (end, held) if held > best[1] else best
 
 
+def window_full(found: Iterable[Strand], rate: int, length: int, begin: int, limit: int) -> int | None:
+    """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
+
+    What was paid before leaves the window in its turn. None: it never holds as much.
+    """
+    held, flow, changes = 0, rate, [(begin + length, -rate)]
+    for first, last, each in found:
+        held += max(0, last - max(first, begin - length)) * each
+        if first + length > begin:
+            changes.append((first + length, -each))
+        elif last + length > begin:
+            flow -= each
+        if last + length > begin:
+            changes.append((last + length, each))
+    at = begin
+    for moment, change in sorted(changes):
+        if held >= limit:
+            return at - begin
+        if held + flow * (moment - at) >= limit:
+            return at - begin - (held - limit) // flow
+        held, flow, at = held + flow * (moment - at), flow + change, moment
+    return None
+
+
 def moment_of(micros: int) -> datetime:
     """Return whole microseconds since 1970 as aware UTC."""
     return _EPOCH + timedelta(microseconds=micros)

@@ -18,6 +18,7 @@ from cloudgpu.core.events import Event
 from cloudgpu.core.money import Money
 from cloudgpu.core.promises import Counted, Prices
 from cloudgpu.core.standing import findings, standing
+from cloudgpu.core.strands import amount, window_full
 from cloudgpu.core.times import iso
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -52,8 +53,8 @@ def run(begin, price=DOLLAR):
     }  # fmt: skip
 
 
-def lab(dollars=10, span="month", **more):
-    return Budget("lab", Money.usd(dollars), Span(span), **more)
+def lab(dollars=10, span="month", *, days=0, **more):
+    return Budget("lab", Money.usd(dollars), Span(span, days), **more)
 
 
 def stands(budget, *rows, now=NOW):
@@ -121,6 +122,26 @@ def test_what_lasts_to_the_end_of_its_period_does_not_run_empty():
     assert stands(lab(1000), machine()).empty_in is None
     assert stands(lab(1000, "total"), machine()).empty_in == 996 * HOUR
     assert stands(lab(3), machine()).empty_in == timedelta(0)
+
+
+def test_what_leaves_the_window_of_a_rolling_budget_makes_room_again():
+    window = timedelta(days=2)
+    assert stands(lab(49, "rolling", days=2), machine()).empty_in is None  # 48 hours at $1 are all that it ever holds
+    assert stands(lab(48, "rolling", days=2), machine()).empty_in == window - 4 * HOUR
+    early = run(NOW - window) | {"end": iso(NOW - window + 3 * HOUR)}
+    assert stands(lab(48, "rolling", days=2), machine(uses=[early, run(NOW - HOUR)])).empty_in == window - HOUR
+    assert stands(lab(4, "rolling", days=2), machine()).empty_in == timedelta(0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 9)), max_size=5),
+    st.integers(0, 9), st.integers(1, 20), st.integers(1, 150),
+)  # fmt: skip
+def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, length, limit):
+    found, now = [(begin, min(30, begin + lasts), each) for begin, lasts, each in runs], 30
+    goes_on = [*found, (now, 99, rate)]
+    full = [after for after in range(length + 1) if amount(goes_on, now + after - length, now + after) >= limit]
+    assert window_full(found, rate, length, now, limit) == (full[0] if full else None)
 
 
 def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
