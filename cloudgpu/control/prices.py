@@ -98,7 +98,7 @@ def shown(name: str, provider: str | None, region: str | None, now: datetime, *,
     With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that
     the catalogue lacks, or that two providers have.
     """
-    owner, what = _found(name, provider)
+    owner, what, name = _found(name, provider)
     if region is not None and what == "machine":
         catalog.check_region(region, owner)
     prices = [value for value in _prices(owner, what, name, now) if history or value["state"] == NOW]
@@ -120,13 +120,18 @@ def _provider(provider: str) -> str:
     return provider
 
 
-def _found(name: str, provider: str | None) -> tuple[str, str]:
-    """Return whose a name is and what it names: `machine`, `storage` or `part`."""
+def _found(name: str, provider: str | None) -> tuple[str, str, str]:
+    """Return whose a name is, what it names (`machine`, `storage` or `part`), and how the catalogue writes it.
+
+    Azure's machines are found as `gpus` shows them, too, without `Standard_`; small and capital letters are the same.
+    """
     wanted = PROVIDERS if provider is None else (_provider(provider),)
     named = {one: dict(_names(one)) for one in wanted}
-    owners = [one for one in wanted if name in named[one]]
+    spelt = {one: {_plain(other): other for other in names} for one, names in named.items()}
+    owners = [one for one in wanted if _plain(name) in spelt[one]]
     if len(owners) == 1:
-        return owners[0], named[owners[0]][name]
+        written = spelt[owners[0]][_plain(name)]
+        return owners[0], named[owners[0]][written], written
     if owners:
         says, way = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
         raise InvalidRequest(says, field="--provider", value=None, next=way)
@@ -137,6 +142,10 @@ def _found(name: str, provider: str | None) -> tuple[str, str]:
         value=name,
         next=f"Run: cloudgpu catalog show {meant}" if meant else "See types: cloudgpu gpus --all",
     )
+
+
+def _plain(name: str) -> str:
+    return name.lower().removeprefix("standard_")
 
 
 def _names(provider: str) -> Iterator[tuple[str, str]]:

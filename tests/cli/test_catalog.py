@@ -271,6 +271,11 @@ def test_prices_of_2017_stand_beside_what_the_facts_say_since(line, name, region
     assert "historic" not in {one["state"] for one in line(f"catalog show {name} -o json").json["prices"]}
 
 
+@pytest.mark.parametrize("typed", ["NC6", "standard_nc6", "Standard_NC6"])
+def test_show_finds_a_type_as_gpus_writes_it(line, typed):
+    assert line(f"catalog show {typed} -o json").json["item"] == "Standard_NC6"
+
+
 def test_what_is_recalled_is_marked_where_it_is_shown(line):
     text = line.whole("catalog", "show", "E10 128 GiB").out
     assert "recalled" in text
