@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.budget_text import check_text, set_text
 from cloudgpu.control import admission
 from cloudgpu.control.asked import wish_of
 from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, listed, removed, set_value
@@ -179,6 +180,16 @@ def test_how_a_budget_stands(lab):
     assert one.empty_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
     assert one.overshoot(HOUR / 4).dollars == pytest.approx(one.burn.dollars / 4)
     assert time_to_empty(lab.session) == {"lab": one.empty_in}
+
+
+def test_by_how_much_it_can_be_passed_is_said_beforehand(lab):
+    """The interval times the burn rate at the counted prices: three dollars an hour and a disk."""
+    up(lab)
+    said = " ".join(set_text(put(lab, amount="40", action="stop")).split())
+    assert "Judged every 15m, it can be passed by up to $0.76 at what runs now" in said
+    said = " ".join(check_text(checked(lab.session, None, every=HOUR), "1h").split())
+    assert "Judged every 1h, it can be passed by up to $3.0" in said
+    assert "can be passed" not in set_text(put(lab, name="mild", amount="40"))
 
 
 def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
