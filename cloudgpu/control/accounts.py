@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.control.session import Session
@@ -33,6 +34,21 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     if session.account(kind) is not None:
         return kind
     raise _unknown_provider(kind)
+
+
+def with_machines(session: Session, accounts: Sequence[str]) -> list[str]:
+    """Return those of these accounts that can have machines of this ledger.
+
+    An account of a provider that is still to come is in config.toml for its prices; it has none, unless a newer
+    cloudgpu on another computer wrote one down.
+    """
+    from cloudgpu.providers.registry import is_to_come
+
+    found = {account: session.account(account) for account in accounts}
+    to_come = {account for account, one in found.items() if one and is_to_come(one.provider)}
+    if to_come:
+        to_come -= {row["account"] for row in session.ledger.machines()}
+    return [account for account in accounts if account not in to_come]
 
 
 def _named(session: Session, account: str, provider: str | None) -> str:

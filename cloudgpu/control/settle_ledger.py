@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.look import Look, look_at_all
 from cloudgpu.core.facts import Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -20,7 +21,8 @@ def settle_ledger(session: Session, doubt: str) -> Look:
     Raises LedgerUnavailable when an account did not answer: what it has is then not known.
     """
     if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
-        _check_complete(session, [gap for account in session.settings.accounts for gap in _gaps(session, account)])
+        accounts = with_machines(session, sorted(session.settings.accounts))
+        _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
         return look_at_all(session)
     look = look_at_all(session)

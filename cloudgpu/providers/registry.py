@@ -22,6 +22,11 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in _points()}))
 
 
+def is_to_come(kind: str) -> bool:
+    """Say whether a provider is promised and not in this installation: its price list alone can be asked."""
+    return kind in _LATER and kind not in kinds()
+
+
 def load(kind: str) -> Factory:
     """Return the factory of a provider.
 

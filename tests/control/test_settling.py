@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from cloudgpu.config.settings import Account
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.settle_ledger import settle_ledger
 from cloudgpu.control.view import age_of_view
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -20,6 +23,7 @@ from cloudgpu.errors import (
     RateLimited,
     StopUnproved,
 )
+from cloudgpu.providers import registry
 from cloudgpu.testing import make_attempt
 
 
@@ -43,6 +47,14 @@ def slow_listing(lab, monkeypatch, meanwhile):
         return answer
 
     monkeypatch.setattr(lab.cloud, "list", answered)
+
+
+@pytest.mark.skipif("azure" in registry.kinds(), reason="It has come.")
+def test_an_account_of_a_provider_that_is_still_to_come_is_no_gap(lab):
+    accounts = {**lab.session.settings.accounts, "prices": Account("prices", "azure")}
+    lab.session.settings = replace(lab.session.settings, accounts=accounts)
+    assert look_at_all(lab.session).unanswered == []
+    assert settle_ledger(lab.session, "it was restored").unanswered == []
 
 
 def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypatch):
