@@ -49,15 +49,13 @@ class FaultyCloud:
         if not isinstance(error, CloudgpuError):
             self._hooks += [(method, error)] * times
             return
-        with self._store.open() as cloud:
-            cloud.faults += [Fault.of(method, error)] * times
+        self._order(Fault.of(method, error, times=times))
 
     def lose_reply(self, method: str, *, times: int = 1) -> None:
         """Make the next calls of `method` do their work and lose the answer."""
         kind = LaunchUncertain if method == "launch" else ProviderUnavailable
         error = kind(f"the reply to {method} was lost", next="ask again")
-        with self._store.open() as cloud:
-            cloud.faults += [Fault.of(method, error, after=True)] * times
+        self._order(Fault.of(method, error, times=times, after=True))
 
     def hide(self, scope: str) -> None:
         """Let a region, or the whole account, not answer listings until `show`."""
@@ -107,6 +105,11 @@ class FaultyCloud:
         """How often each method of the provider was called, by every process that shares the state."""
         with self._store.open() as cloud:
             return Counter(cloud.calls)
+
+    def _order(self, fault: Fault) -> None:
+        with self._store.open() as cloud:
+            if fault.times > 0:
+                cloud.faults.append(fault)
 
     @contextmanager
     def _call(self, method: str) -> Iterator[Cloud]:

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,17 +19,18 @@ from cloudgpu.testing.things import FakeThing, thing_from_json, thing_to_json
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error that waits for the next call of `method`; `after`: the thing is done first, only the reply is lost."""
+    """An error that waits for the next calls of `method`; `after`: the thing is done first, only the reply is lost."""
 
     method: str
     after: bool
     body: Mapping[str, str | None]
     retry_after: float | None = None
+    times: int = 1  # a count, not copies: the state file is written at every call
 
     @classmethod
-    def of(cls, method: str, error: CloudgpuError, *, after: bool = False) -> Fault:
-        """Return the fault that raises an error like this one."""
-        return cls(method, after, error.as_dict(), getattr(error, "retry_after", None))
+    def of(cls, method: str, error: CloudgpuError, *, times: int, after: bool = False) -> Fault:
+        """Return the fault that raises an error like this one at the next `times` calls."""
+        return cls(method, after, error.as_dict(), getattr(error, "retry_after", None), times)
 
     def error(self) -> CloudgpuError:
         """Return the error to raise."""
@@ -61,10 +62,13 @@ class Cloud:
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
 
     def take(self, method: str) -> Fault | None:
-        """Return the next fault of this method and forget it."""
-        found = next((fault for fault in self.faults if fault.method == method), None)
-        if found:
-            self.faults.remove(found)
+        """Return the next fault of this method and count it."""
+        place = next((place for place, fault in enumerate(self.faults) if fault.method == method), None)
+        if place is None:
+            return None
+        found = self.faults.pop(place)
+        if found.times > 1:
+            self.faults.insert(place, replace(found, times=found.times - 1))
         return found
 
 

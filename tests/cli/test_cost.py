@@ -11,6 +11,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.app import run
+from cloudgpu.control.session import open_session
 from cloudgpu.core.cost import By
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
@@ -78,6 +79,7 @@ def home(tmp_path_factory):
 def cost(home, monkeypatch, capsys):
     """The verb in this process: what it printed, and how it ended."""
     monkeypatch.setenv("CLOUDGPU_HOME", str(home))
+    monkeypatch.setitem(open_session.__kwdefaults__, "clock", lambda: NOW)  # however long the suite runs before this
 
     def said(*words):
         code = run(["cost", *words])
