@@ -64,6 +64,12 @@ def command(
     up, start and extend act: exit code 3 where it does not carry that. Budgets in files: docs/budgets.md. check
     exits with 3 where a budget that refuses or stops is passed.
     """
+    set_alone = {
+        "--amount": amount, "--period": period, "--scope": scope, "--currency": currency, "--rate": rate,
+        "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": does, "--tz": tz,
+        "--replace": replace, "--no-override": not allow_override,
+    }  # fmt: skip
+    _check(action, name, set_alone)
     session = open_here()
     if action is Action.SET:
         asked = _asked(
@@ -86,9 +92,22 @@ def command(
     elif action is Action.RM:
         _rm(session, _named(name), output, yes=yes)
     elif action is Action.CHECK:
-        _check(session, name, every, output)
+        _judge(session, name, every, output)
     else:
         _test(session, output)
+
+
+def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
+    """Refuse what does not belong to the action, so that nothing is silently left out."""
+    from cloudgpu.errors import InvalidRequest
+
+    given = [] if action is Action.SET else [option for option, value in set_alone.items() if value]
+    if given:
+        message = f"{given[0]} belongs to budget set, not to budget {action}."
+        raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
+    if name is not None and action in (Action.LS, Action.TEST):
+        way = f"For one budget: cloudgpu budget check {name}" if action is Action.LS else "Run: cloudgpu budget test"
+        raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
 
 
 def _named(name: str | None) -> str:
@@ -135,7 +154,7 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     emit(output, value, f"The budget {name} is removed.")
 
 
-def _check(session: Session, name: str | None, every: str, output: Format) -> None:
+def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
     from cloudgpu.cli.budget_text import check_text
     from cloudgpu.control.asked import duration
     from cloudgpu.control.budget_asked import EVERY, checked, is_refused

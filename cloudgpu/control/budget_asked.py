@@ -85,6 +85,9 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
     """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
     code = (asked.currency or "USD").upper()
     if asked.rate is None:
+        if asked.rate_date is not None:
+            says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
+            raise InvalidRequest(says, field="--rate-date", value=asked.rate_date, next=way)
         found = rate_of(session.settings, code)
         return None if found.code == "USD" else PaidIn(amount, found)
     if code == "USD":
@@ -94,8 +97,12 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
             value=asked.rate,
             next="Add --currency, for example --currency KRW --rate 1385.2, or leave --rate out.",
         )
-    day = asked.rate_date or session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
-    return PaidIn(amount, typed_rate(code, asked.rate, day))
+    today = session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
+    found = typed_rate(code, asked.rate, asked.rate_date or today)
+    if found.as_of > today + timedelta(days=1):  # somewhere on Earth it is tomorrow
+        says, way = f"{found.as_of} is still to come, and no rate is known of it.", "Name the day on which it held."
+        raise InvalidRequest(says, field="--rate-date", value=f"{found.as_of}", next=way)
+    return PaidIn(amount, found)
 
 
 def _check_known(session: Session, scope: Scope) -> None:

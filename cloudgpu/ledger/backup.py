@@ -59,7 +59,7 @@ def back_up(book: Ledger, path: Path) -> Copy:
     if path.exists():
         raise _refused(f"The file {path} exists already.", path, "Name a new file: an old backup is not overwritten.")
     try:
-        _made(part)
+        _made(part, path)
         book.copy_to(part)
         copy = _checked(part, book.place)
         _synced(part)
@@ -169,12 +169,12 @@ def _checked(part: Path, place: str) -> Copy:
         ) from fault
 
 
-def _made(part: Path) -> None:
+def _made(part: Path, path: Path) -> None:
     try:
         make_empty_file(part)
     except OSError as fault:
-        sentence = f"The file {part.parent / part.name} cannot be made ({fault.strerror})."
-        raise _refused(sentence, part.parent, "Name a file in a directory that exists and is yours.") from fault
+        sentence = f"The file {path} cannot be made ({fault.strerror})."
+        raise _refused(sentence, path, "Name a file in a directory that exists and is yours.") from fault
 
 
 def _synced(path: Path) -> None:

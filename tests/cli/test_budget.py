@@ -54,6 +54,23 @@ def test_a_budget_from_its_setting_to_its_end(line):
     assert [one["period"] for one in line("budget ls -o json").json["budgets"]] == ["rolling:30d"]
 
 
+@pytest.mark.parametrize(
+    ("words", "field", "says"),
+    [
+        ("budget ls lab", "NAME", "takes no name"),
+        ("budget ls --amount 3", "--amount", "belongs to budget set"),
+        ("budget check lab --no-override", "--no-override", "belongs to budget set"),
+        ("budget set w --amount 9 --period day --currency KRW --rate 9 --rate-date 2999-01-31", "--rate-date", "come"),
+        ("budget set w --amount 9 --period day --currency KRW --rate-date 2026-11-20", "--rate-date", "needs the rate"),
+    ],
+)  # fmt: skip
+def test_what_would_be_left_out_silently_is_refused(line, words, field, says):
+    done = line(f"{words} -o json")
+    assert (done.code, done.json["error"]["field"]) == (2, field), done.out + done.err
+    assert says in done.json["error"]["message"]
+    assert line("budget ls -o json").json["budgets"] == []
+
+
 def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     line("budget set tight --amount 0.05 --period month --no-override")
     done = line("up --dry-run --lease 1h")
