@@ -1,27 +1,42 @@
-"""Gathers what the ledger says is wrong with machines: no lease, an unproved stop, no price, a price that leapt."""
+"""Gathers what is wrong with machines by the ledger (no lease, no proof, no price, a leap), and with price lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.session import living
-from cloudgpu.core.alert_findings import machine_findings, price_leaps, unproved_since
+from cloudgpu.core.alert_findings import held_finding, machine_findings, price_leaps, unproved_since
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 
-def found_in_ledger(session: Session) -> tuple[Finding, ...]:
-    """Return every finding about machines and kept things. Asks nobody; reads few histories."""
+def found_here(session: Session) -> tuple[Finding, ...]:
+    """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
     now, factor = session.clock(), Fraction(session.settings.alerts.price_jump)
     rows = [_as_seen(session, row, iso(now)) for row in living(session.ledger.bills())]
-    return (*machine_findings(rows, dict(_asked_since(session, rows)), now), *price_leaps(rows, factor))
+    of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
+    return (*of_machines, *price_leaps(rows, factor), *_held_back())
+
+
+def _held_back() -> Iterator[Finding]:
+    """Tell of prices that a refresh has not taken over, for having moved too far: one finding for a provider's list."""
+    from cloudgpu.catalog.refreshed import stored
+    from cloudgpu.catalog.rules import PROVIDERS
+
+    for provider in PROVIDERS:
+        with suppress(InvalidRequest):  # a damaged list is said by `catalog`, and prices nothing
+            held = stored(provider).held
+            if held:
+                yield held_finding(provider, [f"{one.key.item} in {one.key.region}" for one in held])
 
 
 def _as_seen(session: Session, row: dict[str, Any], now: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
 from cloudgpu.config.alerts import receivers
-from cloudgpu.control.alerting_found import found_in_ledger
+from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.core.alert_findings import TOPICS
 from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, cleared_line, due, raised_line, sent_line, told
@@ -67,7 +67,7 @@ def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection
     have, in one attempt; what it does not take is kept for the next call. Raises MissingExtra, after the ledger has
     it, where something is to be sent and apprise is not installed, and LedgerUnavailable.
     """
-    known, raised, cleared = _noted(session, [*findings, *found_in_ledger(session)], {*judged, *TOPICS})
+    known, raised, cleared = _noted(session, [*findings, *found_here(session)], {*judged, *TOPICS})
     outcomes = _sent(session) if known.news else ()
     known = _told(session) if outcomes else known
     labels = [label_of(address) for address in _receivers(session)] if known.news else []

@@ -5,7 +5,7 @@ Each is judged from what the ledger says. How old that is, stands in the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -18,6 +18,7 @@ from cloudgpu.core.times import duration_text, from_iso, minute
 Row = Mapping[str, Any]
 TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price")
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
+FEW = 3  # prices that are named one by one
 _ASKED = ("stop_asked", "end_asked", "park_asked")
 _DONE = {
     "stop_asked": ("stopped", "deallocated", "terminated"),
@@ -93,6 +94,20 @@ def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> 
         + (f" {who} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {who} ends it." if who else ""),
         facts=facts | ({"machine": who} if who else {}),
         urgent=rose,
+    )
+
+
+def held_finding(provider: str, names: Sequence[str]) -> Finding:
+    """Return what is told of prices of a list that moved too far to be taken over unseen."""
+    number = f"{len(names)} prices" if len(names) > 1 else "A price"
+    few = ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+    return Finding(
+        key=f"price:list:{provider}",
+        kind="price moved",
+        title=f"{number} of {provider} moved too far at the last refresh",
+        text=f"What was known before is counted on: {few}. Run: cloudgpu catalog diff, and to take them over: "
+        "cloudgpu catalog refresh --accept",
+        facts={"provider": provider, "prices": str(len(names))},
     )
 
 
