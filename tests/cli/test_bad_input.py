@@ -49,6 +49,7 @@ PRICE = "--max-price 1.50"
 NAMES = "brave-otter"
 GPU = "--gpu a100:8"
 LEDGER = "CLOUDGPU_LEDGER=sqlite:///"
+NO_SERVER = "postgresql://me:secret@127.0.0.1:1/db"
 HELP = "cloudgpu up --help"
 
 DURATIONS = [
@@ -242,7 +243,7 @@ WORDS = [
 ]
 ENVIRONMENT = [
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "mysql://me:secret@host/db"}),
-    Case("ls", "CLOUDGPU_LEDGER", "PostgreSQL", LEDGER, environ={"CLOUDGPU_LEDGER": "postgresql://me:secret@host/db"}),
+    Case("ls", "ledger", "refused", "that the server runs", 8, environ={"CLOUDGPU_LEDGER": NO_SERVER}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "ledger.db"}),
     Case("ls", "CLOUDGPU_LEDGER", "no absolute path", LEDGER, environ={"CLOUDGPU_LEDGER": "sqlite:///"}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, files=config("ledger = 'mysql://me:secret@host/db'")),
