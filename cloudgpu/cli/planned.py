@@ -73,11 +73,19 @@ def _policy(value: Value) -> str:
 
 
 def _cost(value: Value) -> str:
-    beside = "; what stands beside it comes on top" if value["extras"] else ""
+    """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
+    beside = " with what is beside it" if any(extra["running"] for extra in value["extras"]) else ""
+    missing = f"; not in it, as no price is known: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
     return (
-        f"{dollars(value['cost_to_lease_end_usd'])} to the end of the lease, "
-        f"{dollars(value['cost_to_renew_until_usd'])} if it renews itself to the end{beside}"
+        f"{_reaches(value, 'lease_end')} to the end of the lease, "
+        f"{_reaches(value, 'renew_until')} if it renews itself to the end{beside}{missing}"
     )
+
+
+def _reaches(value: Value, end: str) -> str:
+    """Return a cost; as at most that, where it may be less by as much as is shown."""
+    most, least = dollars(value[f"cost_to_{end}_usd"]), dollars(value[f"low_to_{end}_usd"])
+    return most if most == least else f"at most {most}"
 
 
 def _extra(extra: Value) -> str:

@@ -237,7 +237,7 @@ def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolv
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
         means = stop_means(request, offer)
-        line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand)
+        line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand, resolved.licence)
         before = next((row for row in rows if row["id"] == attempt.machine), None)
         return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
 

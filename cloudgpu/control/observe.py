@@ -40,11 +40,12 @@ def intent(
     now: datetime,
     extras: Sequence[Extra] = (),
     on_demand: Price | None = None,
+    licence: str = "",
 ) -> Draft:
     """Return the line that says what is about to be launched, before the call is sent.
 
     `extras` are what is paid beside the machine: what a stopped one costs is known from this line alone. `on_demand`
-    is what the same machine costs on demand.
+    is what the same machine costs on demand, `licence` its system's where that changes how it is billed.
     """
     request, item = attempt.request, attempt.offer.available
     body = {
@@ -75,6 +76,7 @@ def intent(
         "setup": setup_to_json(request.setup),
         "stop_means": stop_means,
         "beside": [beside_entry(extra) for extra in extras],
+        "licence": licence,
     }
     return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
 

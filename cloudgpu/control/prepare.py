@@ -135,7 +135,16 @@ def _plan(
         extras=extras_of(first.offer, resolved),
         remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks),
         said_by=(spans.lease_from, spans.renew_from),
+        licence=resolved.licence,
+        volume_there=_is_billed_already(session.ledger, request),
     )
+
+
+def _is_billed_already(view: View, request: LaunchRequest) -> bool:
+    """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
+    volume = request.setup.volume
+    there = ((row["account"], row["name"]) for row in view.bills() if row["thing"] and row["ended"] is None)
+    return volume is not None and (request.account, volume.name) in there
 
 
 def _guards(provider: Provider) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
         "project": request.project,
         "setup": setup_to_json(request.setup),
         "beside": [beside_entry(extra) for extra in plan.extras],
+        "licence": plan.licence,
         "renew_until": iso(plan.renew_until),
         "state": "unknown",
         "billed": False,

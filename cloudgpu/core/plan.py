@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Market, Offer
 from cloudgpu.core.money import Money, charge
+from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Origin
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
@@ -37,7 +38,7 @@ class Extra:
 class LaunchPlan:
     """A launch before it happens.
 
-    `to_lease_end` and `to_renew_until` are what the machine costs if it runs that long, compute alone.
+    `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
     `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
     `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked.
     """
@@ -48,8 +49,8 @@ class LaunchPlan:
     dearest: Money  # per hour, of all the offers that may be tried
     expires: datetime
     renew_until: datetime
-    to_lease_end: Money
-    to_renew_until: Money
+    to_lease_end: RunCost
+    to_renew_until: RunCost
     stop_means: str
     left_out: tuple[str, ...]
     guards: tuple[str, ...]
@@ -57,6 +58,7 @@ class LaunchPlan:
     remarks: tuple[str, ...] = ()
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
+    licence: str = ""
 
 
 def launch_plan(
@@ -69,12 +71,16 @@ def launch_plan(
     extras: tuple[Extra, ...] = (),
     remarks: tuple[str, ...] = (),
     said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
+    licence: str = "",
+    volume_there: bool = False,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
-    `said_by` is who said how long the lease is, and how far it may be renewed.
+    `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
+    where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
     """
     offer = offers[0]
+    paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
         request=request,
@@ -83,8 +89,8 @@ def launch_plan(
         dearest=max(each.price.per_hour for each in offers),
         expires=now + lease,
         renew_until=now + renew,
-        to_lease_end=run_cost(offer.price.per_hour, lease),
-        to_renew_until=run_cost(offer.price.per_hour, renew),
+        to_lease_end=cost_between(offer, paid, now, now + lease, licence),
+        to_renew_until=cost_between(offer, paid, now, now + renew, licence),
         stop_means=stop_means(request, offer),
         left_out=left_out,
         guards=guards,
@@ -92,6 +98,7 @@ def launch_plan(
         remarks=remarks,
         lease_from=said_by[0],
         renew_from=said_by[1],
+        licence=licence,
     )
 
 

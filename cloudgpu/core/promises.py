@@ -123,7 +123,7 @@ def _until(row: Row, now: int) -> int | None:
 
 def _compute(row: Row, until: int | None, nanos: int) -> Promise:
     """Return the promise of the machine itself: what is started there is billed whole."""
-    rule = rule_of(row["provider"] or "", row["market"] or "on_demand", "instance")
+    rule = rule_of(row["provider"] or "", row["market"] or "on_demand", "instance", row.get("licence") or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
     end = None if until is None else until + (granule if granule > 1 else 0)
     return Promise(str(row["instance_type"]), end, nanos, "hour", rule)

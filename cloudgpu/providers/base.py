@@ -211,7 +211,8 @@ class Resolved:
     """A request at one offer made exact: what the launch call will say, looked up and not guessed.
 
     `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
-    `remarks` are sentences for the plan: what is bound, lost or could not be checked.
+    `remarks` are sentences for the plan: what is bound, lost or could not be checked. `licence` is that of the image's
+    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty.
     """
 
     call: Mapping[str, Any]
@@ -220,6 +221,7 @@ class Resolved:
     remarks: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # kinds of template parts that this image cannot run
     driver: Mapping[str, str] | None = None  # settings of the template that installs one; None: the image has one
+    licence: str = ""
 
 
 @runtime_checkable

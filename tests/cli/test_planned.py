@@ -52,7 +52,14 @@ def test_what_is_paid_beside_the_machine_stands_beside_it():
     said = shown(DISK, ADDRESS)
     assert "64 GB system disk (gp3): $5.12 a month" in said
     assert "public IPv4 address: $3.65 a month" in said
-    assert "what stands beside it comes on top" in said
+    assert "$1.02 to the end of the lease, $2.04 if it renews itself to the end with what is beside it" in said
+
+
+def test_what_may_cost_less_or_has_no_price_is_said_with_the_cost():
+    dear = replace(ADDRESS, per_month=Money.usd(730), upper_bound=True)
+    said = shown(DISK, dear, VOLUME)
+    assert "cost at most $2.02 to the end of the lease, at most $4.03 if it renews itself to the end" in said
+    assert "not in it, as no price is known: volume data (200 GB)" in said
 
 
 def test_what_stop_keeps_is_said_with_its_price_a_month():

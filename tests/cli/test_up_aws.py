@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import pytest
 
+from cloudgpu.cli.common import open_here
 from cloudgpu.providers.registry import kinds
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client
 
 __all__ = ["aws", "aws_process"]
@@ -118,3 +121,41 @@ def test_the_help_names_every_provider_that_can_be_launched_on(line):
     named = re.search(r"Where to launch: ([a-z, ]+)\.", " ".join(said.out.split()))
     assert named
     assert set(re.split(r", | or ", named[1])) == set(kinds())
+
+
+def test_the_plan_says_what_all_of_it_costs_as_the_budget_beside_it_counts(line):
+    line("budget set lab --amount 9999 --period total")
+    plan = line(f"up --gpu v100 --region us-east-1 --lease 8h --dry-run {FROM} --volume data:50 -o json").json["plan"]
+    whole, machine = (Decimal(plan[f"{what}_to_renew_until_usd"]) for what in ("cost", "machine"))
+    assert machine == Decimal(plan["price"]["usd_per_hour"]) * (plan["renew_s"] // 3600)
+    monthly = sum(Decimal(extra["usd_per_month"]) for extra in plan["extras"] if extra["running"])
+    assert whole - machine == pytest.approx(monthly * plan["renew_s"] / 3600 / 730, rel=Decimal("0.03"))
+    assert plan["unpriced"] == []
+    seconds = Decimal(plan["price"]["usd_per_hour"]) / 3600 * 5  # budgets count from now, and the last second whole
+    assert abs(Decimal(plan["budgets"][0]["wanted_usd"]) - whole) <= seconds
+
+
+def test_a_volume_that_is_there_is_not_paid_again_by_a_plan(line):
+    words = f"up --gpu v100 --region us-east-1 --zone us-east-1b {FROM} --volume data:50"
+    line("budget set lab --amount 9999 --period total")
+    new = line(f"{words} --dry-run -o json").json["plan"]
+    assert line(f"{words} --yes --no-wait --name first").code == 0
+    assert line("down first --yes").code == 0
+    old = line(f"{words} --dry-run -o json").json["plan"]
+    assert Decimal(old["cost_to_renew_until_usd"]) < Decimal(new["cost_to_renew_until_usd"]) - Decimal("0.3")
+    assert float(old["budgets"][0]["wanted_usd"]) == pytest.approx(float(old["cost_to_renew_until_usd"]), abs=0.01)
+
+
+def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_image_of_its_machine(line):
+    suse = next(one for one in PUBLIC if one.platform == "SUSE Linux").id_in("us-east-1")
+    words = f"up --gpu v100 --region us-east-1 --image {suse} --lease 61m --renew-until 61m {FROM}"
+    plan = line(f"{words} --dry-run -o json").json["plan"]
+    assert Decimal(plan["machine_to_lease_end_usd"]) == 2 * Decimal(plan["price"]["usd_per_hour"])
+    assert any("billed by the started hour" in remark for remark in plan["remarks"])
+    assert line(f"{words} --yes --no-wait --name green").code == 0
+    (row,) = open_here().ledger.machines()
+    assert row["licence"] == "suse"
+    assert {use["licence"] for use in row["uses"] if use["resource"] == "instance"} == {"suse"}
+    assert line("image save green --name mine --yes").code == 0
+    own = line(f"{words.replace(suse, 'mine')} --new --dry-run -o json").json["plan"]
+    assert own["machine_to_lease_end_usd"] == plan["machine_to_lease_end_usd"]

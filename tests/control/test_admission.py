@@ -146,6 +146,17 @@ def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
     check_budgets(lab.session, prepared)
 
 
+def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_instead(lab, price):
+    budget(lab, price * 200)
+    wish = wish_of(gpu="v100", lease="4h", renew_until="40h", disk=100)
+    shown = planned(lab.session, prepare(lab.session, wish))["plan"]
+    assert Decimal(shown["cost_to_renew_until_usd"]) == price * 40
+    assert shown["unpriced"] == ["system disk of 100 GB"]
+    (one,) = shown["budgets"]
+    assert Decimal(one["wanted_usd"]) > price * 40 + 1
+    assert "system disk of 100 GB" in one["assumed"][0]
+
+
 def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     budget(lab, price * 5)
     prepared = prepare(lab.session, wish_of(gpu="v100", spot=True, lease="4h", renew_until="4h"))

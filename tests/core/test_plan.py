@@ -27,7 +27,8 @@ def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:
     request = make_attempt(offer().available, host_key=HOST_KEY, now=NOW).request
     request = replace(request, lease_s=2 * 3600, renew_s=10 * 3600)
     plan = launch_plan(request, [offer(), offer(usd="4.00")], left_out=("packages",), guards=("agent",), now=NOW)
-    assert (plan.to_lease_end, plan.to_renew_until) == (Money.usd("6.00"), Money.usd("30.00"))
+    assert (plan.to_lease_end.amount, plan.to_renew_until.amount) == (Money.usd("6.00"), Money.usd("30.00"))
+    assert (plan.to_lease_end.low, plan.to_lease_end.machine) == (Money.usd("6.00"), Money.usd("6.00"))
     assert (plan.expires, plan.renew_until) == (NOW + timedelta(hours=2), NOW + timedelta(hours=10))
     assert (plan.offer, plan.further_offers) == (offer(), 1)
     assert (plan.left_out, plan.guards) == (("packages",), ("agent",))

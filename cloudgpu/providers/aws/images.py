@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
 DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
 _IN_USE = {"x86_64", "arm64"}
+_LICENCES = {"SUSE Linux": "suse", "Red Hat Enterprise Linux": "rhel"}  # not "Red Hat BYOL Linux": that is one's own
+_FREE = ("", "Linux/UNIX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,15 @@ class Image:
     state: str
     boot: str
     tags: Mapping[str, str]
+    platform: str = ""  # as whose system AWS bills it (PlatformDetails)
+
+    @property
+    def licence(self) -> str:
+        """The system's, where that changes by the start of what a machine is billed; else empty.
+
+        By the names in the EC2 user guide, AMI billing information fields.
+        """
+        return next((licence for name, licence in _LICENCES.items() if self.platform.startswith(name)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +167,7 @@ def _image(found: Mapping[str, Any]) -> Image:
         state=found.get("State", ""),
         boot=boot_tag(found),
         tags=tags_of(found),
+        platform=found.get("PlatformDetails", ""),
     )
 
 
@@ -183,13 +195,25 @@ def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
             value=named,
             next=f"Name an image for {machine}, or leave --image out.",
         )
-    return Choice(found, None, _about_driver(item, found))
+    return Choice(found, None, (*_about_driver(item, found), *_about_licence(found)))
 
 
 def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
     if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
         return ()  # ours: it has what its machine had
     return (f"whether the image {image.id} has a driver for {item.accelerators[0].name} is not known",)
+
+
+def _about_licence(image: Image) -> tuple[str, ...]:
+    """Return what a system that is paid for changes: prices here are those of Linux without a licence."""
+    if image.platform in _FREE:
+        return ()
+    hours = {
+        "suse": "; it is billed by the started hour",
+        "rhel": "; AWS's pages disagree whether it is billed by the started hour, so its cost is a range",
+    }
+    above = "what that costs above plain Linux is not known here, and in no amount"
+    return (f"AWS bills the image {image.id} as {image.platform}: {above}{hours.get(image.licence, '')}",)
 
 
 def _named(aws: Aws, region: str, named: str) -> Image | None:

@@ -68,6 +68,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
         guards=_guards(request, item),
         remarks=tuple(_remarks(request, item, found, call)),
         driver=found.choice.driver,
+        licence=found.choice.image.licence,
     )
 
 

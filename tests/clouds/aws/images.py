@@ -16,6 +16,7 @@ from moto.ec2.utils import convert_tag_spec, random_ami_id
 from tests.clouds.aws.model import Model
 
 AMAZON, CANONICAL = "898082745236", "099720109477"
+RED_HAT, SUSE = "309956199498", "013907871322"
 DLAMI = "/aws/service/deeplearning/ami/"
 UBUNTU = "/aws/service/canonical/ubuntu/server/"
 
@@ -31,6 +32,7 @@ class Public:
     size_gb: int = 30
     owner: str = AMAZON
     made: str = "2026-10-06"
+    platform: str = "Linux/UNIX"
 
     def id_in(self, region: str) -> str:
         """Return its id, another one in every region, as on AWS."""
@@ -81,7 +83,12 @@ PUBLIC = (
         for version, word, kind, gp in (("22.04", "jammy", "", "gp2"), ("24.04", "noble", "-gp3", "gp3"))
         for short in ("amd64", "arm64")
     ),
+    Public(
+        "RHEL-9.6.0_HVM-20260801-x86_64-0-Hourly2-GP3", owner=RED_HAT, size_gb=10, platform="Red Hat Enterprise Linux"
+    ),
+    Public("suse-sles-15-sp7-v20260801-hvm-ssd-x86_64", owner=SUSE, size_gb=10, platform="SUSE Linux"),
 )
+OPERATIONS = {"Red Hat Enterprise Linux": "RunInstances:0010", "SUSE Linux": "RunInstances:000g"}
 
 
 class Image(Ami):
@@ -90,6 +97,11 @@ class Image(Ami):
     disks: list[dict[str, Any]]
     ena_support = True
     imds_support = "v2.0"
+    platform_details = "Linux/UNIX"
+
+    @property
+    def usage_operation(self) -> str:
+        return OPERATIONS.get(self.platform_details, "RunInstances")
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
@@ -124,6 +136,7 @@ def furnish(backend: Any) -> None:
             root_device_name=one.root,
             region_name=f"{backend.region_name}a",
         )
+        image.platform_details = one.platform
         image.ebs_snapshot.volume.size = one.size_gb
         image.disks = [disk(one.root, image.ebs_snapshot)]
         backend.amis[image.id] = image
@@ -229,6 +242,9 @@ class Images(EC2Response):
         image.ebs_snapshot = snapshots[root]
         image.creation_date = self.model.naive()
         image.disks = [disk(device, one) for device, one in snapshots.items()]
+        if "instance" in how:  # an image of a machine bears the billing code of the one that this was made from
+            made_from = backend.amis.get(how["instance"].image_id)
+            image.platform_details = getattr(made_from, "platform_details", Image.platform_details)
         backend.amis[image.id] = image
         image.add_tags(tags.get("image", {}))
         for snapshot in snapshots.values():

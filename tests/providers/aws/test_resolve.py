@@ -169,6 +169,25 @@ def test_an_image_that_is_still_being_made_is_refused(aws, provider):
         resolve(provider, item("g5.xlarge"), replace(USUAL, image=own))
 
 
+@pytest.mark.parametrize(
+    ("platform", "licence", "says"),
+    [("SUSE Linux", "suse", "billed by the started hour"), ("Red Hat Enterprise Linux", "rhel", "disagree whether")],
+)
+def test_a_system_with_a_licence_is_named_with_how_it_is_billed(provider, platform, licence, says):
+    wanted = next(one for one in PUBLIC if one.platform == platform).id_in("us-east-1")
+    found = resolve(provider, item("g5.xlarge"), replace(USUAL, image=wanted))
+    assert found.licence == licence
+    (said,) = [remark for remark in found.remarks if platform in remark]
+    assert says in said
+    assert "in no amount" in said
+
+
+def test_plain_linux_has_no_licence_and_nothing_is_said_of_it(provider):
+    found = resolve(provider, item("g5.xlarge"), replace(USUAL, image=image()))
+    assert found.licence == ""
+    assert not any("AWS bills the image" in remark for remark in found.remarks)
+
+
 # Disk, network, quota
 
 
@@ -303,7 +322,7 @@ def test_a_volume_ties_to_its_zone_and_is_resolved_there(aws, provider):
     assert (tied.region, tied.zone, tied.why) == ("us-west-2", "us-west-2b", "the volume data lies in us-west-2b")
     found = resolve(provider, item("g5.xlarge", zone="us-west-2b"), replace(USUAL, volume=Volume("data")))
     assert found.call["volume"] == own
-    assert Beside("volume data of 100 GB", "gp3", 100, kept=True) in found.beside
+    assert Beside("volume data of 100 GB", "gp3", 100, kept=True, named=True) in found.beside
     assert any("bound to us-west-2b" in remark for remark in found.remarks)
 
 
@@ -312,7 +331,7 @@ def test_a_volume_that_is_to_be_made_ties_to_nothing(provider):
     assert provider.bound(wanted, Want()).zone is None
     found = resolve(provider, item("g5.xlarge"), replace(USUAL, volume=wanted.volume))
     assert found.call["volume"] is None
-    assert Beside("volume fresh of 200 GB", "gp3", 200, kept=True) in found.beside
+    assert Beside("volume fresh of 200 GB", "gp3", 200, kept=True, named=True) in found.beside
 
 
 @pytest.mark.parametrize("want", [Want(region="us-east-1"), Want(zone="us-west-2a"), Want(zone="us-east-1b")])
