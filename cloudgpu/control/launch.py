@@ -17,7 +17,7 @@ from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import intent
 from cloudgpu.control.offering import is_limited, resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
-from cloudgpu.control.preview import row_of_plan, way_of
+from cloudgpu.control.preview import look_for_budgets, row_of_plan, way_of
 from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.reach import client_key, wait_until_ready
 from cloudgpu.control.session import Session, present
@@ -83,6 +83,7 @@ def launch(
         row, found = _found_or_settled(session, prepared, agree)
         if row is None:
             if prepared.existing is not None:
+                look_for_budgets(session, replace(prepared, existing=None))
                 agree()
             settle_others(session)
             row = _launch_anew(session, prepared)
