@@ -12,6 +12,7 @@ from typing import Any
 from cloudgpu.core import aside
 from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import Charge, billed_span, charge
+from cloudgpu.core.names import tag_value
 from cloudgpu.core.periods import periods
 from cloudgpu.core.tally import Tally
 from cloudgpu.core.times import iso
@@ -73,7 +74,7 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for part in _parts(list(rows), ended, now, asked):
+    for part in _parts(_with_whole_names(list(rows), asked.by), ended, now, asked):
         group = groups.setdefault(part.key, Tally())
         if isinstance(part.found, str):
             group.add_ended(part.row, part.found)
@@ -85,6 +86,22 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
             total.add(part.row, part.found, note, again=part.again)
     order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
+
+
+def _with_whole_names(rows: list[Row], by: By) -> list[Row]:
+    """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
+
+    So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.
+    """
+    if by not in (By.OWNER, By.PROJECT):
+        return rows
+    meant: dict[str, list[str]] = {}
+    for name in {str(row[by]) for row in rows if row[by]}:
+        meant.setdefault(tag_value(name), []).append(name)
+    whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
+    tagged = (row for row in rows if row["thing"] or not row.get("template"))
+    said = {row["id"]: whole[row[by]][0] for row in tagged if len(whole.get(row[by] or "", ())) == 1}
+    return [{**row, str(by): said[row["id"]]} if row["id"] in said else row for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,22 @@ def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, un
     assert set(found.total.unpriced) == set(plain.total.unpriced)
 
 
+def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
+    parts = [
+        row(use(), id="cg-1", owner="ada@example.org", template="jupyter"),
+        row(use(), id="thing:data", owner="ada-example-org", thing=True),
+        row(use(), id="cg-2", owner="b@x", template="jupyter"),
+        row(use(), id="cg-3", owner="b.x", template="jupyter"),
+        row(use(), id="thing:two", owner="b-x", thing=True),
+    ]
+    rows, ended = [one for one, _ in parts], [use for _, uses in parts for use in uses]
+    for since in (None, START):
+        found = costs(rows, ended, NOW, Asked(By.OWNER, UTC, since)).groups
+        assert {key: tally.amount // DOLLAR for key, tally in found.items()} == {
+            "ada@example.org": 2, "b@x": 1, "b.x": 1, "b-x": 1,
+        }  # fmt: skip
+
+
 @settings(max_examples=40, deadline=None)
 @given(ledgers(), st.sampled_from([by for by in By if by not in CALENDAR]))
 def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
