@@ -16,10 +16,18 @@ PAGE = 1000  # machines in an answer: the most that AWS gives
 def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     """Return the machine now; raise InstanceNotFound when AWS has none.
 
-    One call; a second one for a spot machine that is over, where AWS does not say there since when and why.
+    One call; a second one for a spot machine that is over, where AWS does not say there since when and why, and for
+    one that AWS shows no more: the request of a spot machine remembers for some hours how that ended.
     """
     region, own = ids.machine(id)
-    return _instances(aws, region, [raw(aws, region, own)])[0]
+    try:
+        found = raw(aws, region, own)
+    except InstanceNotFound:
+        ended = spot_end.remembered(aws, region, own)
+        if ended is None:
+            raise
+        return ended
+    return _instances(aws, region, [found])[0]
 
 
 def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.facts import Instance
+from cloudgpu.core.facts import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.aws import translate
 from cloudgpu.providers.aws.client import Aws, pages
 
 Raw = Mapping[str, Any]
@@ -46,9 +47,32 @@ def told(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[In
     stays as it was: how a machine is, matters more than since when.
     """
     asked = [found["SpotInstanceRequestId"] for found, known in seen if _is_untold(found, known)]
-    requests = _requests(aws, region, asked) if asked else {}
+    requests = _requests(aws, region, "spot-instance-request-id", asked)
     now = aws.clock()
     return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
+
+
+def remembered(aws: Aws, region: str, own: str) -> Instance | None:
+    """Return a spot machine of ours that AWS shows no more, as its request remembers it; None where that is silent.
+
+    AWS shows an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
+    canceled and their instances are terminated" (EC2 API reference, DescribeSpotInstanceRequests). One call.
+    """
+    request = _requests(aws, region, "instance-id", [own]).get(own)
+    if request is None or TAG_ID not in translate.tags_of(request):
+        return None
+    found = {
+        "InstanceId": own,
+        "InstanceType": request.get("LaunchSpecification", {}).get("InstanceType", ""),
+        "InstanceLifecycle": "spot",
+        "State": {"Name": "terminated"},
+        "LaunchTime": request["CreateTime"],
+        "Placement": {"AvailabilityZone": request.get("LaunchedAvailabilityZone", "")},
+        "Tags": request["Tags"],
+    }
+    known = translate.instance(found, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
+    ended = by_request(found, known, request, aws.clock())
+    return None if ended.since is None else ended
 
 
 def _is_untold(found: Raw, known: Instance) -> bool:
@@ -56,20 +80,20 @@ def _is_untold(found: Raw, known: Instance) -> bool:
     return bool(over) and (known.since is None or not _cause(found))
 
 
-def _requests(aws: Aws, region: str, ids: Sequence[str]) -> dict[str, Raw]:
+def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
     """Return spot requests by the machine that they have now; none where AWS does not answer.
 
-    A filter, since an id that AWS has forgotten would fail the whole call.
+    `name` is a filter, since an id that AWS has forgotten would fail the whole call.
     """
     try:
-        return {one["InstanceId"]: one for one in _asked(aws, region, sorted(set(ids))) if "InstanceId" in one}
+        return {one["InstanceId"]: one for one in _asked(aws, region, name, sorted(set(ids))) if "InstanceId" in one}
     except CloudgpuError:
         return {}
 
 
-def _asked(aws: Aws, region: str, ids: Sequence[str]) -> Iterator[Raw]:
+def _asked(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
     for begin in range(0, len(ids), AT_ONCE):
-        meant = [{"Name": "spot-instance-request-id", "Values": list(ids[begin : begin + AT_ONCE])}]
+        meant = [{"Name": name, "Values": list(ids[begin : begin + AT_ONCE])}]
         with aws.said("DescribeSpotInstanceRequests", region):
             for page in pages(aws.ec2(region), "describe_spot_instance_requests", Filters=meant):
                 yield from page["SpotInstanceRequests"]

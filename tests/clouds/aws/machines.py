@@ -151,6 +151,9 @@ class Machines(EC2Response):
             instance._reason, instance.state_reason = said
             self.model.set_state(instance, "terminated")
             self.model.later(instance.id, "terminated", lambda: self._forget(instance))
+            request = spot.of(self.ec2_backend, instance)
+            if request is not None:
+                self.model.later(request.id, "request", lambda: spot.forget(self.ec2_backend, request))
             spot.again(self.ec2_backend, instance)
 
         self.model.set_state(instance, "shutting-down")

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 SHOWN_S = 3600.0  # AWS shows a terminated machine "for a short while", some report an hour
+REQUEST_SHOWN_S = 4 * 3600.0  # "deleted four hours after they are canceled and their instances are terminated"
 ACCOUNT = "123456789012"
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
@@ -22,8 +23,8 @@ class Model:
 
     ahead: timedelta = timedelta()  # how far its clock is ahead of this machine's
     # by state: pending, stopping, shutting-down, terminated (until it is shown no more), creating, snapshot,
-    # unseen (a disk that was just made)
-    dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S})
+    # unseen (a disk that was just made), request (a spot request whose machine has ended)
+    dwell_s: dict[str, float] = field(default_factory=lambda: {"terminated": SHOWN_S, "request": REQUEST_SHOWN_S})
     shows_terminated: bool = False  # a token whose machine has ended: is it shown (else an error)? Both are documented
     dates_interruptions: bool = True  # does a machine's own record say when AWS took it? Public records show both
     due: dict[str, tuple[datetime, Callable[[], None]]] = field(default_factory=dict)

@@ -270,6 +270,12 @@ def ended(backend: Any, instance: Any, why: str) -> None:
         request.set(state, *ENDED_BY[why], at=noticed)
 
 
+def forget(backend: Any, request: SpotRequest) -> None:
+    """Delete a request that will launch nothing any more."""
+    if request.state in NEVER_OPEN_AGAIN:
+        backend.spot_instance_requests.pop(request.id, None)
+
+
 def again(backend: Any, instance: Any) -> None:
     """Launch the next machine of a persistent request that is still open."""
     request = of(backend, instance)

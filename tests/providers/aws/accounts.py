@@ -23,7 +23,8 @@ def account(home, *, clock=lambda: datetime.now(UTC), pause=lambda _: None, **op
 def machine(region="us-east-1", *, tags=TAGS, market=Market.ON_DEMAND, persistent=False, keep=False, **asked):
     """Launch a machine with plain boto3 and return its id as ours; `keep`: its disk stays when it ends."""
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    asked["TagSpecifications"] = [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
+    kinds = ("instance", "volume", *(["spot-instances-request"] if market is Market.SPOT else []))
+    asked["TagSpecifications"] = [{"ResourceType": kind, "Tags": pairs} for kind in kinds]
     if market is Market.SPOT:
         lasting = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
         asked["InstanceMarketOptions"] = spot(**(lasting if persistent else {}))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.core.facts import Market, State
+from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.aws import spot_end
 from cloudgpu.providers.aws.translate import instance
 from tests.clouds.aws.plain import client, launch
@@ -50,6 +51,13 @@ def taken(aws, made, after):
     aws.interrupt(own(made))
     aws.advance(1800)
     return ended
+
+
+def forgotten(aws, made):
+    """Let AWS end a machine, and show it no more two hours later."""
+    aws.interrupt(own(made))
+    aws.advance(1)
+    aws.advance(2 * 3600)
 
 
 def test_an_interruption_without_a_time_has_that_of_its_request_and_the_two_minutes_of_the_notice(aws, tmp_path):
@@ -152,6 +160,42 @@ def test_a_request_that_has_launched_another_machine_says_nothing_of_the_one_bef
     (request,) = client().describe_spot_instance_requests()["SpotInstanceRequests"]
     assert request["InstanceId"] != own(made)
     assert later(tmp_path, aws).get(made).since is None
+
+
+def test_a_machine_that_aws_shows_no_more_is_remembered_by_its_request_for_some_hours(aws, tmp_path):
+    made = spot()
+    aws.advance(5000)
+    ended = aws.model.now()
+    forgotten(aws, made)
+    provider = later(tmp_path, aws)
+    assert provider.list().instances == ()
+    with calls(aws) as sent:
+        seen = provider.get(made)
+    assert sent == [("DescribeInstances", "us-east-1"), (ASK, "us-east-1")]
+    assert (seen.id, seen.state, seen.billed, seen.reason) == (made, State.TERMINATED, False, "interrupted")
+    assert (seen.instance_type, seen.market, dict(seen.tags)["cloudgpu-id"]) == ("g4dn.xlarge", Market.SPOT, "cg-1")
+    assert abs(seen.since - ended) < timedelta(seconds=1)
+    aws.advance(2 * 3600)  # four hours after its end
+    with pytest.raises(InstanceNotFound):
+        provider.get(made)
+
+
+def test_a_machine_whose_request_says_nothing_of_its_end_is_not_found(aws, tmp_path):
+    made = spot()
+    (request,) = client().describe_spot_instance_requests()["SpotInstanceRequests"]
+    client().cancel_spot_instance_requests(SpotInstanceRequestIds=[request["SpotInstanceRequestId"]])
+    forgotten(aws, made)
+    with pytest.raises(InstanceNotFound):
+        later(tmp_path, aws).get(made)
+
+
+def test_a_machine_that_somebody_elses_request_launched_is_not_found(aws, tmp_path):
+    made = spot()
+    (request,) = client().describe_spot_instance_requests()["SpotInstanceRequests"]
+    client().delete_tags(Resources=[request["SpotInstanceRequestId"]], Tags=[{"Key": "cloudgpu-id"}])
+    forgotten(aws, made)
+    with pytest.raises(InstanceNotFound):
+        later(tmp_path, aws).get(made)
 
 
 def test_many_requests_are_asked_for_by_as_many_as_a_filter_takes(aws, tmp_path, monkeypatch):
