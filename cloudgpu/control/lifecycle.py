@@ -22,6 +22,7 @@ from cloudgpu.control.settle import settle, settle_to_end
 from cloudgpu.control.thing_lines import write
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.traffic import count_before_end
+from cloudgpu.control.unbegun import not_begun_line
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core import keeping
 from cloudgpu.core.events import Draft
@@ -193,9 +194,7 @@ def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], 
 
 def _not_started(session: Session, row: Row) -> None:
     """Write that the start that was asked has surely not begun, so that no budget counts it."""
-    now = session.clock()
-    body = {"why": "the provider did not take it"}
-    session.ledger.append([Draft("start_refused", row["id"], body, now, f"start_refused:{row['id']}:{iso(now)}")])
+    session.ledger.append([not_begun_line(row, "the provider did not take it", session.clock())])
 
 
 def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:

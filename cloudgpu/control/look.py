@@ -19,6 +19,7 @@ from cloudgpu.control.settle import covers
 from cloudgpu.control.strays import taken_up
 from cloudgpu.control.thing_lines import is_silent, news
 from cloudgpu.control.tidy import tidy
+from cloudgpu.control.unbegun import given_up
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Leftovers, Listing, State, Unanswered
@@ -206,7 +207,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
         return drafts  # seen as ended once that is done: the next look tries it again
     if row is None or is_news(row, instance, now):
         drafts.append(observed(instance, now, before_its_end(session.ledger, row, instance) if row else None))
-    return drafts
+    return drafts + (given_up(session, row, instance, now) if row else [])
 
 
 def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:

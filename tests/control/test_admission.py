@@ -15,11 +15,13 @@ from cloudgpu.control.documents import planned
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lease import extend, plan_extension, relet
 from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.look import look_at_all
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import check_budgets
 from cloudgpu.control.resume import come_back, plan_comeback, started
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable
@@ -202,6 +204,34 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
     assert stop(lab.session, row, why="test")["asked"] is None
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
     assert one.promised.dollars < price
+
+
+@pytest.mark.parametrize("killed_after", ["the record", "the cloud has taken it"])
+def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_not_begun(lab, price, killed_after):
+    row = stop(lab.session, up(lab), why="test")
+    budget(lab, price * 90)
+
+    def killed():
+        raise KeyboardInterrupt
+
+    now_or_later = {"the record": killed, "the cloud has taken it": lambda: lab.cloud.fail_next("get", killed)}
+    lab.cloud.fail_next("start", now_or_later[killed_after])
+    with pytest.raises(KeyboardInterrupt):
+        started(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
+
+    def counted():
+        (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
+        return one.promised.dollars
+
+    lab.later(minutes=59)
+    look_at_all(lab.session)
+    assert counted() > price * 7
+    lab.later(minutes=1, seconds=1)
+    with lab.session.hold(lock_name(row["key"]), wait=False):  # as a start that is at it
+        look_at_all(lab.session)
+    assert counted() > price * 7
+    look_at_all(lab.session)
+    assert (counted() > price * 7) is (killed_after != "the record")
 
 
 def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
