@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.currency import Currency
 
+Row = dict[str, Any]
 _GZIP = b"\x1f\x8b"
 _WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some kilobytes
 
@@ -56,13 +57,15 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> dict
     Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is no FOCUS export,
     is cut short, has no rows of the provider, or is in a currency that has no rate.
     """
-    ledger, now = session.ledger, session.clock()
-    index = Index(ledger.id, ledger.bills(), ledger.uses())
+    now = session.clock()
+    # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses())))
+    index = Index(session.ledger.id, rows, ended)
     with _opened(file) as lines:
         read = _read(records(lines, str(file)), index, provider, _rates(session))
     _check_providers(read, provider, file)
     providers = _compared(read, provider)
-    ours = _ours(session, read, providers, now)
+    ours = _ours(rows, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {one: gaps(ours.get(one, Ours()), read.sides.get(one, Side()), read.end, now) for one in both}
     period = {"since": read.begin and iso(read.begin), "until": read.end and iso(read.end), "as_of": iso(now)}
@@ -112,12 +115,14 @@ def _check_providers(read: Read, provider: str | None, file: Path) -> None:
         )
 
 
-def _ours(session: Session, read: Read, providers: set[str], now: datetime) -> dict[str, Ours]:
+def _ours(
+    rows: Sequence[Row], ended: Sequence[tuple[str, Row]], read: Read, providers: set[str], now: datetime
+) -> dict[str, Ours]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
-    ledger, found = session.ledger, dict[str, Ours]()
+    found = dict[str, Ours]()
     if read.begin is None or read.end is None:
         return found
-    bill = billed(ledger.bills(), ledger.uses(iso(read.begin)), now, since=read.begin, until=read.end)
+    bill = billed(rows, ended, now, since=read.begin, until=read.end)
     for one in bill:
         if one.charge.use.provider in providers:
             add_ours(found.setdefault(one.row["id"], Ours()), one, now, read.begin, read.end)

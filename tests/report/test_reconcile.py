@@ -88,6 +88,28 @@ def test_an_aws_export_agrees_but_for_the_bytes_out(everything, tmp_path):
     assert {one["id"] for one in value["resources"]} == {"cg-1", "cg-2", "cg-3", "vol-1"}
 
 
+def test_what_ends_while_the_ledger_is_read_is_counted_once(tmp_path, monkeypatch):
+    aws = {"provider": "aws", "account": "lab", "instance_type": "g4dn.xlarge", "price": PRICE}
+    own = {"cg-1": "i-0123456789abcdef0", "cg-2": "i-0fedcba9876543210"}
+    begun = [
+        line for one in own for line in (launched(one, HALF_DAY[0], **aws), looked(one, HALF_DAY[0], own=own[one]))
+    ]
+    session = filled(tmp_path / "home", begun)
+    bill = {"BilledCost": "6.312", "ListCost": "6.312"}
+    file = written(tmp_path, *(bill | {"ResourceId": one} for one in own.values()))
+    read_rows, to_end = session.ledger.bills, list(own)
+
+    def rows_and_then_one_ends():
+        rows = read_rows()
+        one = to_end.pop()
+        filled(tmp_path / "home", [looked(one, HALF_DAY[1], "terminated", own=own[one])]).ledger.close()
+        return rows
+
+    monkeypatch.setattr(session.ledger, "bills", rows_and_then_one_ends)
+    found = reconcile(session, file)["resources"]
+    assert [one["ours_usd"] for one in found] == ["6.312", "6.312"]
+
+
 def test_a_gzipped_export_is_the_same(everything, tmp_path):
     file = theirs(everything, "aws_1_2.csv", tmp_path)
     packed = tmp_path / "export.csv.gz"
