@@ -55,7 +55,7 @@ def command(*, output: Output = Format.TEXT) -> None:
 
 
 _AWS = """
-The same on AWS, once its provider is in (see the README for what this version has):
+The same on AWS, on your own account:
   pip install '.[aws]'
   cloudgpu up --provider aws --gpu v100 --spot --dry-run
   cloudgpu up --provider aws --gpu v100 --spot
