@@ -43,7 +43,19 @@ def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
 
 
 def budget_of(table: Table, name: str) -> Budget:
-    """Return the budget that a file's table describes; raise InvalidRequest with the line of a fault."""
+    """Return the budget that a file's table describes; raise InvalidRequest with file and line of a fault."""
+    try:
+        return _read(table, name)
+    except InvalidRequest as fault:
+        if table.path.name in fault.message:
+            raise
+        way_out = f"{fault.next} ({table.path})"
+        raise InvalidRequest(
+            f"{fault.field}: {fault.message}", field=fault.field, value=fault.value, next=way_out
+        ) from None
+
+
+def _read(table: Table, name: str) -> Budget:
     if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"{table.path.name} cannot be a budget's file: {NAME_RULE}.",

@@ -85,6 +85,7 @@ def test_a_fault_says_its_line_and_the_way_out(read, text, field, says):
         read(text)
     assert refused.value.field == field
     assert says in refused.value.message
+    assert refused.value.message.startswith("lab.yaml:"), "the sentence alone is shown in a terminal"
     assert refused.value.next
 
 
