@@ -14,19 +14,31 @@ _GREW = "when it was made larger is not known"
 def kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Open what stays without the machine, end what does not any more.
 
-    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made.
+    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
+    takes a snapshot's place is made of it: the same blocks go on being billed.
     """
     entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
     gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
     alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
-    yield from end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None)
+    ended = list(end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None))
+    yield from ended
     for key, entry in entries.items():
         if key not in state["open"]:
             begin = _since(state, entry, line.occurred_at)
             same = entry["kind"] == "disk" and begin == state.get("over")
-            open_use(state, key, _thing(row, entry, begin) | {"continues": state["disk_since"] if same else None})
+            made = _thing(row, entry, begin) | {"continues": state["disk_since"] if same else None}
+            open_use(state, key, made | _gone_on_with(made, ended))
         else:
             yield from _changed(state, row, key, entry, line, None)
+
+
+def _gone_on_with(image: Made, ended: list[Made]) -> Made:
+    """Return since when an image is billed, and with what it goes on, where it takes the place of its own snapshot."""
+    same = ("kind", "quantity")
+    for use in ended if image["resource"] == "image" else ():
+        if use["resource"] == "snapshot" and all(use[name] == image[name] for name in same):
+            return {"begin": use["end"], "continues": use["continues"] or use["begin"]}
+    return {}
 
 
 def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:

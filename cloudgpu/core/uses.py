@@ -53,7 +53,8 @@ class Use:
     `licence` is that of the system where it changes how the machine is billed (`suse`, `rhel`), else empty.
     `sure_from`: whether it was billed before then is not known. `maybe_until`: it may have been billed until then,
     though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
-    `continues`: the same disk was billed before as part of another use, since then: what that rounded up is paid.
+    `continues`: the same disk, or the blocks of the same snapshot, were billed before as part of another use, since
+    then: what that rounded up is paid.
     """
 
     resource: Resource

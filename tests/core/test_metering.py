@@ -146,6 +146,19 @@ def test_a_disk_that_is_billed_by_the_started_hour_is_rounded_once_though_its_ma
     assert usd(DAY, *within) == usd(DAY, *machine, down(600, "terminated", since=600))
 
 
+def test_a_snapshot_that_becomes_an_image_is_the_same_blocks_billed_on() -> None:
+    """Parked on AWS: a snapshot for 20 minutes, then an image of it for 30: one started hour in all, and no gap."""
+    snapshot, image = thing("snapshot", "snap-1", HOUR), thing("image", "ami-1", HOUR + 1199)
+    parked = [launch(0, usd="0", beside=[]), up(60, since=0, launched_at=at(0)), down(HOUR, "terminated", since=HOUR)]
+    life = [*parked, kept(HOUR, snapshot), kept(HOUR + 1200, image), kept(HOUR + 3000)]
+    assert spans("snapshot", *life) == [(at(HOUR), at(HOUR + 1200))]
+    assert spans("image", *life) == [(at(HOUR + 1200), at(HOUR + 3000))]
+    whole = [*parked, kept(HOUR, snapshot), kept(HOUR + 3000)]
+    assert usd(DAY, *life) == usd(DAY, *whole) == round(Decimal(5) / 720, 9)
+    beside = [*parked, kept(HOUR, snapshot), kept(HOUR + 1200, snapshot, image), kept(HOUR + 3000)]
+    assert usd(DAY, *beside) == round(Decimal(10) / 720, 9), "one that stays is another's blocks, at most"
+
+
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:
     life = [
         launch(0, market="spot", usd="0.40", beside=[DISK]),
