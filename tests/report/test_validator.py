@@ -34,15 +34,19 @@ def rows(tmp_path_factory):
     return list(csv.DictReader(io.StringIO(stream.getvalue())))
 
 
-@pytest.fixture
-def objections(tmp_path):
-    """What the validator says of these rows: the names of its rules."""
+@pytest.fixture(scope="module")
+def place():
+    """Where the validator stands: it reads its list of currencies by a path from there."""
     if not PYTHON.exists():
         pytest.skip("There is no focus-validator here: `make test` installs it where Python 3.11 or 3.12 is found.")
-    found = subprocess.run(
-        [PYTHON, "-c", "import focus_validator as one; print(one.__path__[0])"], capture_output=True, check=True
-    )
-    place = Path(found.stdout.decode().strip()).parent  # it reads its list of currencies by a relative path
+    code = "from importlib.util import find_spec; print(find_spec('focus_validator').submodule_search_locations[0])"
+    found = subprocess.run([PYTHON, "-c", code], capture_output=True, check=True)
+    return Path(found.stdout.decode().strip()).parent
+
+
+@pytest.fixture
+def objections(place, tmp_path):
+    """What the validator says of these rows: the names of its rules."""
 
     def judge(rows):
         file = tmp_path / "focus.csv"
