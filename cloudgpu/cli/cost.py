@@ -76,6 +76,16 @@ def command(
     """
     from cloudgpu.control.cost_wish import cost_wish
 
+    alone = {
+        "--by": "" if by == "instance" else by,
+        "--since": since,
+        "--until": until,
+        "--tz": tz,
+        "--currency": currency,
+    }
+    alone |= {"--rate": rate, "--rate-date": rate_date, "--output": "csv" if output is CostFormat.CSV else ""}
+    if verify:
+        _check_alone({option: str(value) for option, value in alone.items() if value})
     session = open_here()
     if verify:
         _verify(session, output, yes=yes)
@@ -92,6 +102,15 @@ def command(
         rate_date=rate_date,
     )
     _costs(session, wish, output)
+
+
+def _check_alone(given: dict[str, str]) -> None:
+    """Refuse what --verify would leave out silently: it is about the whole ledger."""
+    from cloudgpu.errors import InvalidRequest
+
+    for option, value in given.items():
+        message = f"--verify checks the whole ledger, and has no use for {option} {value}."
+        raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 
 
 def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:

@@ -54,9 +54,9 @@ def _check_template(session: Session) -> None:
 
 def _deadman(session: Session) -> Check:
     if session.settings.alerts.deadman is not None:
-        return Check("dead-man's address", Verdict.OK, "called at the end of each pass")
+        return Check("deadman", Verdict.OK, "called at the end of each pass")
     return Check(
-        "dead-man's address",
+        "deadman",
         Verdict.WARN,
         "Nobody notices when passes end: what is dead cannot send an alert.",
         "Make a check at a service like healthchecks.io (or your own healthchecks, Uptime Kuma, Dead Man's Snitch), "

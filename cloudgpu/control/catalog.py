@@ -45,17 +45,26 @@ def factor_of(text: str | None) -> float:
 def refresh(
     session: Session, providers: Sequence[str] = (), account: str | None = None, *, factor: float, accept: bool
 ) -> Document:
-    """Ask the price lists of these providers (all, for none), side by side, and keep what answered.
+    """Ask the price lists of these providers (none: the account's, else all), side by side, and keep what answered.
 
     Returns the document of `catalog refresh`. What did not answer stays as it was, with its date. Raises InvalidRequest
     for a provider or an account that is none.
     """
-    kinds = list(dict.fromkeys(providers)) or list(price_list_kinds())
-    settings = {kind: _settings(session, kind, account if len(kinds) == 1 else None) for kind in kinds}
+    kinds = list(dict.fromkeys(providers)) or _kinds(session, account)
+    settings = {kind: _settings(session, kind, account) for kind in kinds}
     with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
         answers = dict(zip(kinds, pool.map(lambda kind: _answer(kind, settings[kind]), kinds), strict=True))
     values = [_kept(session, answers[kind], factor, accept=accept) for kind in kinds]
     return {"asked_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}
+
+
+def _kinds(session: Session, account: str | None) -> list[str]:
+    if account is None:
+        return list(price_list_kinds())
+    found = session.account(account)
+    if found is None:
+        raise session.unknown_account(account)
+    return [found.provider]
 
 
 def is_whole(document: Document) -> bool:

@@ -355,6 +355,8 @@ BAD = [
     ("catalog show --history", 2, "TYPE", "g5.xlarge"),
     ("catalog show --provider aws --provider gcp", 2, "--provider", "Leave"),
     ("catalog refresh --provider aws --account nobody", 2, "account", "aws"),
+    ("catalog refresh --account nobody", 2, "account", "aws"),
+    ("catalog refresh --provider aws --provider gcp --account aws", 2, "--account", "--provider"),
 ]
 
 

@@ -226,6 +226,8 @@ def test_credits_come_off_below_the_total(cost, home):
         ("--tz Mars", "--tz"),
         ("--currency XYZ", "--currency"),
         ("--currency EUR", "--currency"),
+        ("--verify --by day", "--by"),
+        ("--verify --since 7d", "--since"),
     ],
 )
 def test_bad_input_is_exit_2_with_field_value_and_way_out(cost, words, field):
