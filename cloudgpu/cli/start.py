@@ -75,7 +75,10 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     value = machine_value(row, session.clock())
     lives = until.expires - session.clock()
     cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
-    confirm(f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} to the end of its new lease?", yes=yes)
+    confirm(
+        f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} for the machine to the end of its new lease?",
+        yes=yes,
+    )
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
