@@ -114,6 +114,8 @@ def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
     if not body["billed"] and not body.get("since") and body.get("alive_at"):  # it ended, and nobody says when
         alive = max(filter(None, (body["alive_at"], before["seen_at"])))
         at, maybe = min(alive, line.occurred_at), line.occurred_at
+    if not body["billed"]:
+        _begin_unseen(state, row, line, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
@@ -121,7 +123,7 @@ def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
         yield from _run_ended(state, at, body.get("reason"), maybe)
     elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
         yield from _run_ended(state, body["alive_at"], None, at)
-    _begin(state, row, line, at)
+    _begin(state, row, body.get("launched_at"), at, billed=body["billed"])
 
 
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
@@ -129,11 +131,20 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
-    """Open what is billed in the state that was just seen and is not open yet."""
+def _begin_unseen(state: Meter, row: Row, line: Event, at: str) -> None:
+    """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same."""
     launched = line.body.get("launched_at")
+    if state["runs"] or "instance" in state["open"] or not launched or launched >= at:
+        return
+    _begin(state, row, launched, launched, billed=True)
+    if state["adopted"]:
+        state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
+
+
+def _begin(state: Meter, row: Row, launched: str | None, at: str, *, billed: bool) -> None:
+    """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
     unseen = state["adopted"] and not state["runs"]
-    if line.body["billed"] and "instance" not in state["open"]:
+    if billed and "instance" not in state["open"]:
         begin = min(at, launched) if unseen and launched else at
         sure = max(at, begin) if unseen else None
         open_use(state, "instance", _run(state, row, begin, sure))
@@ -142,7 +153,7 @@ def _begin(state: Meter, row: Row, line: Event, at: str) -> None:
         if entry.get("named"):
             continue  # a volume with a name of its own is billed as that
         key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
-        if entry.get("running", True) and key not in state["open"] and (entry["kept"] or line.body["billed"]):
+        if entry.get("running", True) and key not in state["open"] and (entry["kept"] or billed):
             begin = (launched or at) if entry["kept"] else at
             open_use(state, key, _beside(row, entry, begin))
 

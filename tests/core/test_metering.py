@@ -159,6 +159,17 @@ def test_a_snapshot_that_becomes_an_image_is_the_same_blocks_billed_on() -> None
     assert usd(DAY, *beside) == round(Decimal(10) / 720, 9), "one that stays is another's blocks, at most"
 
 
+def test_a_machine_that_is_over_when_it_is_first_seen_was_billed_since_its_launch() -> None:
+    """Its launch was cut off before anything was written, and somebody ended it before the next look."""
+    life = [launch(0), down(2 * HOUR, "terminated", since=HOUR, launched_at=at(60))]
+    assert spans("instance", *life) == [(at(60), at(HOUR))]
+    assert spans("disk", *life) == [(at(60), at(HOUR))]
+    assert spans("address", *life) == [(at(60), at(HOUR))]
+    stopped = [launch(0), down(2 * HOUR, since=HOUR, launched_at=at(60))]
+    assert spans("instance", *stopped) == [(at(60), at(HOUR))]
+    assert spans("disk", *stopped) == [(at(60), None)]
+
+
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:
     life = [
         launch(0, market="spot", usd="0.40", beside=[DISK]),
