@@ -103,10 +103,17 @@ def _budget(one: Value) -> str:
     spent, running, wanted = (dollars(one[key]) for key in ("spent_usd", "running_usd", "wanted_usd"))
     left = Decimal(one["left_usd"])
     rest = f"leaves {dollars(one['left_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
-    does = "" if one["fits"] else ": refused" if one["refuses"] else ": it only tells"
+    does = "" if one["fits"] else f": {_does(one)}"
     of = dollars(one["limit_usd"])
     counted = f"; counted without a known price: {'; '.join(one['assumed'])}" if one["assumed"] else ""
     return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['when']}, {rest}{does}{counted}"
+
+
+def _does(one: Value) -> str:
+    """Return what a budget does that does not carry it."""
+    if one["overridden"]:
+        return "passed by --override"
+    return "refused" if one["refuses"] else "it only tells"
 
 
 def _at_most(extra: Value) -> str:

@@ -114,15 +114,15 @@ def _check(ask: Asking, override: str | None, way: Way) -> None:
 def budgets_value(session: Session, prepared: Prepared) -> list[Document]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     ask = asked_of_plan(session, prepared)
-    return [] if ask is None else verdict_values(ask.admission().verdicts)
+    return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
 
 
-def verdict_values(verdicts: Sequence[Verdict]) -> list[Document]:
-    """Return verdicts as plain values, each with its tightest period."""
-    return [_verdict(one) for one in verdicts]
+def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[Document]:
+    """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
+    return [_verdict(one, override) for one in verdicts]
 
 
-def _verdict(one: Verdict) -> Document:
+def _verdict(one: Verdict, override: str | None) -> Document:
     share, budget = one.tightest, one.budget
     return {
         "name": budget.name,
@@ -137,6 +137,7 @@ def _verdict(one: Verdict) -> Document:
         "left_usd": usd(budget.limit - share.total),
         "fits": one.fits,
         "refuses": budget.refuses,
+        "overridden": override is not None and budget.refuses and budget.allow_override and not one.fits,
         "unpriced": list(one.unpriced),
         "assumed": list(one.assumed),
     }

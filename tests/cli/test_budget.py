@@ -88,6 +88,19 @@ def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     assert json.loads(line("ls --all -o json").out)["machines"] == []
 
 
+def test_a_plan_says_which_budget_an_override_passes(line):
+    line("budget set tight --amount 0.05 --period month")
+    line("budget set firm --amount 0.04 --period month --no-override")
+    done = line("up --dry-run --lease 1h --override deadline")
+    assert (done.code, narrow(done.err.partition("error:")[0])) == (3, True)
+    plan = " ".join(done.err.partition("error:")[0].split())
+    assert "too much: passed by --override" in plan[plan.index("tight (all)") :]
+    assert "too much: refused" in plan[plan.index("firm (all)") :]
+    assert line("budget rm firm --yes").code == 0
+    (said,) = line("up --dry-run --lease 1h --override deadline -o json").json["plan"]["budgets"]
+    assert (said["fits"], said["refuses"], said["overridden"]) == (False, True, True)
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
