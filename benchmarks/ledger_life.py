@@ -12,6 +12,7 @@ from typing import Any
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.ledger import lines, migrations
+from cloudgpu.ledger.appending import append_lines
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINES = 200
@@ -49,7 +50,7 @@ class Growing:
 
     def _append(self, sheaf: list[Draft]) -> None:
         at = iso(sheaf[-1].occurred_at)
-        self._end = lines.append_lines(self.connection, sheaf, self._end, actor="somebody", recorded_at=at)[1]
+        self._end = append_lines(self.connection, sheaf, self._end, actor="somebody", recorded_at=at)[1]
 
 
 def _draft(machine: int, turn: int, at: datetime) -> Draft:

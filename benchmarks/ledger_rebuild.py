@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from ledger_life import Growing
 
-from cloudgpu.ledger import lines, projection
+from cloudgpu.ledger import folding, lines
 
 AIM, GROWTH = 4.0, 1.1  # times the bare loop; a line of the longest ledger against one of the shortest
 
@@ -31,7 +31,7 @@ def measure(longest: int = 200_000, turns: int = 3) -> dict[str, Any]:
         for size in (longest // 4, longest // 2, longest):
             ledger.grow(size)
             found[size] = _in_turns(ledger, turns)
-        assert projection.differences(ledger.connection) == []
+        assert folding.differences(ledger.connection) == []
         ledger.connection.close()
     ours, against = found[longest]
     first = found[longest // 4][0] / (longest // 4)
@@ -78,7 +78,7 @@ def _bare(ledger: Growing) -> None:
 
 def _rebuild(ledger: Growing) -> None:
     ledger.connection.execute("BEGIN IMMEDIATE")
-    projection.rebuild(ledger.connection)
+    folding.rebuild(ledger.connection)
     ledger.connection.execute("COMMIT")
 
 

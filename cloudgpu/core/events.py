@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 OWN = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word
@@ -83,3 +83,17 @@ class Event:
     dedupe: str
     prev_hash: str
     body: Mapping[str, Any]
+
+
+class Said(NamedTuple):
+    """What a line says, without what proves it: all that a fold of a whole ledger reads, and quickly made."""
+
+    seq: int
+    occurred_at: str
+    kind: str
+    subject: str
+    dedupe: str
+    body: Mapping[str, Any]
+
+
+Line = Event | Said

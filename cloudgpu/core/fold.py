@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.core import aside, metering
 from cloudgpu.core.billing import charge, money, total
-from cloudgpu.core.events import Event
+from cloudgpu.core.events import Line
 from cloudgpu.core.money import Money
 from cloudgpu.core.uses import use_from_json
 
@@ -42,7 +42,7 @@ class Folded:
     closed: tuple[dict[str, Any], ...]
 
 
-def folded(events: Iterable[Event]) -> Folded | None:
+def folded(events: Iterable[Line]) -> Folded | None:
     """Return what these lines fold to, in whatever order they come; None when none of them says what a row is of."""
     state: State | None = None
     closed: list[dict[str, Any]] = []
@@ -56,18 +56,42 @@ def folded(events: Iterable[Event]) -> Folded | None:
     return None if state is None else Folded(state, tuple(closed))
 
 
-def follow(state: State, line: Event) -> list[dict[str, Any]] | None:
+def follow(state: State, line: Line) -> list[dict[str, Any]] | None:
     """Take one more line into a state, and return the uses that it ended.
 
     None where it comes before others that are in it: then everything has to be folded anew.
     """
     at, seq = state["last"]
-    if line.occurred_at < at or (line.occurred_at == at and line.seq < seq):
+    if line.occurred_at <= at and (line.occurred_at < at or line.seq < seq):
         return None
     return _apply(state, line)
 
 
-def machine_row(events: Iterable[Event]) -> Row | None:
+def packed(state: State) -> State:
+    """Return what the next line needs and the row does not say, to be kept beside it: `unpacked` is the way back.
+
+    The uses that are billed stand in the row, in their order; so do the prices since their run began.
+    """
+    meter = state["meter"]
+    run, prices = meter["open"].get("instance"), meter["prices"]
+    since = 0 if run is None else len(run["segments"])
+    in_row = since > 0 and prices[-since:] == run["segments"]
+    kept = {"open": list(meter["open"]), "waiting": len(meter["waiting"]), "in_row": in_row}
+    kept["prices"] = prices[:-since] if in_row else prices
+    return {"last": state["last"], "meter": meter | kept}
+
+
+def unpacked(row: Row, rest: State) -> State:
+    """Return the state that was packed as `rest`, with its row."""
+    meter, uses = rest["meter"], row["uses"]
+    waiting = meter["waiting"]
+    meter |= {"waiting": uses[:waiting], "open": dict(zip(meter["open"], uses[waiting:], strict=True))}
+    if meter.pop("in_row"):
+        meter["prices"] += meter["open"]["instance"]["segments"]
+    return {"row": row, **rest}
+
+
+def machine_row(events: Iterable[Line]) -> Row | None:
     """Return the machine (or kept thing) as these lines tell it, as plain JSON values; None when none is of one.
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
@@ -100,11 +124,11 @@ def billed_micros(row: Mapping[str, Any], now: datetime) -> int:
     return int(row["totals"].get("instance", [0] * 7)[4]) + sum(running)
 
 
-def _order(line: Event) -> tuple[str, int]:
+def _order(line: Line) -> tuple[str, int]:
     return line.occurred_at, line.seq
 
 
-def _apply(state: State, line: Event) -> list[dict[str, Any]]:
+def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     """Take a line into the state; return the uses that it ended."""
     step = _STEPS.get(line.kind)
     state["last"] = [line.occurred_at, line.seq]
@@ -124,7 +148,7 @@ def _apply(state: State, line: Event) -> list[dict[str, Any]]:
     return closed
 
 
-def _empty(line: Event) -> Row:
+def _empty(line: Line) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
     row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
@@ -133,7 +157,7 @@ def _empty(line: Event) -> Row:
     return row
 
 
-def _intended(row: Row, line: Event) -> None:
+def _intended(row: Row, line: Line) -> None:
     if line.body["attempt"] < row["number"]:
         return
     row |= {name: line.body.get(name) for name in _LAUNCH}  # a line of an earlier version lacks what came later
@@ -143,12 +167,12 @@ def _intended(row: Row, line: Event) -> None:
     row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
 
 
-def _adopted(row: Row, line: Event) -> None:
+def _adopted(row: Row, line: Line) -> None:
     row |= {name: line.body.get(name) for name in _LAUNCH if row[name] is None}
     row |= {"attempt": "made", "ended": None}
 
 
-def _settled(row: Row, line: Event) -> None:
+def _settled(row: Row, line: Line) -> None:
     if line.body["token"] != row["token"]:
         return
     row |= {"attempt": line.body["outcome"], "settled_why": line.body["why"]}
@@ -157,7 +181,7 @@ def _settled(row: Row, line: Event) -> None:
         row |= {"state": "terminated", "billed": False, "ended": line.occurred_at}
 
 
-def _observed(row: Row, line: Event) -> None:
+def _observed(row: Row, line: Line) -> None:
     body = line.body
     for name in _SEEN:
         row[name] = body[name]
@@ -166,16 +190,16 @@ def _observed(row: Row, line: Event) -> None:
             row[name] = body[name]
     row["seen_at"], row["attempt"] = line.occurred_at, "made"
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
-    if row["asked"] and body["state"] in _DONE[row["asked"]]:
+    if row["asked"] is not None and body["state"] in _DONE[row["asked"]]:
         row["asked"] = None
 
 
-def _vanished(row: Row, line: Event) -> None:
+def _vanished(row: Row, line: Line) -> None:
     row |= {"state": "terminated", "billed": False, "ended": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"asked": None, "address": None}
 
 
-def _asked(row: Row, line: Event) -> None:
+def _asked(row: Row, line: Line) -> None:
     what = line.kind.removesuffix("_asked")
     row["why"] = line.body["why"]
     row["failed"] = row.get("failed", False) or bool(line.body.get("failed"))
@@ -185,35 +209,35 @@ def _asked(row: Row, line: Event) -> None:
         row |= {"parked": what == "park", "discard": what == "end"}
 
 
-def _start_refused(row: Row, _line: Event) -> None:
+def _start_refused(row: Row, _line: Line) -> None:
     row["asked"] = None if row["asked"] == "start" else row["asked"]
 
 
-def _kept(row: Row, line: Event) -> None:
+def _kept(row: Row, line: Line) -> None:
     row["kept"] = line.body["kept"]
     row["parked"] = row["parked"] and (bool(row["kept"]) or row["ended"] is None)
 
 
-def _priced(row: Row, line: Event) -> None:
+def _priced(row: Row, line: Line) -> None:
     if line.body["price"] is not None:
         row["price"] = line.body["price"]
     if line.body.get("on_demand") is not None:
         row["on_demand"] = line.body["on_demand"]
 
 
-def _counted(row: Row, line: Event) -> None:
+def _counted(row: Row, line: Line) -> None:
     row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
 
 
-def _leased(row: Row, line: Event) -> None:
+def _leased(row: Row, line: Line) -> None:
     row |= {"expires": line.body["expires"], "renew_until": line.body["renew_until"]}
 
 
-def _held(row: Row, line: Event) -> None:
+def _held(row: Row, line: Line) -> None:
     row["hold_until"] = line.body["until"]
 
 
-def _thing(row: Row, line: Event) -> None:
+def _thing(row: Row, line: Line) -> None:
     body = line.body
     row |= {"thing": True, "attempt": "made", "state": body["kind"], "market": "on_demand", "seen_at": line.occurred_at}
     row |= {name: body[name] for name in ("name", "provider", "account", "region", "zone", "owner", "project")}
@@ -221,7 +245,7 @@ def _thing(row: Row, line: Event) -> None:
     row |= {"kept": [{name: value for name, value in body.items() if name not in ("owner", "project")}]}
 
 
-def _thing_gone(row: Row, line: Event) -> None:
+def _thing_gone(row: Row, line: Line) -> None:
     row |= {"ended": line.occurred_at, "kept": []}
 
 

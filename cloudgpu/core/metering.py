@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
-from cloudgpu.core.events import Event
+from cloudgpu.core.events import Line
 from cloudgpu.core.metering_things import kept, thing_observed, thing_vanished, traffic_counted
 from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
 from cloudgpu.core.times import from_iso
@@ -40,7 +40,7 @@ def unsummed(state: Meter) -> list[Made]:
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> list[Made]:
+def meter(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> list[Made]:
     """Take a line into the meter and return the uses that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at` and `asked` as they were without it.
@@ -71,7 +71,7 @@ def is_unpriced(row: Row) -> bool:
     return False
 
 
-def _intended(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _intended(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     if line.body["attempt"] < row["number"]:
         return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
@@ -80,20 +80,20 @@ def _intended(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _adopted(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     state["adopted"] = True
     if not state["prices"]:  # a price that is known already is not guessed again
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _priced(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
     yield from _note_price(state, line)
 
 
-def _note_price(state: Meter, line: Event) -> Iterator[Made]:
+def _note_price(state: Meter, line: Line) -> Iterator[Made]:
     """Take a price up; the first of a launch is also that of its runs before it was known."""
     price = line.body["price"]
     if price is None:
@@ -107,11 +107,13 @@ def _note_price(state: Meter, line: Event) -> Iterator[Made]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
-    body, at, maybe = line.body, line.body.get("since") or line.occurred_at, None
+def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    body, maybe = line.body, None
+    since = body.get("since")
+    at = since or line.occurred_at
     if body["state"] == "unknown":
         return
-    if not body["billed"] and not body.get("since") and body.get("alive_at"):  # it ended, and nobody says when
+    if not (body["billed"] or since) and body.get("alive_at"):  # it ended, and nobody says when
         alive = max(filter(None, (body["alive_at"], before["seen_at"])))
         at, maybe = min(alive, line.occurred_at), line.occurred_at
     if not body["billed"]:
@@ -131,7 +133,7 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, row: Row, line: Event, at: str) -> None:
+def _begin_unseen(state: Meter, row: Row, line: Line, at: str) -> None:
     """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same."""
     launched = line.body.get("launched_at")
     if state["runs"] or "instance" in state["open"] or not launched or launched >= at:
@@ -143,18 +145,20 @@ def _begin_unseen(state: Meter, row: Row, line: Event, at: str) -> None:
 
 def _begin(state: Meter, row: Row, launched: str | None, at: str, *, billed: bool) -> None:
     """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
-    unseen = state["adopted"] and not state["runs"]
-    if billed and "instance" not in state["open"]:
+    already = state["open"]
+    if billed and "instance" not in already:
+        unseen = state["adopted"] and not state["runs"]
         begin = min(at, launched) if unseen and launched else at
         sure = max(at, begin) if unseen else None
         open_use(state, "instance", _run(state, row, begin, sure))
         state["runs"] += 1
     for number, entry in enumerate(row["beside"] or ()):
-        if entry.get("named"):
-            continue  # a volume with a name of its own is billed as that
-        key = f"{'kept' if entry['kept'] else 'runs'}:{number}"
-        if entry.get("running", True) and key not in state["open"] and (entry["kept"] or billed):
-            begin = (launched or at) if entry["kept"] else at
+        kept = entry["kept"]
+        key = f"kept:{number}" if kept else f"runs:{number}"
+        if key in already or not (kept or billed) or entry.get("named"):
+            continue  # open already; or off with the machine; or a volume with a name of its own, billed as that
+        if entry.get("running", True):
+            begin = (launched or at) if kept else at
             open_use(state, key, _beside(row, entry, begin))
 
 
@@ -206,7 +210,7 @@ def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def _vanished(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+def _vanished(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End everything: at the cloud's word, else when it was last known to be there.
 
     Where we have asked for its end and `alive_at` is not told, it went while we looked on.
@@ -219,7 +223,7 @@ def _vanished(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) ->
     yield from _all_ended(state, at, row.get("reason"), maybe_until=None if said else line.occurred_at)
 
 
-def _settled(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     if row["attempt"] in ("refused", "void") and row["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 

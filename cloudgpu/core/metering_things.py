@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cloudgpu.core.events import Event
+from cloudgpu.core.events import Line
 from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
 
 _GREW = "when it was made larger is not known"
 
 
-def kept(state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def kept(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Open what stays without the machine, end what does not any more.
 
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
@@ -48,7 +48,7 @@ def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
 
 
 def _changed(
-    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Event, since: str | None
+    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Line, since: str | None
 ) -> Iterator[Made]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
     use, now = state["open"][key], _thing(row, entry, line.occurred_at)
@@ -81,7 +81,7 @@ def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+def thing_observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
     key, body = f"thing:{line.body['id']}", line.body
     if key in state["open"]:
@@ -90,14 +90,14 @@ def thing_observed(state: Meter, row: Row, line: Event, before: Mapping[str, Any
         open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
 
 
-def thing_vanished(state: Meter, _row: Row, line: Event, before: Mapping[str, Any]) -> Iterator[Made]:
+def thing_vanished(state: Meter, _row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
     said = line.body.get("ended_at")
     at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     yield from end_uses(state, list(state["open"]), at, None, None if said else line.occurred_at)
 
 
-def traffic_counted(_state: Meter, row: Row, line: Event, _before: Mapping[str, Any]) -> Iterator[Made]:
+def traffic_counted(_state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
     body = line.body
     priced = body.get("nanos") is not None

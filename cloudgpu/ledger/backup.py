@@ -102,13 +102,13 @@ def pour(source: Connection, target: Connection) -> None:
 
 def write_copy(connection: Connection, path: Path) -> None:
     """Make a ledger of one file, with these lines and what they fold to, at `path`, where an empty file stands."""
-    from cloudgpu.ledger import projection
+    from cloudgpu.ledger.folding import rebuild
 
     with closing(sqlite3.connect(path, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")
         migrations.migrate(target)
         pour(connection, target)
-        projection.rebuild(target)
+        rebuild(target)
         target.execute("COMMIT")
 
 

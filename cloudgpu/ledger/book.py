@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
 
 T = TypeVar("T")
 
+_REMEMBERED = 256  # subjects whose state a writer keeps in memory for its next line
+
 
 class Book:
     """`cloudgpu.ledger.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
@@ -41,6 +43,8 @@ class Book:
         self._clock = clock
         self._patience = patience
         self._own = threading.RLock()
+        self._states: dict[str, Any] = {}  # what some subjects have come to, as of the line whose hash is `_states_at`
+        self._states_at: str | None = None
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
@@ -146,6 +150,7 @@ class Book:
                 ledger = undoubted_id(connection, self.place, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
+                self._states_at = end[1]
             if ledger is not None:
                 # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
                 with suppress(OSError):
@@ -166,8 +171,10 @@ class Book:
 
     def rebuild(self) -> None:
         """Fold the projection again from the lines, and put back guards that were taken off."""
+        from cloudgpu.ledger.folding import rebuild
+
         with self._writing() as (connection, _held, _record), self._store.told():
-            projection.rebuild(connection)
+            rebuild(connection)
             self._store.restore_guards()
             self._store.commit(lines.end_of(connection))
 
@@ -181,12 +188,14 @@ class Book:
 
         The head record stays. Where there was none, a line says that what came after the copy is not known.
         """
-        from cloudgpu.ledger.head import held_head
-
-        with self._own, held_head(self._head_path, self._patience) as held:
-            record, now = held.read(), self._clock()
-            with self._store.told():
-                aside = self._store.replace(source, check, f"{now:%Y%m%dt%H%M%Sz}")
+        with self._own:
+            held = self._hold_head()
+            try:
+                record, now = held.read(), self._clock()
+                with self._store.told():
+                    aside = self._store.replace(source, check, f"{now:%Y%m%dt%H%M%Sz}")
+            finally:
+                held.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
             body = {"why": why, "seq": copy.lines}
@@ -240,18 +249,25 @@ class Book:
     @contextmanager
     def _writing(self, *, anew: bool = False) -> Iterator[tuple[Connection, HeldHead, Record]]:
         """Hold the head record and the database's lock inside a transaction; what is not committed is undone."""
-        from cloudgpu.ledger.head import held_head
-
-        with self._own, ExitStack() as stack:
+        with self._own:
             if self._store.is_writing or self._is_looking:
                 raise faults.nested(self.place)
             with self._store.told():
                 self._store.reader()  # the place is judged before a file is made
-                held = stack.enter_context(held_head(self._head_path, self._patience))
-                record = held.read()
-                stack.callback(self._store.undo)
-                connection = self._begun(record, anew=anew)
-            yield connection, held, record
+                held = self._hold_head()
+            try:
+                with self._store.told():
+                    record = held.read()
+                    connection = self._begun(record, anew=anew)
+                yield connection, held, record
+            finally:
+                self._store.undo()
+                held.let_go()
+
+    def _hold_head(self) -> HeldHead:
+        from cloudgpu.ledger.head import hold_head
+
+        return hold_head(self._head_path, self._patience)
 
     def _begun(self, record: Record, *, anew: bool) -> Connection:
         connection = self._store.begin()
@@ -279,10 +295,16 @@ class Book:
         self, connection: Connection, drafts: Sequence[Draft], start: lines.End
     ) -> tuple[tuple[Event, ...], lines.End]:
         from cloudgpu.core.times import iso
+        from cloudgpu.ledger.appending import append_lines
+        from cloudgpu.ledger.folding import refresh
 
-        now = iso(self._clock())
-        written, end = lines.append_lines(connection, drafts, start, actor=self._actor, recorded_at=now)
-        projection.refresh(connection, written)
+        states = self._states if self._states_at == start[1] else {}
+        self._states_at = None  # until these lines stand
+        written, end = append_lines(connection, drafts, start, actor=self._actor, recorded_at=iso(self._clock()))
+        refresh(connection, written, states)
+        while len(states) > _REMEMBERED:
+            del states[next(iter(states))]
+        self._states = states
         return written, end
 
     def _told_record(self) -> Record:

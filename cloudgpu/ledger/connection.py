@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger import faults, migrations, projection
+from cloudgpu.ledger import faults, migrations
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.lines import End
@@ -74,9 +74,11 @@ class SqliteFile:
             return self._connection
         connection = self._open_for_writing()
         if self._known_version() < len(migrations.MIGRATIONS):
+            from cloudgpu.ledger.folding import rebuild
+
             connection.execute("BEGIN IMMEDIATE")
             migrations.migrate(connection)
-            projection.rebuild(connection)
+            rebuild(connection)
             connection.execute("COMMIT")
         return connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from cloudgpu.core.times import iso
-from cloudgpu.ledger import lines, projection
+from cloudgpu.ledger import lines
 from cloudgpu.ledger.base import Verification
 from cloudgpu.ledger.head import Head, Record, Unreadable
 from cloudgpu.ledger.sql import Connection
@@ -58,9 +58,11 @@ def undoubted_id(connection: Connection, place: str, record: Record, end: lines.
 
 def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
+    from cloudgpu.ledger.folding import differences
+
     count, last, faults = walk(lines.stored_lines(connection))
     if not faults:
-        faults = projection.differences(connection)
+        faults = differences(connection)
     faults += [f"The guard {name} was taken off." for name in missing_guards]
     doubt = of_past(connection, place, record)
     return Verification(count, last, (*faults, *((doubt,) if doubt else ())))

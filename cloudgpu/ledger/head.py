@@ -11,8 +11,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,18 +44,39 @@ Record = Head | Unreadable | None  # None: nothing was written yet
 def read_head(path: Path, patience: float) -> Record:
     """Return what stands in the file. Raises OSError; LedgerUnavailable when it is locked for `patience` seconds."""
     try:
-        with _locked(path, os.O_RDONLY, fcntl.LOCK_SH, patience) as handle:
-            return HeldHead(path, handle).read()
+        held = HeldHead(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH, patience)
     except FileNotFoundError:
         return None
+    try:
+        return held.read()
+    finally:
+        held.let_go()
+
+
+def hold_head(path: Path, patience: float) -> HeldHead:
+    """Return the head record, held alone until it is let go; the file is made where there is none.
+
+    Waits `patience` seconds at most, then raises LedgerUnavailable. Raises OSError.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        make_private_directory(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    return HeldHead(path, handle, fcntl.LOCK_EX, patience)
 
 
 class HeldHead:
-    """The head record while this process alone may write it."""
+    """The head record while it is locked: exclusively, and this process alone may write it; or shared, for reading."""
 
-    def __init__(self, path: Path, handle: int) -> None:
+    def __init__(self, path: Path, handle: int, how: int, patience: float) -> None:
         self._path = path
         self._handle = handle
+        try:
+            _lock(handle, how, path, patience)
+        except BaseException:
+            os.close(handle)
+            raise
 
     def read(self) -> Record:
         """Return what stands in the file. Raises OSError."""
@@ -80,26 +100,11 @@ class HeldHead:
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
-
-@contextmanager
-def held_head(path: Path, patience: float) -> Iterator[HeldHead]:
-    """Hold the head record alone; wait `patience` seconds at most, then raise LedgerUnavailable. Raises OSError."""
-    if not path.exists():
-        make_private_directory(path.parent)
-    with _locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as handle:
-        yield HeldHead(path, handle)
-
-
-@contextmanager
-def _locked(path: Path, flags: int, how: int, patience: float) -> Iterator[int]:
-    handle = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
-    try:
-        _lock(handle, how, path, patience)
-        yield handle
-    finally:
+    def let_go(self) -> None:
+        """Unlock and close the file. Raises OSError."""
         with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
-        os.close(handle)
+            fcntl.flock(self._handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+        os.close(self._handle)
 
 
 def _lock(handle: int, how: int, path: Path, patience: float) -> None:

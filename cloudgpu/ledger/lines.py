@@ -1,13 +1,13 @@
-"""The ledger's lines: read as events, appended to the chain inside the caller's transaction."""
+"""The ledger's lines, read as events or as what a fold needs of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.core.events import Event, Said
     from cloudgpu.ledger.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
@@ -15,11 +15,10 @@ End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body"
 _PAGE = 500  # lines read at once
 _SHEAF = 5000  # the same, by one who reads all: a database elsewhere sends a whole answer at once
+_BUNDLE = 1000  # and by one who folds all: few enough that what was parsed is gone again before it counts as old
 _END = "SELECT seq, hash, recorded_at FROM line ORDER BY seq DESC LIMIT 1"
-_STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
-_INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _OF_SUBJECT = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq"  # noqa: S608
-_FOR_FOLDS = "SELECT seq, occurred_at, '', '', '', kind, subject, '', '', body FROM line"
+_FOR_FOLDS = "SELECT seq, occurred_at, kind, subject, '', body FROM line"
 _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
 
 
@@ -60,14 +59,17 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
     return _events(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
-def every_line(connection: Connection, but: Collection[str]) -> Iterator[Event]:
-    """Yield every line by seq, except those of the kinds `but`, with what a fold needs: the rest is left empty."""
+def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
+    """Yield what every line says by seq, but for those of the kinds `but`; its `dedupe` is left empty."""
+    from cloudgpu.core.events import Said
+
     marks = ", ".join("?" * len(but))
-    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_SHEAF}"
+    query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_BUNDLE}"
     after = 0
-    while found := _events(connection.execute(query, (after, *but)).fetchall()):
-        yield from found
-        after = found[-1].seq
+    while found := connection.execute(query, (after, *but)).fetchall():
+        *columns, texts = zip(*found, strict=True)
+        yield from map(Said, *columns, json.loads(f"[{','.join(texts)}]"))
+        after = found[-1][0]
 
 
 def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
@@ -77,53 +79,3 @@ def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
     while found := connection.execute(query, (after,)).fetchall():
         yield from found
         after = found[-1][0]
-
-
-def append_lines(
-    connection: Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
-) -> tuple[tuple[Event, ...], End]:
-    """Write what does not stand already behind `end`; return the new lines and the new end."""
-    from cloudgpu.ledger.chain import canonical, line_hash
-
-    written = []
-    for draft in drafts:
-        if connection.execute(_STANDS, (draft.dedupe,)).fetchone():
-            continue
-        body = canonical(draft.body)
-        line = _line(draft, json.loads(body), end, actor, recorded_at)
-        end = line.seq, line_hash(line, body), recorded_at
-        connection.execute(_INSERT, (*_columns(line), body, end[1]))
-        written.append(line)
-    return tuple(written), end
-
-
-def _line(draft: Draft, body: dict[str, Any], end: End, actor: str, recorded_at: str) -> Event:
-    from cloudgpu.core.events import Event
-    from cloudgpu.core.times import iso
-
-    return Event(
-        seq=end[0] + 1,
-        occurred_at=iso(draft.occurred_at),
-        clock=draft.clock,
-        recorded_at=recorded_at,
-        actor=actor,
-        kind=draft.kind,
-        subject=draft.subject,
-        dedupe=draft.dedupe,
-        prev_hash=end[1],
-        body=body,
-    )
-
-
-def _columns(line: Event) -> tuple[Any, ...]:
-    return (
-        line.seq,
-        line.occurred_at,
-        line.clock,
-        line.recorded_at,
-        line.actor,
-        line.kind,
-        line.subject,
-        line.dedupe,
-        line.prev_hash,
-    )

@@ -8,6 +8,8 @@ from cloudgpu.core.events import Draft
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PRICE = {"nanos_per_hour": 526_000_000, "source": "a list", "as_of": "2026-11-20T00:00:00.000000Z", "basis": "listed"}
+DISK = {"what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
+DISK |= {"running": True, "source": "a list", "as_of": None, "basis": "listed", "why_at_most": ""}
 
 
 class Clock:

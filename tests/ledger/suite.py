@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
@@ -16,7 +17,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.core.fold import machine_row
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.base import Ledger, View
-from tests.ledger.lines import NOON, Clock, asked, at, intended, note, priced, seen, vanished
+from tests.ledger.lines import DISK, NOON, Clock, asked, at, intended, note, priced, seen, vanished
 
 Store = Callable[..., Ledger]  # (name="one", *, actor="somebody", clock=None) -> the ledger of that name, opened anew
 
@@ -156,6 +157,30 @@ class LedgerSuite:
             ledger.append([draft])
             assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
         assert ledger.machines() == [ledger.machine("cg-1")]
+
+    def test_two_writers_in_turn_keep_the_row_as_one_would_after_a_stop_and_a_start(self, store: Store) -> None:
+        writers, body = (
+            (store(), store()),
+            intended().body | {"beside": [DISK | {"kept": kept} for kept in (True, False)]},
+        )
+        writers[0].append([replace(intended(), body=body)])
+        states = ("running", "stopped", "running", "running", "stopped", "running")
+        life = [seen(state=state, seconds=second) for second, state in enumerate(states, 1)]
+        for number, draft in enumerate(
+            [*life, priced(5, seconds=10), asked("stop", seconds=11), priced(6, seconds=12)]
+        ):
+            writers[number // 2 % 2].append([draft])
+            assert writers[0].machine("cg-1") == machine_row(writers[0].events("cg-1"))
+            assert writers[0].verify().faults == ()
+
+    def test_what_was_not_written_is_not_remembered(self, store: Store) -> None:
+        ledger = store()
+        ledger.append([intended()])
+        with pytest.raises(KeyError):  # the first line is folded by then; the second says too little
+            ledger.append([seen(seconds=5), Draft("launch_intended", "cg-2", {}, NOON, "d")])
+        ledger.append([priced(7, seconds=6)])
+        assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
+        assert ledger.verify().faults == ()
 
     def test_machines_come_oldest_first_whatever_was_written_first(self, store: Store) -> None:
         ledger = store()

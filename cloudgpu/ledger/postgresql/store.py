@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from cloudgpu.ledger import faults, projection
+from cloudgpu.ledger import faults
 from cloudgpu.ledger.postgresql import faults as sentences
 from cloudgpu.ledger.postgresql import locks, schema
 from cloudgpu.ledger.postgresql.address import Address, connected
@@ -149,6 +149,7 @@ class PostgresStore:
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
         from cloudgpu.ledger.backup import pour
+        from cloudgpu.ledger.folding import rebuild
 
         present = self.reader()
         self._lock()
@@ -157,7 +158,7 @@ class PostgresStore:
             aside = schema.set_aside(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
             pour(source, self._open())
-            projection.rebuild(self._open())
+            rebuild(self._open())
             self._open().execute("COMMIT")
         finally:
             self.undo()
@@ -212,10 +213,12 @@ class PostgresStore:
         return version
 
     def _migrate(self) -> None:
+        from cloudgpu.ledger.folding import rebuild
+
         self._lock()
         try:
             schema.migrate(self._open())
-            projection.rebuild(self._open())
+            rebuild(self._open())
             self._open().execute("COMMIT")
         except BaseException:
             self.undo()

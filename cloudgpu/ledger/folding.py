@@ -1,0 +1,171 @@
+"""Keeps the machines' current rows and ended uses: folded in the transaction that writes their lines, or all anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.billing import billed_until
+from cloudgpu.core.fold import Folded, State, folded, follow, packed, unpacked
+from cloudgpu.ledger.chain import canonical
+from cloudgpu.ledger.lines import every_line, lines_of
+
+if TYPE_CHECKING:
+    from cloudgpu.core.events import Event, Said
+    from cloudgpu.ledger.sql import Connection
+
+# Lines of no machine: their subjects grow without end, and folding them would say nothing.
+_OF_NO_MACHINE = frozenset(
+    "ledger_opened ledger_doubted ledger_settled scope_looked alert_raised alert_sent alert_cleared "
+    "budget_set budget_removed budget_overridden".split()
+)
+
+# Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
+_STORE = """
+INSERT INTO machine (id, since, thing, row, state) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET since = excluded.since, row = excluded.row, state = excluded.state"""
+_STORE_USE = "INSERT INTO used (subject, ended, use) VALUES (?, ?, ?)"
+
+
+def refresh(connection: Connection, written: Iterable[Event], states: dict[str, State]) -> None:
+    """Fold these lines, already written, into what they are about.
+
+    `states` has what some subjects had come to before, so that it need not be read, and has it anew afterwards.
+    """
+    lines: dict[str, list[Event]] = {}
+    for line in written:
+        if line.kind not in _OF_NO_MACHINE:
+            lines.setdefault(line.subject, []).append(line)
+    for subject, news in lines.items():
+        found = _followed(states.pop(subject, None) or _stored(connection, subject), news)
+        if found is None:
+            found = folded(lines_of(connection, subject))
+            connection.execute("DELETE FROM used WHERE subject = ?", (subject,))
+        if found is not None:
+            _store(connection, subject, found.state)
+            _store_uses(connection, subject, map(_use_text, found.closed))
+            states[subject] = found.state
+
+
+def rebuild(connection: Connection) -> None:
+    """Empty the projections and fold them again from the lines."""
+    connection.execute("DELETE FROM machine")
+    connection.execute("DELETE FROM used")
+    found = Pass(connection)
+    for subject, state in found.states():
+        _store(connection, subject, state)
+    for subject, used in found.used.items():
+        _store_uses(connection, subject, used)
+
+
+def differences(connection: Connection) -> list[str]:
+    """Return a sentence per machine whose row or uses are not what its lines fold to."""
+    stored: dict[str, tuple[str, str]] = {
+        subject: (row, state) for subject, row, state in connection.execute("SELECT id, row, state FROM machine")
+    }
+    used: dict[str, list[tuple[str, str]]] = {}
+    for subject, text, until in connection.execute("SELECT subject, use, ended FROM used"):
+        used.setdefault(subject, []).append((text, until))
+    found = Pass(connection)
+    wanted = {subject: _state_texts(state) for subject, state in found.states()}
+    return [
+        f"The current state of {subject} is not what its lines say."
+        for subject in sorted(stored.keys() | wanted.keys() | used.keys())
+        if stored.get(subject) != wanted.get(subject)
+        or sorted(used.get(subject, ())) != sorted(found.used.get(subject, ()))
+    ]
+
+
+class Pass:
+    """One reading of all lines, in the order of the ledger, folded as they come.
+
+    Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
+    `used` has, by subject, the text of each use that has ended, and until when it is billed.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._states: dict[str, State] = {}
+        self._unbegun: set[str] = set()  # subjects whose lines so far say nothing
+        self._late: set[str] = set()
+        self.used: dict[str, list[tuple[str, str]]] = {}
+        self._read()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        """Yield what each subject has come to."""
+        for subject in sorted(self._late):
+            found = folded(lines_of(self._connection, subject))
+            if found is not None:
+                self._states[subject] = found.state
+                self._keep(subject, found.closed)
+        yield from sorted(self._states.items())
+
+    def _read(self) -> None:
+        states = self._states
+        for line in every_line(self._connection, _OF_NO_MACHINE):
+            state = states.get(line.subject)
+            if state is None:
+                self._begin(line)
+                continue
+            closed = follow(state, line)
+            if closed is None:
+                self._late.add(line.subject)
+                del states[line.subject]
+                self.used.pop(line.subject, None)
+            elif closed:
+                self._keep(line.subject, closed)
+
+    def _begin(self, line: Said) -> None:
+        if line.subject in self._late:
+            return
+        found = folded((line,))
+        if found is None:
+            self._unbegun.add(line.subject)
+        elif line.subject in self._unbegun:
+            self._late.add(line.subject)  # what came before may belong behind it
+        else:
+            self._states[line.subject] = found.state
+            self._keep(line.subject, found.closed)
+
+    def _keep(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
+        self.used.setdefault(subject, []).extend(map(_use_text, closed))
+
+
+def _state_texts(state: State) -> tuple[str, str]:
+    """Return what a state is stored as: its row, and what only the next line needs."""
+    return canonical(state["row"]), canonical(packed(state))
+
+
+def _use_text(use: dict[str, Any]) -> tuple[str, str]:
+    """Return a use as it is stored, and until when it may be billed: a minimum or a started hour goes on behind it."""
+    return canonical(use), billed_until(use)
+
+
+def _followed(state: State | None, news: list[Event]) -> Folded | None:
+    """Fold new lines into a state; None where there is none, or one of them comes before others in time."""
+    if state is None:
+        return None
+    closed: list[dict[str, Any]] = []
+    for line in news:
+        ended = follow(state, line)
+        if ended is None:
+            return None
+        closed += ended
+    return Folded(state, tuple(closed))
+
+
+def _stored(connection: Connection, subject: str) -> State | None:
+    found = connection.execute("SELECT row, state FROM machine WHERE id = ?", (subject,)).fetchone()
+    return None if found is None else unpacked(json.loads(found[0]), json.loads(found[1]))
+
+
+def _store(connection: Connection, subject: str, state: State) -> None:
+    facts = state["row"]
+    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), *_state_texts(state)))
+
+
+def _store_uses(connection: Connection, subject: str, used: Iterable[tuple[str, str]]) -> None:
+    rows = [(subject, until, text) for text, until in used]
+    if rows:
+        connection.executemany(_STORE_USE, rows)
