@@ -224,6 +224,11 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
     from cloudgpu.control.settle_ledger import settle_ledger
 
     doubt, found = session.doubt(), session.ledger.verify()
+    faults = found.faults
+    if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
+        session.ledger.rebuild()
+        session.tell(f"{faults[0]} The lines are whole: it was made anew from them.")
+        found = session.ledger.verify()
     if found.faults and doubt is None:
         raise LedgerUnavailable(
             f"The ledger was altered: {found.faults[0]}",
@@ -231,7 +236,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
             value=str(session.home.ledger),
             next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
         )
-    document: Document = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(found.faults)}
+    document: Document = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
     if doubt is None:
         return document | {"settled": False}
     agree(doubt)

@@ -22,11 +22,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found: how many lines, the last hash, and a sentence per fault (none: all is well)."""
+    """What `verify` found: how many lines, the last hash, and a sentence per fault (none: all is well).
+
+    `rebuildable`: the lines are right, and what is kept beside them is not; `rebuild` makes that anew.
+    """
 
     lines: int
     head_hash: str
     faults: tuple[str, ...]
+    rebuildable: bool = False
 
 
 class View(Protocol):

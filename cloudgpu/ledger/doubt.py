@@ -60,9 +60,9 @@ def verification(connection: Connection, place: str, record: Record, missing_gua
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
     from cloudgpu.ledger.folding import differences
 
-    count, last, faults = walk(lines.stored_lines(connection))
-    if not faults:
-        faults = differences(connection)
-    faults += [f"The guard {name} was taken off." for name in missing_guards]
+    count, last, broken = walk(lines.stored_lines(connection))
+    beside = [] if broken else differences(connection)
+    broken += [f"The guard {name} was taken off." for name in missing_guards]
     doubt = of_past(connection, place, record)
-    return Verification(count, last, (*faults, *((doubt,) if doubt else ())))
+    faults = (*beside, *broken, *((doubt,) if doubt else ()))
+    return Verification(count, last, faults, rebuildable=bool(beside) and len(beside) == len(faults))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cloudgpu.config.settings import Account
+from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
@@ -55,6 +58,22 @@ def test_an_account_of_a_provider_that_is_still_to_come_is_no_gap(lab):
     lab.session.settings = replace(lab.session.settings, accounts=accounts)
     assert look_at_all(lab.session).unanswered == []
     assert settle_ledger(lab.session, "it was restored").unanswered == []
+
+
+def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
+    lab.up(name="first")
+    with closing(sqlite3.connect(lab.session.ledger.place)) as raw, raw:
+        raw.execute("UPDATE machine SET row = replace(row, 'first', 'other')")
+    assert [row["name"] for row in lab.opened().ledger.machines()] == ["other"]
+    lab.session = lab.opened()
+    said = []
+    lab.session.tell = said.append
+    found = verified(lab.session, agree=said.append)
+    assert "is not what its lines say" in found["faults"][0]
+    assert not found["settled"]
+    assert "made anew" in said[0]
+    assert [row["name"] for row in lab.rows()] == ["first"]
+    assert lab.session.ledger.verify().faults == ()
 
 
 def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypatch):
