@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +24,6 @@ def line_hash(line: Event, body: str) -> str:
 
     The fields are hashed as one JSON list, so that it is clear where each ends and the next begins.
     """
-    import hashlib  # not for those who only read
-
     fields = (
         line.seq,
         line.occurred_at,

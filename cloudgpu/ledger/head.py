@@ -84,7 +84,7 @@ class HeldHead:
         if not data.strip(b" \n\0"):
             return None
         try:
-            record = json.loads(data)
+            record = json.loads(data.rstrip())  # the blanks behind it would take longer than the record
             return Head(str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"]))
         except (ValueError, KeyError, TypeError):
             return Unreadable(self._path)
