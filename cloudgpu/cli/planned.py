@@ -32,6 +32,7 @@ def plan(value: Value, now: datetime) -> str:
             *(("beside", _extra(extra)) for extra in value["extras"] if extra["running"]),
             ("stop", _stop(value)),
             *(("budget", _budget(one)) for one in value["budgets"]),
+            *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
             ("guards", "; ".join(value["guards"])),
             ("ssh", _ssh(value["setup"]["network"])),
             ("template", _template(value)),
@@ -93,6 +94,9 @@ def _extra(extra: Value) -> str:
         return f"{extra['what']}: price not known"
     doubt = f" ({extra['basis']})" if extra["basis"] in ("derived", "recalled") else ""
     return f"{extra['what']}: {_at_most(extra)}{dollars(extra['usd_per_month'])} a month{doubt}"
+
+
+_SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
 def _budget(one: Value) -> str:

@@ -16,6 +16,7 @@ from cloudgpu.core.cost import costs as grouped
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
 from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.costs import (
     burn_value,
     groups_value,
@@ -63,11 +64,20 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
         **_to_come(rows, found.total, wanted.asked, now),
-        "budgets": lasting(session, now),
+        "budgets": _lasting(session, now),
         **deducted(session, rows, wanted.asked, now),
         "fees": _fees(session, found.total),
         "desktop": desktop(session, found.total.micros, _began(rows, wanted.asked, now)),
     }
+
+
+def _lasting(session: Session, now: datetime) -> list[dict[str, Any]]:
+    """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
+    try:
+        return lasting(session, now)
+    except InvalidRequest as fault:
+        session.tell(f"how long the budgets last is not known: {fault.message}")
+        return []
 
 
 def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:

@@ -63,8 +63,19 @@ def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
         f"The budget {budget.name}{others} does not carry {name} until {until:%Y-%m-%d %H:%M} UTC: "
         f"{share.spent.text()} spent + {share.running.text()} promised to what runs and is kept + "
         f"{share.wanted.text()} for it = {share.total.text()} {period_text(budget, share)}, of {limit_text(budget)}."
-        f"{assumed}"
+        f"{assumed}{_counted_at(ask)}"
     )
+
+
+def _counted_at(ask: Asking) -> str:
+    """Return at which price a spot machine is counted: a newcomer expects that of today."""
+    nanos = compute_nanos(ask.wanted, ask.prices)
+    if ask.wanted["market"] != "spot" or nanos is None:
+        return ""
+    price = Money(nanos).text(4)
+    if ask.wanted.get("max_price"):
+        return f" It is counted at its --max-price, {price} an hour."
+    return f" A spot machine is counted at the on-demand price, {price} an hour; --max-price limits that."
 
 
 def period_text(budget: Budget, share: Share) -> str:

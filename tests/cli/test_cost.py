@@ -194,6 +194,17 @@ def test_a_currency_is_shown_with_its_rate_and_date(cost):
         assert Decimal(one["amount"]) == Decimal(one["usd"]) * Decimal("1385.2")
 
 
+def test_what_was_spent_is_said_though_a_budgets_file_cannot_be_read(cost, home):
+    file = home / "policies" / "budgets" / "lab.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("amount: free\nperiod: month\n")
+    code, said = cost()
+    file.unlink()
+    assert (code, "total" in said.out) == (0, True)
+    assert "how long the budgets last is not known" in said.err
+    assert "lab.yaml" in said.err
+
+
 def test_fees_are_in_a_line_of_their_own(cost, home):
     assert "Tax, support and marketplace fees are not in it." in cost()[1].out
     settings = home / "config.toml"

@@ -170,6 +170,16 @@ def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     assert Decimal(one["wanted_usd"]) < price * 4
 
 
+def test_a_refused_spot_machine_is_told_at_which_price_it_was_counted(lab, price):
+    budget(lab, price * 2)
+    with pytest.raises(BudgetRefused) as refused:
+        up(lab, spot=True, lease="4h", renew_until="4h")
+    assert f"at the on-demand price, ${price:.4f} an hour; --max-price limits that." in refused.value.message
+    with pytest.raises(BudgetRefused) as refused:
+        up(lab, spot=True, max_price=str(price), lease="4h", renew_until="4h")
+    assert f"at its --max-price, ${price:.4f} an hour." in refused.value.message
+
+
 def test_a_start_is_admitted_at_its_whole_new_life(lab, price):
     row = up(lab)
     row = stop(lab.session, row, why="test")
