@@ -9,7 +9,6 @@ from cloudgpu.ledger import lines
 from cloudgpu.ledger.base import Verification
 from cloudgpu.ledger.head import Head, Record, Unreadable
 from cloudgpu.ledger.sql import Connection
-from cloudgpu.ledger.verify import walk
 
 AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
 
@@ -58,7 +57,8 @@ def undoubted_id(connection: Connection, place: str, record: Record, end: lines.
 
 def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
-    from cloudgpu.ledger.folding import differences
+    from cloudgpu.ledger.folding import differences  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
+    from cloudgpu.ledger.verify import walk
 
     count, last, broken = walk(lines.stored_lines(connection))
     beside = [] if broken else differences(connection)
