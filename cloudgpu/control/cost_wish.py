@@ -59,6 +59,7 @@ def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -
     end = None if until is None else moment_of(until, "--until", now, zone)
     _check_order(begin, end, now)
     currency = _currency(settings, given.get("currency"), given.get("rate"), given.get("rate_date"))
+    _check_past(currency, now.astimezone(zone).date())
     return CostWish(Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end), name, currency)
 
 
@@ -148,6 +149,17 @@ def _currency(
             next="Add the other: --rate 1385.2 --rate-date 2026-11-20",
         )
     return typed_rate(code, rate, rate_date)
+
+
+def _check_past(currency: Currency | None, today: date) -> None:
+    """Refuse a rate of a day that is still to come: nobody knows it. Somewhere on Earth it is tomorrow."""
+    if currency is not None and currency.as_of > today + timedelta(days=1):
+        raise InvalidRequest(
+            f"{currency.as_of} is still to come, and no rate is known of it.",
+            field="--rate-date",
+            value=f"{currency.as_of}",
+            next="Name the day on which it held.",
+        )
 
 
 def _check_unused(option: str, value: object) -> None:

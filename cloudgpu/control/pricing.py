@@ -219,7 +219,8 @@ def _changed(row: Row, price: Price, since: str, now: datetime) -> Draft:
 
 
 def _line(machine: str, body: Mapping[str, Any], at: datetime, clock: str) -> Draft:
-    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}", clock)
+    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
+    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)
 
 
 def price_again(session: Session, row: Row, price: Price, now: datetime) -> list[Draft]:

@@ -237,6 +237,7 @@ def test_credits_come_off_below_the_total(cost, home):
         ("--tz Mars", "--tz"),
         ("--currency XYZ", "--currency"),
         ("--currency EUR", "--currency"),
+        ("--currency KRW --rate 1385.2 --rate-date 2999-01-01", "--rate-date"),
         ("--verify --by day", "--by"),
         ("--verify --since 7d", "--since"),
     ],

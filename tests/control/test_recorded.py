@@ -68,6 +68,22 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
     assert spent(latest(lab, row), lab.clock()).text() == Money.usd("3.6").text()
 
 
+def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_one_holds(lab):
+    """The user took ten minutes to say yes: the plan's price is 0.9, and 1.2 is what the machine ran at."""
+    prepared = prepare(lab.session, Wish(Want(gpu="v100", market=Market.SPOT), spot=True))
+    planned = lab.clock()
+    lab.later(minutes=10)
+    zone = prepared.plan.offer.available.zone
+    lab.cloud.set_spot_price("fake.v100.1", zone, "1.5", planned + timedelta(minutes=2))
+    lab.cloud.set_spot_price("fake.v100.1", zone, "1.2", planned + timedelta(minutes=5))
+    row = launch(lab.session, prepared, wait=False).row
+    lab.later(hours=1)
+    look_at_all(lab.session)
+    look_at_all(lab.session)
+    assert len(lines(lab, row, "price_observed")) == 2
+    assert spent(latest(lab, row), lab.clock()).text() == Money.usd("1.2").text()
+
+
 def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without_spot_machines(lab):
     lab.up()
     look_at_all(lab.session)
