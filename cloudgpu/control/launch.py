@@ -7,48 +7,38 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import Barred
-from cloudgpu.agent import source as agent_source
-from cloudgpu.control import kept, saved
-from cloudgpu.control.admission import carried, decided, look_first, row_of
-from cloudgpu.control.extras import extras_of
+from cloudgpu.control import kept
+from cloudgpu.control.admission import look_first
+from cloudgpu.control.attempting import record
 from cloudgpu.control.lease import relet
 from cloudgpu.control.lifecycle import remove_unfit
 from cloudgpu.control.look import refresh
-from cloudgpu.control.observe import intent
 from cloudgpu.control.offering import is_limited, resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
-from cloudgpu.control.preview import look_for_budgets, row_of_plan, way_of
-from cloudgpu.control.pricing import on_demand_of
-from cloudgpu.control.reach import client_key, wait_until_ready
-from cloudgpu.control.session import Session, present
+from cloudgpu.control.preview import look_for_budgets, row_of_plan
+from cloudgpu.control.reach import wait_until_ready
+from cloudgpu.control.session import Session
 from cloudgpu.control.settle import send, settle, settle_others
-from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.volumes import with_volume
-from cloudgpu.core import facts
-from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Market, Offer
-from cloudgpu.core.keeping import comes_back, stays
-from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
-from cloudgpu.core.plan import Lease, stop_means
-from cloudgpu.core.times import epoch, iso
+from cloudgpu.core.facts import Market, Offer
+from cloudgpu.core.keeping import comes_back
+from cloudgpu.core.plan import Lease
+from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
-    InvalidRequest,
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
     Unreachable,
 )
-from cloudgpu.providers.base import KnowsHostKeys, Resolved, Taggable
+from cloudgpu.providers.base import Resolved, Taggable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cloudgpu.access.keys import HostKey
-    from cloudgpu.core.events import Draft
-    from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
 SEND_WITHIN = timedelta(minutes=5)
@@ -182,7 +172,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
             session.tell(f"{offer.available.zone}: {fault.message}")
             refusals.append((offer, fault))
             continue
-        attempt = _record(session, prepared, offer, resolved)
+        attempt = record(session, prepared, offer, resolved)
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
         try:
             send(session, attempt, deadline=session.clock() + SEND_WITHIN)
@@ -220,120 +210,3 @@ def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
     if prepared.exact is not None and prepared.exact.offer == offer:
         return prepared.exact.resolved
     return resolve(session.provider(offer.available.account), prepared.plan.request, offer)
-
-
-def _record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
-    """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
-    boot = _boot(session, prepared, offer, resolved)
-    extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
-    made: list[Attempt] = []
-
-    def decision(view: View) -> Sequence[Draft]:
-        bills = view.bills()
-        rows = [row for row in bills if not row["thing"]]
-        key, number = _key(prepared, rows)
-        name = _name(prepared, key, rows)
-        request = replace(prepared.plan.request, key=key, name=name)
-        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
-        saved.save(session.home.attempts, attempt)
-        made.append(attempt)
-        means = stop_means(request, offer)
-        line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand, resolved.licence)
-        before = next((row for row in rows if row["id"] == attempt.machine), None)
-        return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
-
-    try:
-        decided(session, decision, way_of(session, prepared))
-    except BaseException:
-        for attempt in made:
-            if (session.ledger.machine(attempt.machine) or {}).get("token") != attempt.token:
-                saved.forget(session.home.attempts, attempt.token)
-        raise
-    return made[0]
-
-
-def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer, number: int, boot: Boot) -> Attempt:
-    now = session.clock()
-    expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
-    renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
-    machine = machine_id(view.id, request.key)
-    tags = {
-        facts.TAG_ID: machine,
-        facts.TAG_NAME: tag_value(request.name),
-        facts.TAG_LEDGER: view.id,
-        facts.TAG_SEQ: str(view.head()[0]),
-        facts.TAG_KEY: request.key,
-        facts.TAG_OWNER: tag_value(request.owner),
-        facts.TAG_PROJECT: tag_value(request.project),
-        facts.TAG_POLICY: tag_value(request.policy),
-        facts.TAG_EXPIRES: epoch(expires),
-        facts.TAG_RENEW_UNTIL: epoch(renew_until),
-    }
-    return Attempt(
-        token=token(view.id, request.key, number),
-        number=number,
-        machine=machine,
-        ledger=view.id,
-        request=request,
-        offer=offer,
-        tags=tags,
-        boot=boot,
-        made_at=now,
-        expires=expires,
-        renew_until=renew_until,
-    )
-
-
-def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
-    host = _host_key(session, offer)
-    template, request = prepared.template, prepared.plan.request
-    return Boot(
-        template=template.name,
-        parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
-        jupyter=template.jupyter,
-        agent_source=agent_source(),
-        user="",
-        client_public_keys=(client_key(session).public_line,),
-        host_public_key=host.public_line,
-        host_private_key=host.private_pem,
-    )
-
-
-def _host_key(session: Session, offer: Offer) -> HostKey:
-    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it."""
-    from cloudgpu.access.keys import HostKey, new_host_key
-
-    provider = session.provider(offer.available.account)
-    own = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
-    return new_host_key() if own is None else HostKey(own, "")
-
-
-def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:
-    """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
-    if prepared.key is not None:
-        return prepared.key, _next_attempt(prepared.key, rows)
-    for generation in range(1, len(rows) + 2):
-        key = derived_key(prepared.fingerprint, generation)
-        if not any(row["key"] == key and (row["attempt"] in ("made", "open") or stays(row)) for row in rows):
-            return key, _next_attempt(key, rows)
-    message = "more generations than machines"
-    raise AssertionError(message)
-
-
-def _next_attempt(key: str, rows: list[Row]) -> int:
-    return max((row["number"] for row in rows if row["key"] == key), default=0) + 1
-
-
-def _name(prepared: Prepared, key: str, rows: list[Row]) -> str:
-    taken = {row["name"] for row in present(rows) if row["key"] != key}
-    if prepared.name is None:
-        return made_name(key, taken)
-    if prepared.name in taken:
-        raise InvalidRequest(
-            f"A machine called {prepared.name} is already there, launched by another request.",
-            field="--name",
-            value=prepared.name,
-            next=f"Choose another --name, use it as it is (cloudgpu show {prepared.name}), "
-            f"or end it first: cloudgpu down {prepared.name}",
-        )
-    return prepared.name
