@@ -47,7 +47,7 @@ def command(
     from cloudgpu.control.asked import duration
     from cloudgpu.control.resume import settled_first
     from cloudgpu.control.words import check_reason
-    from cloudgpu.core.keeping import comes_back
+    from cloudgpu.core.rows import comes_back
     from cloudgpu.report.values import machine_value
 
     session = open_here()

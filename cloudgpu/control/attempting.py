@@ -18,9 +18,9 @@ from cloudgpu.control.session import Session, present
 from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
-from cloudgpu.core.keeping import stays
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
+from cloudgpu.core.rows import stays
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import KnowsHostKeys, Resolved

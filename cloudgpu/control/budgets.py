@@ -19,8 +19,6 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from cloudgpu.config.paths import Home
     from cloudgpu.control.session import Session
     from cloudgpu.core.events import Draft
@@ -164,11 +162,6 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
-
-
-def time_to_empty(session: Session) -> dict[str, timedelta | None]:
-    """Return how long each budget lasts at the present burn rate; None: to the end of its period, or for ever."""
-    return {one.budget.name: one.empty_in for one in standings(session, budgets(session))}
 
 
 def counted_prices() -> Prices:

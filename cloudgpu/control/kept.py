@@ -12,6 +12,7 @@ from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.core.keeping import Do, Step
+from cloudgpu.core.rows import stays
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
@@ -112,7 +113,7 @@ def parked(session: Session, row: Row) -> Row:
             row = record(session, row, things)
             if keeping.is_parked(row):
                 return row
-            if not keeping.stays(row):
+            if not stays(row):
                 raise _nothing_is_left(row)
             done = _round(session, row, things, tell)
         except LedgerUnavailable:

@@ -23,8 +23,8 @@ from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core.facts import Market, Offer
-from cloudgpu.core.keeping import comes_back
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     CloudgpuError,

@@ -24,11 +24,11 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unbegun import not_begun_line
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
-from cloudgpu.core import keeping
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso, minute
 from cloudgpu.errors import (
     AuthFailed,
@@ -67,8 +67,8 @@ def stop(session: Session, row: Row, *, why: str) -> Row:
     with alone(session, row):
         row = session.ledger.machine(row["id"]) or row
         check_stop(row)
-        if keeping.stays(row) or _is_parked_by_stop(session, row):
-            row = park(session, row if keeping.stays(row) else _settled(session, row), why=why)
+        if stays(row) or _is_parked_by_stop(session, row):
+            row = park(session, row if stays(row) else _settled(session, row), why=why)
         else:
             row = _stopped_or_parked(session, _settled(session, row), why)
     tidy(session)

@@ -16,10 +16,10 @@ from cloudgpu.control.setups import check_setup, setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
-from cloudgpu.core.keeping import comes_back
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Policy, Said, Spans
+from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasTimer, Provider

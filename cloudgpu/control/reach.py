@@ -15,7 +15,7 @@ from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
-from cloudgpu.core.keeping import stays
+from cloudgpu.core.rows import stays
 from cloudgpu.core.times import minute
 from cloudgpu.errors import (
     InstanceNotFound,

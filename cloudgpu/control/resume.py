@@ -25,6 +25,7 @@ from cloudgpu.core.facts import Kind, LaunchRequest, Market, Network, Setup, Wan
 from cloudgpu.core.names import machine_id
 from cloudgpu.core.plan import Extra
 from cloudgpu.core.policy import Origin, Spans
+from cloudgpu.core.rows import comes_back, stays
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ def started(
 ) -> Row:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     row = settled_first(session, row)
-    if move_it and not keeping.comes_back(row):
+    if move_it and not comes_back(row):
         check_move(session, plan_move(session, row), new_lease(session, row, span, renew), override)
         row = move(session, row, why="it is moved")
-    if keeping.comes_back(row):
+    if comes_back(row):
         plan = plan_comeback(session, row, span, renew=renew, override=override, wider=move_it)
         return come_back(session, plan, wait=wait)
     return start_stopped(session, row, new_lease(session, row, span, renew), wait=wait, override=override)
@@ -117,7 +118,7 @@ def plan_comeback(
     check_comeback(session, row)
     with alone(session, row):
         row = session.ledger.machine(row["id"]) or row
-        if keeping.stays(row) and not keeping.is_parked(row):
+        if stays(row) and not keeping.is_parked(row):
             row = park(session, row, why="its start was asked")
     if _image_of(row) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.place import use
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
-from cloudgpu.core.keeping import stays
 from cloudgpu.core.names import near
+from cloudgpu.core.rows import stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
 from cloudgpu.ledger import locks
 from cloudgpu.ledger.open import open_ledger

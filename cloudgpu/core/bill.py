@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.billing import Charge, charge
+from cloudgpu.core.billing import Charge, charge, money, total
+from cloudgpu.core.money import Money
 from cloudgpu.core.uses import use_from_json
 
 Row = Mapping[str, Any]
@@ -39,3 +40,12 @@ def billed(
         found = charge(use_from_json(use), now, since=since, until=until)
         if found.micros or found.high or found.unpriced_micros:
             yield Billed(row, found)
+
+
+def spent(row: Row, now: datetime) -> Money:
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
+
+    What has no price is not in it: `unpriced` says so.
+    """
+    ended = sum(sums[1] for sums in row["totals"].values())
+    return money(ended + total(charge(use_from_json(use), now) for use in row["uses"]).amount)

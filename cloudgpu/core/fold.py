@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from cloudgpu.core import aside, metering
-from cloudgpu.core.billing import charge, money, total
 from cloudgpu.core.events import Line
-from cloudgpu.core.money import Money
-from cloudgpu.core.uses import use_from_json
 
 Row = dict[str, Any]
 State = dict[str, Any]
@@ -107,21 +103,6 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     """
     found = folded(events)
     return None if found is None else found.state["row"]
-
-
-def spent(row: Mapping[str, Any], now: datetime) -> Money:
-    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
-
-    What has no price is not in it: `unpriced` says so.
-    """
-    ended = sum(sums[1] for sums in row["totals"].values())
-    return money(ended + total(charge(use_from_json(use), now) for use in row["uses"]).amount)
-
-
-def billed_micros(row: Mapping[str, Any], now: datetime) -> int:
-    """Return for how many microseconds the machine itself was billed up to `now`, as `spent` counts them."""
-    running = [charge(use_from_json(use), now).micros for use in row["uses"] if use["resource"] == "instance"]
-    return int(row["totals"].get("instance", [0] * 7)[4]) + sum(running)
 
 
 def _order(line: Line) -> tuple[str, int]:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, Kind, Leftover, State
+from cloudgpu.core.rows import Row
 from cloudgpu.core.times import from_iso
 
-Row = Mapping[str, Any]
 LEFT_FOR = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
 SURE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
 
@@ -29,16 +28,6 @@ class Step:
 
     do: Do
     thing: Leftover
-
-
-def stays(row: Row) -> bool:
-    """Say whether something of this machine is kept, though it is gone."""
-    return row["ended"] is not None and bool(row["kept"] or row["parked"])
-
-
-def comes_back(row: Row) -> bool:
-    """Say whether this machine is gone and can be started from what is kept of it."""
-    return stays(row) and not row["discard"]
 
 
 def is_on_purpose(thing: Leftover) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.times import iso
 from cloudgpu.ledger import lines
-from cloudgpu.ledger.base import Verification
 from cloudgpu.ledger.head import Head, Record, Unreadable
-from cloudgpu.ledger.sql import Connection
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.base import Verification
+    from cloudgpu.ledger.sql import Connection
 
 AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
 
@@ -57,6 +60,7 @@ def undoubted_id(connection: Connection, place: str, record: Record, end: lines.
 
 def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
+    from cloudgpu.ledger.base import Verification
     from cloudgpu.ledger.folding import differences  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
     from cloudgpu.ledger.verify import walk
 

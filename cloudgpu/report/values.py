@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.fold import spent
+from cloudgpu.core.bill import spent
 from cloudgpu.core.money import NANO, Money
 from cloudgpu.core.times import iso
 

@@ -16,7 +16,7 @@ from cloudgpu.cli.budget_text import check_text, set_text
 from cloudgpu.control import admission
 from cloudgpu.control.asked import wish_of
 from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, listed, removed, set_value
-from cloudgpu.control.budgets import budgets, standings, the_budgets, time_to_empty
+from cloudgpu.control.budgets import budgets, standings, the_budgets
 from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.prepare import prepare
@@ -179,7 +179,6 @@ def test_how_a_budget_stands(lab):
     left_h = (40 - one.spent.dollars) / one.burn.dollars
     assert one.empty_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
     assert one.overshoot(HOUR / 4).dollars == pytest.approx(one.burn.dollars / 4)
-    assert time_to_empty(lab.session) == {"lab": one.empty_in}
 
 
 def test_by_how_much_it_can_be_passed_is_said_beforehand(lab):

@@ -10,8 +10,8 @@ import pytest
 from cloudgpu.control.check import gravest
 from cloudgpu.control.live import ceiling, planned
 from cloudgpu.control.trial import tried
+from cloudgpu.core.bill import spent
 from cloudgpu.core.facts import Address, Market
-from cloudgpu.core.fold import spent
 from cloudgpu.core.money import Money
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.access.sshserver import USER, Server

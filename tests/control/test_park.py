@@ -11,6 +11,7 @@ from cloudgpu.control.look import look_at_all
 from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import Kind, Market, Setup, Volume, Want
+from cloudgpu.core.rows import comes_back
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
@@ -159,7 +160,7 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     assert lab.machines() == []
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     latest = now(lab, row)
-    assert (latest["parked"], keeping.comes_back(latest)) == (True, True)
+    assert (latest["parked"], comes_back(latest)) == (True, True)
 
 
 def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
@@ -445,7 +446,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
         assert len(lab.machines()) + len(images(lab)) == 1
     elif then == "start":
         latest = settled_first(lab.session, now(lab, row))
-        if keeping.comes_back(latest):
+        if comes_back(latest):
             assert back(lab, row)["state"] == "running"
         assert len(lab.machines()) == 1
     end(lab.session, now(lab, row), why="test")

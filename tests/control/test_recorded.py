@@ -11,8 +11,8 @@ from cloudgpu.control.lifecycle import end
 from cloudgpu.control.look import look_at_all, refresh
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
+from cloudgpu.core.bill import spent
 from cloudgpu.core.facts import Market, Volume, Want
-from cloudgpu.core.fold import spent
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import ProviderUnavailable

@@ -10,9 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgpu.core.bill import spent
 from cloudgpu.core.billing import money
 from cloudgpu.core.events import Event
-from cloudgpu.core.fold import machine_row, spent
+from cloudgpu.core.fold import machine_row
 from cloudgpu.core.money import Money
 from tests.core.lives import (
     HOUR_NANOS,

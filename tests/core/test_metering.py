@@ -13,9 +13,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgpu.core.bill import spent
 from cloudgpu.core.billing import charge, money
 from cloudgpu.core.events import Event
-from cloudgpu.core.fold import Folded, folded, follow, packed, spent, unpacked
+from cloudgpu.core.fold import Folded, folded, follow, packed, unpacked
 from cloudgpu.core.uses import Use, use_from_json
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
 

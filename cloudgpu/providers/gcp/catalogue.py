@@ -70,7 +70,9 @@ def _client() -> Any:
 
 def _page(client: Any, token: str, pause: Callable[[float], None]) -> Any:
     """Return one page; a busy Google is asked again after the wait that it names, a failing one soon."""
-    for send in range(1, SENDS + 1):
+    send = 0
+    while True:
+        send += 1
         try:
             request = {"parent": COMPUTE, "page_size": PAGE, "page_token": token, "currency_code": "USD"}
             return next(iter(client.list_skus(request=request, retry=None, timeout=TIMEOUT_S).pages))
@@ -79,7 +81,6 @@ def _page(client: Any, token: str, pause: Callable[[float], None]) -> Any:
             if send == SENDS or not _passes(fault):
                 raise fault from error
             pause(_wait(fault, send))
-    raise AssertionError("unreachable")  # pragma: no cover
 
 
 def _passes(fault: CloudgpuError) -> bool:
