@@ -202,7 +202,8 @@ def _traffic(use: Use, rule: Rule, cut: Cut) -> Charge:
 
 def _counted(use: Use) -> int:
     """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
-    return stamp(use.begin) if use.end is None else stamp(use.end) - 1
+    begin = stamp(use.begin)
+    return begin if use.end is None else max(begin, stamp(use.end) - 1)
 
 
 def _bytes_cost(use: Use, rule: Rule) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.bill import billed
@@ -58,7 +58,11 @@ def lines(found, since=None, until=None):
     return bill, list(itemised(bill, NOW, since=since, until=until))
 
 
+INSTANT = use_of(((Resource.TRAFFIC, Per.GB), "aws", "on_demand", (FIRST, FIRST), [(FIRST, 1, False)], False, 10**9))
+
+
 @settings(max_examples=150)
+@example([INSTANT], None, None)  # bytes counted from and to one moment
 @given(st.lists(uses, max_size=4), st.none() | moments, st.none() | moments)
 def test_the_lines_of_a_bill_add_up_to_it(found, since, until):
     bill, items = lines(found, since, until)
