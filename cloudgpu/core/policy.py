@@ -1,10 +1,21 @@
-"""Policies: how long a machine may live, and what becomes of one that cannot be stopped. Values, not YAML."""
+"""Policies as values: how long a machine may live, what ends it before that, and what becomes of what it leaves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.money import Money
+from cloudgpu.core.schedule import Schedule, offs_between
+
+if TYPE_CHECKING:
+    from cloudgpu.core.idle import Thresholds
+
+MOST_OFFS = 60  # of a schedule, that a machine is told ahead
+BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
 
 
 class Unpausable(StrEnum):
@@ -19,15 +30,133 @@ class Unpausable(StrEnum):
     WARN = "warn"
 
 
+class Act(StrEnum):
+    """What a rule does once it holds. Each rule allows some of these."""
+
+    STOP = "stop"
+    WARN = "warn"
+    OFF = "off"  # nothing at all
+    IMAGE = "image"  # kept as an image, then terminated
+    TERMINATE = "terminate"
+    REMOVE = "remove"
+
+
+class Unknown(StrEnum):
+    """What the end of a lease does to a machine of which nobody knows whether it is used."""
+
+    RENEW = "renew"  # as one in use, with an alert
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What ends a machine that nobody uses, and what counts as use.
+
+    `after` is how long nothing may have happened, `grace` how long a warning is waited out, `uptime` how long a
+    machine is up before it is judged. `gpu` is in percent, `cpu` in cores above the machine's own baseline, `network`
+    and `disk` in bytes a second. `terminal_output`: for so long output alone counts. `share` of the window's samples
+    have to be there. `scratch`: what an idle stop does where it would erase disks that are not empty.
+    """
+
+    after: timedelta = timedelta(hours=1)
+    grace: timedelta = timedelta(minutes=10)
+    do: Act = Act.STOP
+    gpu: float = 3.0
+    cpu: float = 0.25
+    network: float = 100e3
+    disk: float = 1e6
+    terminal_output: timedelta = timedelta(hours=2)
+    share: float = 0.9
+    uptime: timedelta = timedelta(minutes=30)
+    scratch: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class MachineBudget:
+    """What one machine may cost in all, with its disks, since its launch; `do` is STOP or WARN."""
+
+    limit: Money
+    do: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """What becomes of a machine that runs for `after` and bears none of what is required: STOP or WARN."""
+
+    require: tuple[str, ...]  # of "owner", "project"
+    after: timedelta
+    do: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What becomes of what is kept for `after`.
+
+    A stopped machine: WARN, IMAGE (kept as one, then terminated) or TERMINATE. An image: WARN or REMOVE.
+    """
+
+    after: timedelta
+    do: Act = Act.WARN
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a machine is launched under; `renew_until` is never shorter than `lease`, both counted from the launch."""
+    """What a machine is launched under; `renew_until` is never shorter than `lease`, both counted from the launch.
+
+    A rule that is None does not hold.
+    """
 
     name: str
     lease: timedelta
     renew_until: timedelta
     unpausable: Unpausable = Unpausable.PARK
     description: str = ""
+    idle: Idle = Idle()
+    schedules: tuple[Schedule, ...] = ()
+    unknown: Unknown = Unknown.RENEW
+    budget: MachineBudget | None = None
+    unlabelled: Unlabelled | None = None
+    stopped: Kept | None = None
+    images: Kept | None = None
+
+    def only_warned(self, *, stoppable: bool) -> bool:
+        """Say whether idle time and schedules only warn, as the machine cannot be stopped and is not to be parked."""
+        return not stoppable and self.unpausable is Unpausable.WARN
+
+
+def thresholds(policy: Policy) -> Thresholds:
+    """Return what counts as use under this policy, as `core.idle.judge` takes it: spans in seconds."""
+    from cloudgpu.core.idle import Thresholds
+
+    idle = policy.idle
+    return Thresholds(
+        after=idle.after.total_seconds(),
+        gpu=idle.gpu,
+        cpu=idle.cpu,
+        network=idle.network,
+        disk=idle.disk,
+        terminal_output=idle.terminal_output.total_seconds(),
+        share=idle.share,
+        uptime=idle.uptime.total_seconds(),
+    )
+
+
+def for_agent(policy: Policy, begin: datetime, end: datetime, *, stoppable: bool = True) -> dict[str, Any]:
+    """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
+
+    Spans are in seconds. `off` is every off of the schedules from `begin` on as epoch seconds, at most 60 of them and
+    none later than a week after `end`: the machine knows no time zones.
+    """
+    idle, warned = policy.idle, policy.only_warned(stoppable=stoppable)
+    offs = () if warned else islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
+    return {
+        **thresholds(policy)._asdict(),
+        "grace": idle.grace.total_seconds(),
+        "stop": idle.do is Act.STOP and not warned,
+        "off": [int(off.timestamp()) for off in offs],
+        "unknown": str(policy.unknown),
+        "scratch": str(idle.scratch),
+    }
 
 
 class Origin(StrEnum):

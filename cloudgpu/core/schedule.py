@@ -1,0 +1,106 @@
+"""Schedules: at which moments a machine is off, by the clock of its people. Level-triggered and pure.
+
+Whoever asks compares the last off with the machine's latest start, instead of asking whether it is seven o'clock now:
+a run that was missed catches up, and a machine that was started after an off stays until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+EVERY_DAY = frozenset(range(7))
+_DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When machines are off: at `off`, by the clock of `tz` (an IANA name), on these days of its week.
+
+    `days` are weekdays (0 is Monday) of the local date, `excepts` local dates on which nothing is ended.
+    """
+
+    tz: str
+    off: time
+    days: frozenset[int] = EVERY_DAY
+    excepts: frozenset[date] = frozenset()
+
+
+def last_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
+    """Return the latest off at or before `now`, in UTC; None where there is none. Both times are aware."""
+    return max(filter(None, (_last(one, now) for one in schedules)), default=None)
+
+
+def next_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
+    """Return the first off after `now`, in UTC; None where there is none. Both times are aware."""
+    return min(filter(None, (_next(one, now) for one in schedules)), default=None)
+
+
+def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) -> datetime | None:
+    """Return the off at which a machine that runs since `started` should have been ended; None: it may run on."""
+    off = last_off(schedules, now)
+    return off if off is not None and off > started else None
+
+
+def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield every off after `begin` and at or before `end`, in their order."""
+    known = tuple(schedules)
+    off = next_off(known, begin)
+    while off is not None and off <= end:
+        yield off
+        off = next_off(known, off)
+
+
+@lru_cache(maxsize=256)  # a pass asks the same for every machine of a policy
+def _last(schedule: Schedule, now: datetime) -> datetime | None:
+    offs = (_moment(schedule, day) for day in _days(schedule, now, -1))
+    return next((off for off in offs if off <= now), None)
+
+
+@lru_cache(maxsize=256)
+def _next(schedule: Schedule, now: datetime) -> datetime | None:
+    offs = (_moment(schedule, day) for day in _days(schedule, now, 1))
+    return next((off for off in offs if off > now), None)
+
+
+def _days(schedule: Schedule, now: datetime, step: int) -> Iterator[date]:
+    """Yield the dates that have an off, one way from `now` on, until one of them must have been the one asked for.
+
+    It begins a day on the other side: where a clock is set back over midnight, tomorrow's first minutes come before
+    today's last, and a date that a zone left out has its off on the next one.
+    """
+    local = now.astimezone(ZoneInfo(schedule.tz)).date()
+    for count in range(-2, 7 * (len(schedule.excepts) + 2)):
+        try:
+            day = local + step * count * _DAY
+        except OverflowError:  # the years 1 and 9999
+            return
+        if day.weekday() in schedule.days and day not in schedule.excepts:
+            yield day
+
+
+def _moment(schedule: Schedule, day: date) -> datetime:
+    """Return when the off of a local date is: the first of a time that comes twice.
+
+    Of one that does not exist, the first moment after the gap.
+    """
+    zone = ZoneInfo(schedule.tz)
+    local = datetime.combine(day, schedule.off, zone)
+    moment = local.astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
+        return moment
+    return _end_of_gap(local.replace(fold=1).astimezone(UTC), moment, zone)
+
+
+def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first second of (`before`, `after`] with the offset that holds at `after`: the clocks' change."""
+    offset = after.astimezone(zone).utcoffset()
+    least, most = 0, (after - before) // _SECOND
+    while most - least > 1:
+        middle = (least + most) // 2
+        later = (before + middle * _SECOND).astimezone(zone).utcoffset() == offset
+        least, most = (least, middle) if later else (middle, most)
+    return before + most * _SECOND
