@@ -34,6 +34,7 @@ from cloudgpu.core.facts import (
     Want,
 )
 from cloudgpu.core.pricelist import PriceList
+from cloudgpu.errors import CloudgpuError
 
 GROUP = "cloudgpu.providers"
 
@@ -117,6 +118,27 @@ class Pausable(Protocol):
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine. Idempotent. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
+        ...
+
+
+@runtime_checkable
+class StopsMany(Protocol):
+    """Many machines can be asked about, and stopped, in few calls. One that cannot be keeps no other one running."""
+
+    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+        """Ask to stop these, as `Pausable.stop` does; return why not, by id, for those that surely were not asked.
+
+        In as few calls as there can be; a call that is refused for one of them is halved until that one is alone. A
+        machine that is stopped already, or stopping, is fine; one that is still starting may be refused. Raises nothing
+        but defects: where nothing is known of a part, its ids have that error. The proof is a later look.
+        """
+        ...
+
+    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
+        """Return each machine now, or the error that `get` would raise for it: InstanceNotFound, say. Raises nothing.
+
+        In as few calls as there can be: at most one per region and 1000 ids, where all of them are there.
+        """
         ...
 
 

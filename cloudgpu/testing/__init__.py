@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.testing.contract import ProviderContract
     from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
     from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+    from cloudgpu.testing.many import StopsManyContract
     from cloudgpu.testing.pricing import HasPriceHistoryContract
     from cloudgpu.testing.running import (
         CanRehearseInterruptionContract,
@@ -60,6 +61,7 @@ __all__ = [
     "ReachableContract",
     "ReachableFakeProvider",
     "ResolvesContract",
+    "StopsManyContract",
     "TaggableContract",
     "make",
     "make_attempt",

@@ -23,6 +23,7 @@ from cloudgpu.providers.base import (
     Provider,
     Reachable,
     Resolves,
+    StopsMany,
     Taggable,
 )
 from cloudgpu.testing.accounts import (
@@ -35,6 +36,7 @@ from cloudgpu.testing.accounts import (
 from cloudgpu.testing.contract import ContractBase, ProviderContract
 from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+from cloudgpu.testing.many import StopsManyContract
 from cloudgpu.testing.pricing import HasPriceHistoryContract
 from cloudgpu.testing.running import (
     CanRehearseInterruptionContract,
@@ -48,6 +50,7 @@ from cloudgpu.testing.volumes import HasVolumesContract
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
+    StopsMany: StopsManyContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
     HasPriceHistory: HasPriceHistoryContract,

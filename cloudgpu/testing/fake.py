@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from cloudgpu.core.facts import (
     TAG_VOLUME,
@@ -12,6 +13,7 @@ from cloudgpu.core.facts import (
     Available,
     Basis,
     BudgetAlert,
+    Instance,
     LaunchRequest,
     Leftover,
     Leftovers,
@@ -28,6 +30,7 @@ from cloudgpu.core.facts import (
     Want,
 )
 from cloudgpu.core.money import Money
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Bound, ProviderSettings, Resolved
 from cloudgpu.testing import disks, images, limits, looks, spot
 from cloudgpu.testing.bare import BareFakeProvider
@@ -36,6 +39,8 @@ from cloudgpu.testing.machines import FakeMachine, timer
 from cloudgpu.testing.shelf import REGIONS, usd_per_hour
 from cloudgpu.testing.store import Cloud
 from cloudgpu.testing.things import FakeThing, shown
+
+Of = TypeVar("Of")
 
 
 class FakeProvider(BareFakeProvider):
@@ -49,11 +54,16 @@ class FakeProvider(BareFakeProvider):
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop; a one-time spot machine cannot be stopped."""
         with self._call("stop") as cloud:
-            machine = self._living(cloud, id)
-            if machine.market is Market.SPOT and not machine.persistent:
-                raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
-            if machine.wish is not State.STOPPED:
-                self._set(cloud, machine, wish=State.STOPPED)
+            self._stop(cloud, id)
+
+    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+        """Ask to stop these; return why not, for those that cannot be."""
+        return self._many("stop_many", ids, self._stop)[1]
+
+    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
+        """Return each machine, or why not."""
+        found, faults = self._many("get_many", ids, lambda cloud, id_: self._shown(self._found(cloud, id_)))
+        return {**found, **faults}
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine."""
@@ -234,6 +244,30 @@ class FakeProvider(BareFakeProvider):
         if machine and State.TERMINATED not in (machine.wish, self._state(machine)):
             disks.set_system_disk(cloud, id, stays=disk_stays)
             self._set(cloud, machine, wish=State.TERMINATED)
+
+    def _stop(self, cloud: Cloud, id: str) -> None:  # noqa: A002
+        machine = self._living(cloud, id)
+        if machine.market is Market.SPOT and not machine.persistent:
+            raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
+        if machine.wish is not State.STOPPED:
+            self._set(cloud, machine, wish=State.STOPPED)
+
+    def _many(
+        self, method: str, ids: Sequence[str], do: Callable[[Cloud, str], Of]
+    ) -> tuple[dict[str, Of], dict[str, CloudgpuError]]:
+        """Do it for each of them in one call; return what came of it, and the error of those that failed, by id."""
+        done: dict[str, Of] = {}
+        faults: dict[str, CloudgpuError] = {}
+        try:
+            with self._call(method) as cloud:
+                for each in ids:
+                    try:
+                        done[each] = do(cloud, each)
+                    except CloudgpuError as fault:
+                        faults[each] = fault
+        except CloudgpuError as fault:
+            return {}, dict.fromkeys(ids, fault)
+        return done, faults
 
     def _let_go(self, cloud: Cloud) -> None:
         disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)

@@ -303,6 +303,22 @@ FAULTS = {
         "def permissions(self, region=None): return [replace(p, allowed=False) for p in super().permissions(region)]",
         "test_a_credential_that_may_do_everything_is_denied_nothing",
     ),
+    "stops nothing where one is not there": (
+        (
+            "def stop_many(self, ids):\n"
+            "        gone = {i: r for i, r in self.get_many(ids).items() if isinstance(r, InstanceNotFound)}\n"
+            "        return gone or super().stop_many(ids)"
+        ),
+        "test_one_that_is_unknown_keeps_no_other_running",
+    ),
+    "stops all when none is named": (
+        "def stop_many(self, ids): return super().stop_many(ids or [i.id for i in self.list().instances])",
+        "test_none_is_not_all",
+    ),
+    "leaves out what it cannot find": (
+        "def get_many(self, ids): return {k: v for k, v in super().get_many(ids).items() if hasattr(v, 'state')}",
+        "test_many_are_seen_as_each_is_alone",
+    ),
     "leaves the role behind": (
         "def remove_machine_role(self): pass",
         "test_a_role_is_made_once_and_taken_away_whole",

@@ -29,6 +29,7 @@ from cloudgpu.testing import (
     ProviderContract,
     ReachableContract,
     ResolvesContract,
+    StopsManyContract,
     TaggableContract,
     make,
     make_reachable,
@@ -63,6 +64,7 @@ class OnManualClock(ProviderContract):
 class OnTheWholeFake(
     OnManualClock,
     PausableContract,
+    StopsManyContract,
     TaggableContract,
     HasPriceHistoryContract,
     HasPricesContract,

@@ -23,11 +23,11 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     try:
         found = raw(aws, region, own)
     except InstanceNotFound:
-        ended = spot_end.remembered(aws, region, own)
-        if ended is None:
+        ended = spot_end.remembered(aws, region, [own])
+        if own not in ended:
             raise
-        return ended
-    return _instances(aws, region, [found])[0]
+        return ended[own]
+    return instances(aws, region, [found])[0]
 
 
 def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
@@ -67,10 +67,11 @@ def _there(aws: Aws, region: str) -> list[Instance]:
     with aws.said("DescribeInstances", region):
         answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
         found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
-    return _instances(aws, region, found)
+    return instances(aws, region, found)
 
 
-def _instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
+def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
+    """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
     return spot_end.told(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 

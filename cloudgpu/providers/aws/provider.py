@@ -24,6 +24,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import Bound, ProviderSettings, Resolved, TokenRule
 
@@ -119,6 +120,18 @@ class AwsProvider:
         from cloudgpu.providers.aws import power
 
         power.stop(self._aws, id)
+
+    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+        """Ask to stop these machines, a call per region; return those that AWS refused."""
+        from cloudgpu.providers.aws import many
+
+        return many.stop_many(self._aws, ids)
+
+    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
+        """Return each machine now, or why not: a call per region."""
+        from cloudgpu.providers.aws import many
+
+        return many.get_many(self._aws, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine; one that runs is left alone."""

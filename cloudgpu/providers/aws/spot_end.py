@@ -52,14 +52,19 @@ def told(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[In
     return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
 
 
-def remembered(aws: Aws, region: str, own: str) -> Instance | None:
-    """Return a spot machine of ours that AWS shows no more, as its request remembers it; None where that is silent.
+def remembered(aws: Aws, region: str, own: Sequence[str]) -> dict[str, Instance]:
+    """Return spot machines of ours that AWS shows no more, by AWS's id, as far as their requests remember them.
 
     AWS shows an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
     canceled and their instances are terminated" (EC2 API reference, DescribeSpotInstanceRequests). One call.
     """
-    request = _requests(aws, region, "instance-id", [own]).get(own)
-    if request is None or TAG_ID not in translate.tags_of(request):
+    requests = _requests(aws, region, "instance-id", own)
+    ended = {one: _remembered(aws, region, one, request) for one, request in requests.items()}
+    return {one: found for one, found in ended.items() if found is not None}
+
+
+def _remembered(aws: Aws, region: str, own: str, request: Raw) -> Instance | None:
+    if TAG_ID not in translate.tags_of(request):
         return None
     found = {
         "InstanceId": own,

@@ -24,6 +24,7 @@ from cloudgpu.testing import (
     ProviderContract,
     ReachableContract,
     ResolvesContract,
+    StopsManyContract,
     TaggableContract,
 )
 from tests.clouds.aws.quotas import QUOTAS
@@ -32,6 +33,7 @@ from tests.clouds.aws.quotas import QUOTAS
 class TestAws(
     ProviderContract,
     PausableContract,
+    StopsManyContract,
     TaggableContract,
     HasPriceHistoryContract,
     HasPricesContract,

@@ -1,0 +1,93 @@
+"""What a provider promises that stops many machines in one call, and looks at many."""
+
+# ruff: noqa: S101  (a suite is asserts)
+
+from __future__ import annotations
+
+from typing import cast
+
+from cloudgpu.core.facts import Instance, State
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.providers.base import Pausable, Provider, StopsMany
+from cloudgpu.testing.contract import ContractBase, MakeAttempt
+
+PAUSED = (State.STOPPED, State.DEALLOCATED)
+
+
+class StopsManyContract(ContractBase):
+    """What can be stopped is stopped, whatever else was named in the same call."""
+
+    def three(self, provider: Provider, make_attempt: MakeAttempt) -> list[str]:
+        """Return the ids of three running machines."""
+        return [self.running(provider, make_attempt(key=key)).id for key in ("one", "two", "three")]
+
+    def paused(self, provider: Provider, ids: list[str]) -> bool:
+        """Say whether each of these is stopped and not billed."""
+        seen = cast("StopsMany", provider).get_many(ids)
+        return all(isinstance(seen[one], Instance) and seen[one].state in PAUSED for one in ids)  # type: ignore[union-attr]
+
+    def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Those that were named, in the way that ends billing."""
+        first, second, third = self.three(provider, make_attempt)
+        assert cast("StopsMany", provider).stop_many([first, second]) == {}
+        self.wait_until(lambda: self.paused(provider, [first, second]))
+        assert not provider.get(first).billed
+        assert provider.get(third).state is State.RUNNING
+
+    def test_one_that_is_unknown_keeps_no_other_running(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """It is named with its error, alone."""
+        made = self.three(provider, make_attempt)
+        unknown = made[1][:-4] + "0000"
+        refused = cast("StopsMany", provider).stop_many([made[0], unknown, made[1], made[2]])
+        assert {one: type(fault) for one, fault in refused.items()} == {unknown: InstanceNotFound}
+        self.wait_until(lambda: self.paused(provider, made))
+
+    def test_what_is_stopped_already_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A stop that was asked and not proved is asked again."""
+        first, second, _ = self.three(provider, make_attempt)
+        cast("Pausable", provider).stop(first)
+        self.settle(provider, first, *PAUSED)
+        since = provider.get(first).since
+        assert cast("StopsMany", provider).stop_many([first, second, second]) == {}
+        self.wait_until(lambda: self.paused(provider, [first, second]))
+        assert provider.get(first).since == since
+
+    def test_what_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """An id comes from a file that may be damaged; it never becomes a pattern, and fails alone."""
+        made = self.running(provider, make_attempt())
+        wrong = ["*", "", "--all", "../" + made.id, made.id + "\n"]
+        refused = cast("StopsMany", provider).stop_many(wrong)
+        assert set(refused) == set(wrong)
+        assert all(isinstance(fault, CloudgpuError) for fault in refused.values())
+        seen = cast("StopsMany", provider).get_many([*wrong, made.id])
+        assert [one for one, found in seen.items() if isinstance(found, Instance)] == [made.id]
+        assert provider.get(made.id).state is State.RUNNING
+
+    def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The same facts, and for what is not there the same error."""
+        made = self.three(provider, make_attempt)
+        unknown = made[0][:-4] + "0000"
+        seen = cast("StopsMany", provider).get_many([*made, unknown])
+        assert set(seen) == {*made, unknown}
+        for one in made:
+            alone, found = provider.get(one), seen[one]
+            assert isinstance(found, Instance)
+            assert (found.id, found.state, dict(found.tags)) == (alone.id, alone.state, dict(alone.tags))
+        assert isinstance(seen[unknown], InstanceNotFound)
+
+    def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """As `get` says it: terminated, or not found."""
+        made = self.running(provider, make_attempt())
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        found = cast("StopsMany", provider).get_many([made.id])[made.id]
+        assert isinstance(found, InstanceNotFound) or (isinstance(found, Instance) and not found.billed)
+        refused = cast("StopsMany", provider).stop_many([made.id])
+        assert isinstance(refused[made.id], CloudgpuError)
+
+    def test_none_is_not_all(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """An empty call may mean every machine to a cloud."""
+        made = self.running(provider, make_attempt())
+        assert cast("StopsMany", provider).stop_many([]) == {}
+        assert cast("StopsMany", provider).get_many([]) == {}
+        assert provider.get(made.id).state is State.RUNNING
