@@ -6,11 +6,11 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access.target import LoginRefused, Target, reason
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
@@ -32,6 +32,24 @@ class Completed:
     status: int
     stdout: bytes
     stderr: bytes
+
+
+class _Bounded(BytesIO):
+    """What a command writes, up to a size; what is more raises `fault(size)`, or is dropped where there is none."""
+
+    def __init__(self, fault: Callable[[int], Exception] | None, size: int | None) -> None:
+        super().__init__()
+        self._fault, self._size = fault, size
+
+    def write(self, data: Any, /) -> int:
+        """Take all of it, or as much as fits."""
+        taken = memoryview(data).nbytes
+        if self._size is not None and self.tell() + taken > self._size:
+            if self._fault is not None:
+                raise self._fault(self._size)
+            super().write(memoryview(data)[: max(0, self._size - self.tell())])
+            return taken
+        return super().write(data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +77,23 @@ class Connection:
         self.transport.join(0.2)
         return self.alive
 
-    def capture(self, command: str, *, timeout: float, input: bytes = b"") -> Completed:  # noqa: A002
+    def capture(
+        self,
+        command: str,
+        *,
+        timeout: float,
+        input: bytes = b"",  # noqa: A002
+        at_most: int | None = None,
+    ) -> Completed:
         """Run a shell command there and return how it ended; `timeout` is seconds for all of it.
 
-        Raises Unreachable when the connection is lost or the command takes longer (it is then hung up on).
+        Of a machine that is not trusted, `at_most` bytes of output are taken, and as many of its errors kept.
+        Raises Unreachable when the connection is lost or the command takes longer, or says more (it is then hung up
+        on).
         """
         from cloudgpu.access.streams import converse
 
-        stdout, stderr = BytesIO(), BytesIO()
+        stdout, stderr = _Bounded(self._overlong, at_most), _Bounded(None, at_most)
         with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explained():
             channel.exec_command(command)
             status = converse(channel, BytesIO(input), stdout, stderr)
@@ -144,6 +171,10 @@ class Connection:
             yield passed
         finally:
             timer.cancel()
+
+    def _overlong(self, size: int) -> Unreachable:
+        name = self.target.name
+        return Unreachable(f"A command on {name} said more than {size} bytes.", field="name", value=name)
 
     def _silent(self, timeout: float) -> Unreachable:
         name = self.target.name

@@ -38,6 +38,11 @@ class Home:
         return self.root / "ledger"
 
     @property
+    def samples(self) -> Path:
+        """What machines' agents have seen, for 90 days."""
+        return self.root / "samples"
+
+    @property
     def keys(self) -> Path:
         """The client's own SSH key."""
         return self.root / "keys"

@@ -1,0 +1,114 @@
+"""Asks many machines at once what their agents have seen: samples over SSH, each machine for itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.heard import DAY, EARLIER, Heard, Sample, heard, unheard
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.samples import Shelf
+
+if TYPE_CHECKING:
+    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.target import Target
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+ASK = '"$HOME"/.cloudgpu/agent status --since {since}'
+AT_MOST = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
+MINUTE = 60.0
+USAGE = 2  # how argparse ends for words that it does not know
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one machine's agent said, or why nothing is known of it (`fault`, one sentence; empty where it spoke).
+
+    `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
+    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop erases and that are not empty.
+    """
+
+    row_id: str
+    asked_at: datetime
+    answer: dict[str, Any] | None
+    fault: str = ""
+    samples: tuple[Sample, ...] = ()
+    machine_now: float | None = None
+    up_since: float | None = None
+    scratch: tuple[tuple[str, int], ...] = ()
+
+
+def probe(
+    session: Session, rows: Sequence[Row], *, timeout: float = 10, at_once: int = 16, back: float = DAY
+) -> dict[str, Report]:
+    """Ask each machine's agent over SSH, `at_once` side by side; return a report for every one, by its id.
+
+    `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
+    seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
+    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples.
+    """
+    asks = [_ask_of(session, row, timeout, min(back, DAY)) for row in rows]
+    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(asks)))) as pool:
+        reports = list(pool.map(lambda ask: ask(), asks))
+    return {one.row_id: one for one in reports}
+
+
+def _ask_of(session: Session, row: Row, timeout: float, back: float) -> Callable[[], Report]:
+    """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
+    shelf, clock = Shelf(session.home.samples, row["id"]), session.clock
+    try:
+        target = session.target(row)
+    except CloudgpuError as fault:
+        missing = Report(row["id"], clock(), None, fault.message)
+        return lambda: missing
+
+    def ask() -> Report:
+        at = clock()
+        try:
+            found = _asked(target, at.timestamp(), back, shelf.last(), timeout)
+        except CloudgpuError as fault:
+            found = unheard(fault.message)
+        except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
+            found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug}).")
+        return _report(shelf, found, at)
+
+    return ask
+
+
+def _asked(target: Target, now: float, back: float, last: float, timeout: float) -> Heard:
+    """Ask one machine. Raises what `connect` and `capture` raise."""
+    from cloudgpu.access.connection import connect
+
+    deadline = time.monotonic() + timeout
+    since = min(now - back, max(last, now - DAY))  # what nobody has asked for yet is wanted, too
+    with connect(target, timeout=timeout) as connection:
+        found = _answer(connection, since, deadline)
+        if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours
+            found = _answer(connection, found.now - (now - since), deadline)
+    return found
+
+
+def _answer(connection: Connection, since: float, deadline: float) -> Heard:
+    left = max(1.0, deadline - time.monotonic())
+    done = connection.capture(ASK.format(since=int(max(0, since))), timeout=left, at_most=AT_MOST)
+    if done.status == USAGE and not done.stdout:
+        return unheard(EARLIER)
+    if done.status and not done.stdout:
+        return unheard(f"Its agent does not answer (status {done.status}).")
+    return heard(done.stdout)
+
+
+def _report(shelf: Shelf, found: Heard, at: datetime) -> Report:
+    """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
+    answer = None if found.answer is None else dict(found.answer)
+    if found.now is None:
+        return Report(shelf.id, at, answer, found.fault)
+    with suppress(OSError):
+        shelf.keep(found.samples, found.now, at)
+    return Report(shelf.id, at, answer, found.fault, found.samples, found.now, found.up_since, found.scratch)

@@ -1,0 +1,172 @@
+"""What a machine's agent says of itself, checked: anybody with the machine could have written it.
+
+An answer that cannot be used gives no samples and one sentence that says why. Nothing is known then, and nobody may
+take that for idle.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Sample = dict[str, Any]
+
+DAY = 86400.0
+MOST_SAMPLES = 5000  # a day of one a minute is 1440
+MOST_BUSY, MOST_SCRATCH = 64, 32
+LONGEST_TEXT = 300
+EARLIER = "Its agent is of an earlier version and keeps no samples."
+AHEAD = 5.0  # seconds: a stamp may be rounded up
+_DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
+_LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13}
+_AGES = ("in", "out", "jup")
+_MAY_BE_NULL = ("gpu", "mem", *_AGES)
+
+
+class Unusable(ValueError):
+    """Why an answer cannot be used, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else empty.
+
+    `answer` is all that it said beside the samples, cut to a sane size; None where it said nothing that can be read.
+    `scratch` are (path, bytes used) of the disks that a stop erases.
+    """
+
+    answer: Mapping[str, Any] | None
+    samples: tuple[Sample, ...]
+    now: float | None
+    up_since: float | None
+    scratch: tuple[tuple[str, int], ...]
+    fault: str = ""
+
+
+def unheard(fault: str, answer: Mapping[str, Any] | None = None) -> Heard:
+    """Return what is known where nothing was said that can be used."""
+    return Heard(answer, (), None, None, (), fault)
+
+
+def heard(text: bytes) -> Heard:
+    """Return what an agent's `status` answered, checked; never raises for what it says."""
+    try:
+        said = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return unheard("Its agent does not answer in JSON.")
+    if not isinstance(said, dict):
+        return unheard("Its agent does not answer with a JSON object.")
+    answer = _cut({name: value for name, value in said.items() if name != "samples"}, _DEEPEST)
+    if "samples" not in said:
+        return unheard(EARLIER, answer)
+    try:
+        return _checked(said, answer)
+    except Unusable as fault:
+        return unheard(f"What its agent says cannot be used: {fault}.", answer)
+
+
+def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> Heard:
+    now = _number(said, "now", 1e11)
+    up_since = _number(said, "up_since", now + AHEAD)
+    listed = said["samples"]
+    if not isinstance(listed, list) or len(listed) > MOST_SAMPLES:
+        raise Unusable(f"samples is no list of at most {MOST_SAMPLES}")
+    found = [_sample(one, number) for number, one in enumerate(listed)]
+    if any(one["t"] > now + AHEAD for one in found):
+        raise Unusable("its samples are of a time to come, so its clock was set back")
+    kept = {one["t"]: one for one in found if one["t"] > now - DAY}
+    return Heard(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(said.get("scratch")))
+
+
+def _sample(one: Any, number: int) -> Sample:
+    """Return one bucket with what is known of it and nothing else."""
+    if not isinstance(one, dict):
+        raise Unusable(f"sample {number} is no object")
+    try:
+        return _bucket(one)
+    except Unusable as fault:
+        raise Unusable(f"sample {number}: {fault}") from None
+
+
+def _bucket(one: Mapping[str, Any]) -> Sample:
+    found: Sample = {"t": _number(one, "t", 1e11), "s": _number(one, "s", DAY)}
+    if not found["s"]:
+        raise Unusable("s is nothing")
+    for name, largest in _LARGEST.items():
+        if name in one:  # a machine without a GPU has no such key
+            found[name] = _reading(one, name, largest)
+    for name in _AGES:
+        if one.get(name) is not None:
+            found[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
+    busy = _names(one.get("busy"))
+    fault = one.get("fault")
+    if fault is not None and not isinstance(fault, str):
+        raise Unusable("fault is no text")
+    return found | ({"busy": busy} if busy else {}) | ({"fault": clean(fault)} if fault else {})
+
+
+def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:
+    if one[name] is None and name in _MAY_BE_NULL:
+        return None
+    return _number(one, name, largest)
+
+
+def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:
+    value = of.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unusable(f"{name} is no number")
+    if not least <= value <= largest or not math.isfinite(value):
+        raise Unusable(f"{name} is {_shown(value)}, which cannot be")
+    return value if isinstance(value, int) else round(value, 6)
+
+
+def _names(listed: Any) -> list[str]:
+    if listed is None:
+        return []
+    if not isinstance(listed, list) or len(listed) > MOST_BUSY or any(not isinstance(one, str) for one in listed):
+        raise Unusable(f"busy is no list of at most {MOST_BUSY} names")
+    return [clean(one) for one in listed]
+
+
+def _scratch(listed: Any) -> tuple[tuple[str, int], ...]:
+    if listed is None:
+        return ()
+    if not isinstance(listed, list) or len(listed) > MOST_SCRATCH:
+        raise Unusable(f"scratch is no list of at most {MOST_SCRATCH}")
+    return tuple(_disk(one) for one in listed)
+
+
+def _disk(one: Any) -> tuple[str, int]:
+    if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):  # noqa: PLR2004  (a path and a size)
+        raise Unusable("a scratch disk is no path with a size")
+    return clean(one[0]), int(_number({"size": one[1]}, "size", 1e18))
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(word)  # NaN and Infinity are no JSON
+
+
+def _shown(value: float) -> str:
+    return f"{value:.6g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (an int may not be a float)
+
+
+def clean(text: str) -> str:
+    """Return text that may be shown on a terminal: one line, without control characters, not too long."""
+    return "".join(char if char.isprintable() else " " for char in text[:LONGEST_TEXT]).strip()
+
+
+def _cut(value: Any, depth: int) -> Any:
+    """Return a JSON value with nothing in it that is too deep, too wide or too long."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        pairs = list(value.items())[:_WIDEST] if depth else []
+        return {clean(name): _cut(one, depth - 1) for name, one in pairs}
+    if isinstance(value, list):
+        return [_cut(one, depth - 1) for one in value[:_WIDEST]] if depth else []
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if -1e15 < value < 1e15 else None  # noqa: PLR2004  (times and sizes are below)
+    return value

@@ -1,0 +1,176 @@
+"""What machines' agents have seen, kept for 90 days: a file a day and machine, beside the ledger and not part of it.
+
+Samples are many and prove nothing about money: losing them loses no amount. The day that runs is a file of JSON lines,
+appended to; the days before it are packed. A line that was torn by a crash is left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import lzma
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+
+Sample = dict[str, Any]
+KEPT = timedelta(days=90)
+MOST_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
+CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
+MINUTE = 60.0
+_TAIL = 8192
+_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})\.jsonl(\.xz)?")
+_LINES, _PACKED = ".jsonl", ".jsonl.xz"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One machine's samples below `root`. Times are epoch seconds of this computer's clock."""
+
+    root: Path
+    id: str
+
+    @property
+    def directory(self) -> Path:
+        """Where its days lie; an id that is no plain name (a tag of somebody's) is hashed."""
+        plain = _SAFE.fullmatch(self.id)
+        return self.root / (self.id if plain else hashlib.sha256(self.id.encode(errors="surrogatepass")).hexdigest())
+
+    def keep(self, samples: Sequence[Sample], machine_now: float, at: datetime) -> int:
+        """Write what is newer than the last one kept, and return how many that were; two who write share a lock.
+
+        `samples` are oldest first, by the machine's clock, which says `machine_now`. Raises OSError (a full disk).
+        """
+        moved = _moved(samples, machine_now, at.timestamp())
+        with self._alone():
+            last = self.last()
+            fresh = [one for one in moved if one["t"] > last]
+            for day in sorted({_day(one["t"]) for one in fresh}):
+                self._append(day, [one for one in fresh if _day(one["t"]) == day])
+            if fresh:
+                self._tidy(_day(fresh[-1]["t"]), at)
+        return len(fresh)
+
+    def last(self) -> float:
+        """Return when the last sample kept ended; 0 for none."""
+        for day in reversed(self._days()):
+            found = self._tail(day)
+            if found:
+                return found
+        return 0.0
+
+    def read(self, since: float, until: float) -> list[Sample]:
+        """Return the samples that ended in (since, until], oldest first, each time once."""
+        wanted = [day for day in self._days() if _day(since) <= day <= _day(until)]
+        found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
+        return [found[at] for at in sorted(found)]
+
+    def _days(self) -> list[str]:
+        try:
+            names = os.listdir(self.directory)  # noqa: PTH208  (half the time of iterdir, and it is asked for each machine)
+        except OSError:
+            return []
+        return sorted({found[1] for name in names if (found := _DAY_NAME.fullmatch(name))})
+
+    def _path(self, day: str, ending: str = _LINES) -> Path:
+        return self.directory / f"{day}{ending}"
+
+    def _tail(self, day: str) -> float:
+        with suppress(OSError), self._path(day).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _TAIL))
+            for line in reversed(file.read().split(b"\n")):
+                if found := _parsed(line):
+                    return float(found["t"])
+        return max((one["t"] for one in self._read(day)), default=0.0)
+
+    def _read(self, day: str) -> Iterator[Sample]:
+        for ending in (_PACKED, _LINES):  # both, where packing was cut short
+            with suppress(OSError, lzma.LZMAError, EOFError):
+                text = self._path(day, ending).read_bytes()
+                plain = lzma.decompress(text) if ending == _PACKED else text
+                yield from filter(None, map(_parsed, plain.split(b"\n")))
+
+    def _append(self, day: str, samples: Sequence[Sample]) -> None:
+        text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
+        handle = os.open(self._path(day), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+        with os.fdopen(handle, "r+b", buffering=0) as file:
+            size = os.fstat(handle).st_size
+            if size + len(text) > MOST_A_DAY:
+                return
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            file.write(b"\n" * torn + text)
+
+    def _tidy(self, today: str, at: datetime) -> None:
+        """Pack the days before `today` and drop those that are too old."""
+        oldest = _day((at - KEPT).timestamp())
+        for day in self._days():
+            if day < oldest:
+                for ending in (_LINES, _PACKED):
+                    self._path(day, ending).unlink(missing_ok=True)
+            elif day < today and self._path(day).exists():
+                self._pack(day)
+
+    def _pack(self, day: str) -> None:
+        lines = [json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in self._read(day)]
+        packed, fresh = self._path(day, _PACKED), self._path(day, ".fresh")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
+            file.write(lzma.compress(b"".join(lines), preset=1))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(packed)
+        self._path(day).unlink()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the machine's directory: a watch and a cron job may have asked at once."""
+        make_private_directory(self.directory)
+        handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def sweep(root: Path, at: datetime) -> int:
+    """Drop what is older than 90 days of all machines, ended ones too; return how many days' files went."""
+    oldest, gone = _day((at - KEPT).timestamp()), 0
+    for directory in root.iterdir() if root.is_dir() else ():
+        for path in directory.iterdir() if directory.is_dir() else ():
+            found = _DAY_NAME.fullmatch(path.name)
+            if found and found[1] < oldest:
+                path.unlink(missing_ok=True)
+                gone += 1
+        with suppress(OSError):
+            directory.rmdir()  # only where nothing is left
+    return gone
+
+
+def _moved(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:
+    """Return the samples by our clock; where a machine's is off, by whole minutes, so that none is new twice."""
+    off = now - machine_now
+    by = 0.0 if abs(off) < CLOCK_OFF else round(off / MINUTE) * MINUTE
+    return [{**one, "t": one["t"] + by} for one in samples]
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(max(0.0, at), UTC).strftime("%Y-%m-%d")
+
+
+def _parsed(line: bytes) -> Sample | None:
+    """Return a line's sample, None for a torn one."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("t"), int | float) else None
