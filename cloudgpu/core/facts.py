@@ -276,15 +276,22 @@ class Kind(StrEnum):
     VOLUME = "volume"  # a data disk with a name, kept on purpose
     SNAPSHOT = "snapshot"  # not yet an image
     IMAGE = "image"
+    # What `HasOrphans` tells of, and `HasLeftovers` does not: most of it costs nothing, some of it can launch machines.
+    ADDRESS = "address"  # a public address that is kept
+    INTERFACE = "interface"  # a network interface
+    KEY_PAIR = "key_pair"
+    SECURITY_GROUP = "security_group"
+    SPOT_REQUEST = "spot_request"
+    TIMER = "timer"  # of the provider's own
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something of ours that costs money without a living machine: a disk, a snapshot, an image.
+    """Something of ours that is there without a living machine: a disk, a snapshot, an image, an address.
 
     `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
-    most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, ...). `ready`: it can be used
-    or removed as it is. `attached_to` is the provider's id of the machine that uses it, None for none.
+    most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, `public_ipv4`, ...), empty for
+    what costs nothing. `ready`: it can be used or removed as it is. `attached_to` is the provider's id of the machine that uses it, None for none.
     """
 
     provider: str
