@@ -32,6 +32,14 @@ thing_vanished       thing    id proof alive_at ended_at
 lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
+decision_made        machine  do rule why activity at(when it would be ended if nothing changes, null: nothing says so)
+                              host; written where do, rule or at is not what the line before said
+warning_given        machine  rule due(null: it is only told) why how(the ways it was told) host
+warning_lifted       machine  rule why host
+timer_set            machine  at(null: it has none any more) why
+orphan_removed       either   what id why host
+pass_ended           reaper   verb ok machines decided(do: how many) stopped warned unproved unanswered took_s host
+                              cron sweep
 scope_looked         scope    machines unanswered unseen(ids of what was not in the answer, though it is not known to
                               be gone) things(they were asked for, too) pinned(all prices were asked for)
 alert_raised         alerts   key number(how often the key has appeared) kind title text facts urgent to(receivers)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core import aside, metering
+from cloudgpu.core import aside, metering, told
 from cloudgpu.core.events import Line
 
 Row = dict[str, Any]
@@ -44,7 +44,7 @@ def folded(events: Iterable[Line]) -> Folded | None:
     closed: list[dict[str, Any]] = []
     once = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # what was sent twice counts once
     for line in sorted(once.values(), key=_order):
-        if state is None and line.kind not in _STEPS:
+        if state is None and (line.kind not in _STEPS or line.kind in _OF_ANOTHER):
             continue
         if state is None:
             state = {"row": _empty(line), "last": ["", 0], "meter": metering.new()}
@@ -98,6 +98,9 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
     that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
+    There only where something was said: `warnings`, by rule {at, last, due, count} (when people were first and last
+    told that it ends at `due`, and how often; a stop or a start forgets them), `decision` {do, rule, why, activity, at,
+    since} (what a pass last decided, and since when it has been that), `timer` (when its cloud ends it by itself).
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
     what the machine's own counter said then; null where they never were.
     """
@@ -146,6 +149,7 @@ def _intended(row: Row, line: Line) -> None:
     row["renew_s"] = line.body.get("renew_s")
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
     row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
+    told.forget_run(row)
 
 
 def _adopted(row: Row, line: Line) -> None:
@@ -164,6 +168,8 @@ def _settled(row: Row, line: Line) -> None:
 
 def _observed(row: Row, line: Line) -> None:
     body = line.body
+    if row["billed"] and not body["billed"]:
+        told.forget_warnings(row)
     for name in _SEEN:
         row[name] = body[name]
     for name in _LEASE:
@@ -178,6 +184,7 @@ def _observed(row: Row, line: Line) -> None:
 def _vanished(row: Row, line: Line) -> None:
     row |= {"state": "terminated", "billed": False, "ended": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"asked": None, "address": None}
+    told.forget_warnings(row)
 
 
 def _asked(row: Row, line: Line) -> None:
@@ -186,6 +193,8 @@ def _asked(row: Row, line: Line) -> None:
     row["failed"] = row.get("failed", False) or bool(line.body.get("failed"))
     if row["ended"] is None:
         row["asked"] = what
+    if what == "start":
+        told.forget_warnings(row)
     if what in ("park", "end"):
         row |= {"parked": what == "park", "discard": what == "end"}
 
@@ -231,6 +240,10 @@ def _thing_gone(row: Row, line: Line) -> None:
 
 
 _STEPS = {
+    "decision_made": told.decided,
+    "warning_given": told.warned,
+    "warning_lifted": told.lifted,
+    "timer_set": told.timed,
     "thing_observed": _thing,
     "thing_vanished": _thing_gone,
     "traffic_observed": _counted,
@@ -249,3 +262,4 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
 }
+_OF_ANOTHER = frozenset({"decision_made", "warning_given", "warning_lifted", "timer_set"})  # alone they tell of no row

@@ -1,0 +1,56 @@
+"""Folds what passes said of a machine into its row: what was warned of and decided, and its timer in the cloud.
+
+The fields are there only where there is something to say, so that rows of earlier versions stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgpu.core.events import Line
+
+Row = dict[str, Any]
+
+
+def forget_run(row: Row) -> None:
+    """Forget all of it: what was said of one life of a machine is not true of the next."""
+    for name in ("warnings", "decision", "timer"):
+        row.pop(name, None)
+
+
+def forget_warnings(row: Row) -> None:
+    """Forget what people were warned of: it has happened, or is out of date."""
+    row.pop("warnings", None)
+
+
+def decided(row: Row, line: Line) -> None:
+    """Take what a pass decided; `since` is when that began to be what and why it was."""
+    before, body = row.get("decision"), line.body
+    goes_on = before is not None and (before["do"], before["rule"]) == (body["do"], body["rule"])
+    said = {name: body.get(name) for name in ("do", "rule", "why", "activity", "at")}
+    row["decision"] = said | {"since": before["since"] if goes_on else line.occurred_at}
+
+
+def warned(row: Row, line: Line) -> None:
+    """Take a warning; one of another end is the first of that."""
+    rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
+    before = row.get("warnings", {}).get(rule)
+    if before is None or before["due"] != due:
+        before = {"at": at, "count": 0}
+    said = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1}
+    row["warnings"] = row.get("warnings", {}) | {rule: said}
+
+
+def lifted(row: Row, line: Line) -> None:
+    """Take that a warning holds no more."""
+    left = {rule: said for rule, said in row.get("warnings", {}).items() if rule != line.body["rule"]}
+    row["warnings"] = left
+    if not left:
+        forget_warnings(row)
+
+
+def timed(row: Row, line: Line) -> None:
+    """Take when the cloud ends it by itself."""
+    row["timer"] = line.body["at"]
+    if row["timer"] is None:
+        del row["timer"]
