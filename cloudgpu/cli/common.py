@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,11 +39,27 @@ MaybeName = Annotated[
 ]
 
 
-def open_here() -> Session:
-    """Return the session of this environment; stages are told on stderr."""
+def open_here(*, warn: bool = True) -> Session:
+    """Return the session of this environment; stages are told on stderr.
+
+    So is, unless `warn` is false, that no pass has succeeded for too long: by every verb but those that make passes.
+    """
     from cloudgpu.control.session import open_session
 
-    return open_session(os.environ, tell=tell)
+    session = open_session(os.environ, tell=tell)
+    if warn:
+        _warn_overdue(session)
+    return session
+
+
+def _warn_overdue(session: Session) -> None:
+    from cloudgpu.control.lastpass import overdue
+    from cloudgpu.errors import LedgerUnavailable
+
+    with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
+        said = overdue(session)
+        if said:
+            tell(said)
 
 
 def tell(sentence: str) -> None:

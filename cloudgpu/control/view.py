@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.lastpass import overdue
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.report.values import foreign_value, machine_value
 
@@ -41,6 +42,9 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
     if doubt is not None:
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     now, rows = session.clock(), session.ledger.machines()
+    late = overdue(session, rows)
+    if late is not None:
+        session.tell(late)
     return {
         "machines": [machine_value(row, now) for row in (rows if ended else present(rows))],
         "view_as_of": age_of_view(session, rows),

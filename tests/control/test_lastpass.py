@@ -1,0 +1,88 @@
+"""Every verb says in one line that nothing looks after the machines any more: no sooner than 26 hours, and cheaply."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.lastpass import carried, last_pass, overdue
+from cloudgpu.control.lifecycle import end
+from cloudgpu.core.events import Draft
+
+
+def passed(lab, *, ok=True, sweep=False, older=False):
+    """A pass ends now, as the reaper writes it; an `older` version carried nothing."""
+    now = lab.clock()
+    body = {"verb": "reap", "ok": ok, "sweep": sweep}
+    body |= {} if older else carried(lab.session.ledger, ok=ok, sweep=sweep, now=now)
+    lab.session.ledger.append([Draft("pass_ended", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
+
+
+def test_nothing_is_said_where_no_machine_was_ever_launched(lab):
+    lab.later(hours=1000)
+    assert overdue(lab.session) is None
+
+
+def test_nothing_is_said_within_26_hours_of_the_first_launch(lab):
+    lab.up()
+    lab.later(hours=25, minutes=59)
+    assert overdue(lab.session) is None
+    lab.later(minutes=1)
+    said = overdue(lab.session)
+    assert said is not None
+    assert said.startswith("No pass has ever succeeded, and a machine runs")
+    assert "cloudgpu cron install" in said
+
+
+def test_nothing_is_said_where_nothing_runs(lab):
+    lab.up()
+    lab.later(hours=30)
+    assert overdue(lab.session)
+    end(lab.session, lab.session.find(None), why="test")
+    assert overdue(lab.session) is None
+
+
+def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
+    lab.up()
+    lab.later(hours=30)
+    passed(lab)
+    lab.later(hours=25, minutes=59)
+    assert overdue(lab.session) is None
+    lab.later(minutes=1)
+    assert "No pass has succeeded for 1d 2h, and a machine runs" in str(overdue(lab.session))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_passes_that_fail_do_not_count_and_the_way_out_is_another(lab, older):
+    lab.up()
+    passed(lab, older=older)
+    for _ in range(30):
+        lab.later(hours=1)
+        passed(lab, ok=False, older=older)
+    said = str(overdue(lab.session))
+    assert "No pass has succeeded for 1d 6h" in said
+    assert "the last one failed 0s ago" in said
+    assert "cloudgpu reap --dry-run" in said
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_the_last_line_alone_says_what_those_before_it_said(lab, older):
+    lab.up()
+    passed(lab, sweep=True, older=older)
+    swept = lab.clock()
+    lab.later(hours=1)
+    passed(lab, older=older)
+    succeeded = lab.clock()
+    lab.later(hours=1)
+    passed(lab, ok=False, sweep=True, older=older)
+    found = last_pass(lab.session.ledger)
+    assert (found.ok, found.at, found.ok_at, found.sweep_at) == (False, lab.clock(), succeeded, swept)
+
+
+def test_one_line_is_read_however_many_passes_there_were(lab, monkeypatch):
+    for _ in range(50):
+        passed(lab)
+    ledger = lab.session.ledger
+    read = []
+    monkeypatch.setattr(type(ledger), "events", lambda *_: read.append(1) or iter(()))
+    assert last_pass(ledger).ok
+    assert read == []
