@@ -291,7 +291,8 @@ class Leftover:
 
     `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
     most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, `public_ipv4`, ...), empty for
-    what costs nothing. `ready`: it can be used or removed as it is. `attached_to` is the provider's id of the machine that uses it, None for none.
+    what costs nothing. `ready`: it can be used or removed as it is. `attached_to` is the provider's id of the machine
+    that uses it, None for none.
     """
 
     provider: str

@@ -98,8 +98,8 @@ _REQUESTS = {  # by the field that the request got wrong
     "--budget": "BillingViewHealthStatusException DuplicateRecordException",
     "provider": """
         CannotDelete CustomerKeyHasBeenRevoked DependencyViolation FilterLimitExceeded InvalidAction
-        InvalidAffinity InvalidCharacter InvalidFilter InvalidID InvalidIPAddress.InUse InvalidInput
-        InvalidInstanceAttributeValue InvalidMaxResults
+        InvalidAffinity InvalidAllocationID.NotFound InvalidCharacter InvalidFilter InvalidID
+        InvalidIPAddress.InUse InvalidInput InvalidInstanceAttributeValue InvalidMaxResults
         InvalidNetworkInterface.InUse InvalidNetworkInterfaceID.NotFound InvalidNextToken InvalidPaginationToken
         InvalidParameter InvalidParameterCombination InvalidParameterDependency InvalidParameterException
         InvalidParameterValue InvalidQueryParameter InvalidRequest InvalidTagKey.Malformed InvalidTime

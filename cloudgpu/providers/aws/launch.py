@@ -49,7 +49,7 @@ def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
     data = user_data(attempt)  # a fault in it is said before anything is made
     line = attempt.boot.client_public_keys[0]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER])
+        key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER], attempt.ledger)
         group = pool.submit(network.group, aws, attempt, call)
         return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)
 

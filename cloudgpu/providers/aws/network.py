@@ -86,12 +86,13 @@ def key_name(public_line: str) -> str:
     return KEY_PREFIX + hashlib.sha256(_blob(public_line)).hexdigest()[:20]
 
 
-def key_pair(aws: Aws, region: str, public_line: str, owner: str) -> str:
+def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -> str:
     """Make sure that the region has this public key, and return its name there.
 
+    It bears the tag of the ledger that made it, which can take it away when it has no machine any more.
     Raises InvalidRequest where the name is taken by another key.
     """
-    name, ec2 = key_name(public_line), aws.ec2(region)
+    name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
     for _ in range(_TRIES):
         with aws.said("DescribeKeyPairs", region, value=name):
             asked = [{"Name": "key-name", "Values": [name]}]
@@ -103,7 +104,7 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str) -> str:
                 ec2.import_key_pair(
                     KeyName=name,
                     PublicKeyMaterial=public_line.strip().encode(),
-                    TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, {TAG_OWNER: owner})}],
+                    TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, tags)}],
                 )
         except InvalidRequest as fault:
             if code_of(fault) != "InvalidKeyPair.Duplicate":
