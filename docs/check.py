@@ -27,7 +27,7 @@ from cloudgpu.config.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
 from cloudgpu.config.discounts import CREDIT_KEYS, DISCOUNT_KEYS
 from cloudgpu.config.fees import KEYS as FEE_KEYS
-from cloudgpu.config.policies import KEYS as POLICY_KEYS
+from cloudgpu.config.policy_keys import LIMITS, POLICY, Keys, flat
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
 from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.times import duration_text
@@ -208,7 +208,8 @@ def check_settings(page: Page) -> Iterator[Fault]:
         "Discounts": dict.fromkeys(DISCOUNT_KEYS, MISSING),
         "Credits": dict.fromkeys(CREDIT_KEYS, MISSING),
         "Templates": dict.fromkeys(TEMPLATE_KEYS, MISSING),
-        "Policies": dict.fromkeys(POLICY_KEYS, MISSING),
+        "Policies": _flat_defaults(POLICY),
+        "Limits": _flat_defaults(LIMITS),
         "Desktops": dict.fromkeys(DESKTOP_KEYS, MISSING),
     }
     for heading, start, _, rows in page.tables():
@@ -229,7 +230,7 @@ def _key_faults(heading: str, rows: list[list[str]], expected: dict[str, Any]) -
 
 
 # Tables of config.toml that have headings of their own.
-_TABLES = ("accounts", "alerts", "credits", "currencies", "discounts", "fees", "templates")
+_TABLES = ("accounts", "alerts", "credits", "currencies", "discounts", "fees", "policies", "templates")
 
 
 def _defaults() -> dict[str, Any]:
@@ -243,6 +244,10 @@ def _defaults() -> dict[str, Any]:
     for table in _TABLES:
         del found[table]
     return found
+
+
+def _flat_defaults(keys: Keys) -> dict[str, Any]:
+    return {path: list(key.default) if isinstance(key.default, tuple) else key.default for path, key in flat(keys)}
 
 
 def _alert_defaults() -> dict[str, Any]:

@@ -73,7 +73,7 @@ BAD = [
     ("lease: [8h]\nrenew_until: 3d\n", 1, "lease", "no duration"),
     ("lease: 8h\nrenew_until: 0h\n", 2, "renew_until", "no duration"),
     ("lease: 8h\nrenew_until: 7h\n", 2, "renew_until", "shorter than the lease (8h)"),
-    (f"{USUAL}description: [a]\n", 3, "description", "has to be text"),
+    (f"{USUAL}description: [a]\n", 3, "description", "has to be one line of text"),
     (f"{USUAL}leese: 1h\n", 3, "leese", "did you mean 'lease'?"),
     (f"{USUAL}spot: park\n", 3, "spot", "has to be a table"),
     (f"{USUAL}spot:\n  unpausible: park\n", 4, "spot.unpausible", "did you mean 'unpausable'?"),

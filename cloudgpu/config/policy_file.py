@@ -1,0 +1,144 @@
+"""Makes a policy of a file's table, or names the line and field of what is wrong with it. Half a policy is none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from cloudgpu.config.policy_keys import POLICY, Key, Keys, Section
+from cloudgpu.config.policy_kinds import Kind, Misread
+from cloudgpu.config.yamlfile import Table
+from cloudgpu.core.names import near
+from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.schedule import EVERY_DAY, Schedule
+from cloudgpu.core.times import duration_text
+
+Values = dict[str, Any]
+_SHARE = 100  # samples are written in percent
+# What somebody may look for here, and where it is.
+_ELSEWHERE = {
+    "on": "cloudgpu ends machines by the clock and starts none; cron can: cloudgpu start NAME --yes.",
+    "hold": "A hold is set on a machine: cloudgpu hold NAME 2h.",
+    "budgets": "Budgets of projects and people have files of their own: policies/budgets.",
+}
+
+
+def policy_from(table: Table, name: str, *, tz: str = "UTC") -> Policy:
+    """Return the policy that a file's table describes; `tz` is the zone of a schedule that names none.
+
+    Raises InvalidRequest with the line and field of a fault, also for what contradicts itself.
+    """
+    said = read(table, POLICY)
+    lease, renew_until = said["lease"], said["renew_until"]
+    if renew_until < lease:
+        says = f"is shorter than the lease ({duration_text(lease)}): a machine could not live to the end of its lease"
+        raise table.fault("renew_until", says, next="Make it at least as long as the lease.")
+    _check_reached(table, said, renew_until)
+    return Policy(
+        name,
+        lease,
+        renew_until,
+        Unpausable(said.get("spot", {}).get("unpausable", Unpausable.PARK)),
+        said.get("description", ""),
+        _idle(table, said.get("idle", {})),
+        tuple(_schedule(one, tz) for one in said.get("schedule", ())),
+        Unknown(said.get("unknown", Unknown.RENEW)),
+        **_rules(said),
+    )
+
+
+def read(table: Table, keys: Keys) -> Values:
+    """Return what a table says, each value read as its key's kind; raise InvalidRequest for the first fault."""
+    _check_keys(table, table.values, keys, "")
+    for name, key in keys.items():
+        if isinstance(key, Key) and key.needed and name not in table.values:
+            raise table.fault(name, "is missing", next=f"Add a line that begins with {name}:")
+    return {name: _value(table, name, value, keys[name]) for name, value in table.values.items()}
+
+
+def _value(table: Table, path: str, value: Any, key: Key | Section) -> Any:
+    if isinstance(key, Key):
+        return _read(table, path, value, key.kind)
+    if not key.many:
+        return _section(table, path, value, key)
+    items = {f"{path}[{number}]": item for number, item in enumerate(value)} if isinstance(value, list) else None
+    if items == {}:
+        raise table.fault(path, "is an empty list", next="Write one, or remove the key.")
+    return tuple(_section(table, place, item, key) for place, item in (items or {path: value}).items())
+
+
+def _section(table: Table, path: str, value: Any, section: Section) -> Values:
+    if not isinstance(value, dict):
+        first = next(iter(section.keys))
+        raise table.fault(path, "has to be a table", next=f"Write lines like `  {first}: ...` below it.")
+    _check_keys(table, value, section.keys, f"{path}.")
+    for name, key in section.keys.items():
+        if key.needed and name not in value:
+            raise table.fault(path, f"does not say {name}", next=f"Add a line `  {name}: ...` below it.")
+    return {name: _read(table, f"{path}.{name}", one, section.keys[name].kind) for name, one in value.items()}
+
+
+def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
+    try:
+        return kind.read(value)
+    except Misread as fault:
+        raise table.fault(path, fault.says, next=fault.next) from None
+
+
+def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
+    for name in values:
+        if name not in keys:
+            meant = near(name, keys)
+            says = "is no known key" + (f"; did you mean {meant!r}?" if meant and name not in _ELSEWHERE else "")
+            way_out = _ELSEWHERE.get(name) or f"Use one of: {', '.join(keys)}."
+            raise table.fault(f"{prefix}{name}", says, next=way_out)
+
+
+def _check_reached(table: Table, said: Values, renew_until: timedelta) -> None:
+    """Refuse a rule that could never hold, since the machine is ended before: whoever wrote it believes in it."""
+    for section, key in (("idle", "after"), ("idle", "uptime"), ("unlabelled", "after")):
+        span = said.get(section, {}).get(key)
+        if span is not None and span > renew_until:
+            says = f"is {duration_text(span)}, longer than renew_until ({duration_text(renew_until)}): it never comes"
+            raise table.fault(f"{section}.{key}", says, next="Make it shorter, or renew_until longer.")
+
+
+def _idle(table: Table, said: Values) -> Idle:
+    """Return the rule about idle time; a grace that is left out is never longer than `after`."""
+    usual = Idle()
+    after = said.get("after", usual.after)
+    grace = said.get("grace", min(usual.grace, after))
+    if grace > after:
+        _refuse_grace(table, grace, after)
+    rest = {name: said[name] for name in ("gpu", "cpu", "network", "disk", "terminal_output", "uptime") if name in said}
+    return Idle(
+        after=after,
+        grace=grace,
+        do=Act(said.get("do", usual.do)),
+        scratch=Act(said.get("scratch", usual.scratch)),
+        share=said["samples"] / _SHARE if "samples" in said else usual.share,
+        **rest,
+    )
+
+
+def _refuse_grace(table: Table, grace: timedelta, after: timedelta) -> NoReturn:
+    says = f"is {duration_text(grace)}, longer than idle.after ({duration_text(after)})"
+    raise table.fault("idle.grace", says, next="A warning is waited out for at most as long as it took to be given.")
+
+
+def _schedule(said: Values, tz: str) -> Schedule:
+    return Schedule(said.get("tz", tz), said["off"], said.get("days", EVERY_DAY), said.get("except", frozenset()))
+
+
+def _rules(said: Values) -> Values:
+    """Return the rules that only hold where they are written."""
+    found: Values = {}
+    if (rule := said.get("budget")) is not None:
+        found["budget"] = MachineBudget(rule["amount"], Act(rule.get("do", Act.WARN)))
+    if (rule := said.get("unlabelled")) is not None:
+        required = rule.get("require", ("owner", "project"))
+        found["unlabelled"] = Unlabelled(required, rule["after"], Act(rule.get("do", Act.WARN)))
+    for name in ("stopped", "images"):
+        if (rule := said.get(name)) is not None:
+            found[name] = Kept(rule["after"], Act(rule.get("do", Act.WARN)))
+    return found

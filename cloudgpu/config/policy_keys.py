@@ -1,0 +1,114 @@
+"""The table of all keys of policies and limits: what each means, its kind, its default. Reader and schema follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cloudgpu.config import policy_kinds as kinds
+from cloudgpu.config.policy_kinds import Kind
+from cloudgpu.core.policy import Act, Unknown, Unpausable
+
+Default = str | float | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `default` is what counts without it, as the file would say it; None: nothing, or as `means` says."""
+
+    kind: Kind
+    means: str
+    default: Default = None
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Keys under one key; `many`: a list of such tables, or a single one."""
+
+    means: str
+    keys: Mapping[str, Key]
+    many: bool = False
+
+
+Keys = Mapping[str, Key | Section]
+
+_IDLE = {
+    "after": Key(kinds.SPAN, "how long nothing may have happened", "1h"),
+    "grace": Key(kinds.SPAN, "how long a warning is waited out; any use cancels it; never longer than after", "10m"),
+    "do": Key(kinds.word(Act.STOP, Act.WARN, Act.OFF), "stop the machine, only warn, or nothing at all", "stop"),
+    "gpu": Key(kinds.number(100, "percent"), "from how many percent on a GPU is used, at the busiest of a minute", 3),
+    "cpu": Key(kinds.number(1024, "cores"), "from how many cores above the machine's own baseline it computes", 0.25),
+    "network": Key(kinds.RATE, "from how much traffic on it works", "100 kB/s"),
+    "disk": Key(kinds.RATE, "from how much reading and writing on it works", "1 MB/s"),
+    "terminal_output": Key(kinds.SPAN, "how long output of a terminal counts at which nobody types", "2h"),
+    "samples": Key(kinds.number(100, "percent"), "how much of the time must have been measured for a verdict", 90),
+    "uptime": Key(kinds.SPAN, "how long a machine is up before it is judged", "30m"),
+    "scratch": Key(kinds.word(Act.WARN, Act.STOP), "where a stop would erase scratch disks that are not empty", "warn"),
+}
+_SCHEDULE = {
+    "off": Key(kinds.CLOCK, 'the time of day at which machines are ended, like "19:00"', needed=True),
+    "days": Key(kinds.WEEKDAYS, "daily, weekdays, weekends, or a list of mon to sun", "daily"),
+    "tz": Key(kinds.ZONE, "whose clock it is, like Europe/Paris; without it, tz of config.toml"),
+    "except": Key(kinds.DATES, "local dates on which nothing is ended: 2026-12-24, 2026-12-24 to 2027-01-03"),
+}
+POLICY: Keys = {
+    "description": Key(kinds.TEXT, "what it is for, in one line"),
+    "lease": Key(kinds.SPAN, "how long a machine lives unless its lease is renewed", needed=True),
+    "renew_until": Key(kinds.SPAN, "how far use may renew it; at least as long as the lease", needed=True),
+    "unknown": Key(kinds.word(*Unknown), "the end of a lease where nobody knows whether it is used", "renew"),
+    "idle": Section("when a machine that nobody uses is ended, and what counts as use", _IDLE),
+    "schedule": Section("at which times of day machines are ended", _SCHEDULE, many=True),
+    "spot": Section(
+        "machines that cannot be stopped",
+        {"unpausable": Key(kinds.word(*Unpausable), "what ending one means", "park")},
+    ),
+    "budget": Section(
+        "what one machine may cost",
+        {
+            "amount": Key(kinds.AMOUNT, "in all since its launch, with its disks, in US dollars", needed=True),
+            "do": Key(kinds.word(Act.WARN, Act.STOP), "once it is spent", "warn"),
+        },
+    ),
+    "unlabelled": Section(
+        "machines that do not say whose they are",
+        {
+            "require": Key(kinds.words("owner", "project"), "what each has to bear", ("owner", "project")),
+            "after": Key(kinds.SPAN, "how long one may run without", needed=True),
+            "do": Key(kinds.word(Act.WARN, Act.STOP), "once that is over", "warn"),
+        },
+    ),
+    "stopped": Section(
+        "machines that stay stopped",
+        {
+            "after": Key(kinds.SPAN, "how long one may stay", needed=True),
+            "do": Key(
+                kinds.word(Act.WARN, Act.IMAGE, Act.TERMINATE), "once that is over; image keeps it as one", "warn"
+            ),
+        },
+    ),
+    "images": Section(
+        "images that were made of machines",
+        {
+            "after": Key(kinds.SPAN, "how long one may stay", needed=True),
+            "do": Key(kinds.word(Act.WARN, Act.REMOVE), "once that is over", "warn"),
+        },
+    ),
+}
+LIMITS: Keys = {
+    "description": Key(kinds.TEXT, "whose they are, in one line"),
+    "lease": Key(kinds.SPAN, "the longest lease"),
+    "renew_until": Key(kinds.SPAN, "the longest renew-until"),
+    "idle_after": Key(kinds.SPAN, "the longest idle.after; a policy that would not stop idle machines does then"),
+    "policies": Key(kinds.NAMES, "the only policies that a launch may name"),
+    "payers": Key(kinds.TEXTS, "owners whose reaper may stop what other ledgers left 24h past its renew-until"),
+}
+
+
+def flat(keys: Keys) -> Iterator[tuple[str, Key]]:
+    """Yield each key with its path: `idle.after`, `schedule.off`."""
+    for name, key in keys.items():
+        if isinstance(key, Key):
+            yield name, key
+        else:
+            yield from ((f"{name}.{inner}", one) for inner, one in key.keys.items())
