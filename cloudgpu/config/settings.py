@@ -19,6 +19,7 @@ from cloudgpu.core.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from cloudgpu.core.choice import Choices
     from cloudgpu.core.currency import Currency
     from cloudgpu.core.discounts import Credit, Discount
 
@@ -70,6 +71,7 @@ class Settings:
     fees: Fees = field(default_factory=Fees)
     discounts: tuple[Discount, ...] = ()
     credits: tuple[Credit, ...] = ()
+    policies: Choices | None = None  # by project and by tag
 
 
 def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
@@ -96,7 +98,7 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     accounts = _accounts(table.get("accounts", {}), settings.provider)
     _check_account(settings, accounts)
     templates = _templates(table.get("templates", {}))
-    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table))
+    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table), **_choices(table))
     return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
 
 
@@ -115,6 +117,14 @@ def _money(table: Mapping[str, Any]) -> dict[str, Any]:
         found["discounts"] = read_discounts("discounts", table.get("discounts", []))
         found["credits"] = read_credits("credits", table.get("credits", []))
     return found
+
+
+def _choices(table: Mapping[str, Any]) -> dict[str, Any]:
+    if "policies" not in table:
+        return {}
+    from cloudgpu.config.choices import choices_from
+
+    return {"policies": choices_from(table["policies"])}
 
 
 def read_setting(key: str, value: object) -> Any:
@@ -169,7 +179,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
-    known = (*_READERS, "accounts", "alerts", "credits", "currencies", "discounts", "fees", "templates")
+    known = (*_READERS, "accounts", "alerts", "credits", "currencies", "discounts", "fees", "policies", "templates")
     for key in table:
         if key not in known:
             name = str(shown(key))
