@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.heard import DAY, EARLIER, Heard, Sample, heard, unheard
+from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples import Shelf, sweep_daily
 
 if TYPE_CHECKING:
     from cloudgpu.access.connection import Connection
@@ -31,7 +32,8 @@ class Report:
     """What one machine's agent said, or why nothing is known of it (`fault`, one sentence; empty where it spoke).
 
     `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
-    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop erases and that are not empty.
+    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
+    erases and that are not empty.
     """
 
     row_id: str
@@ -43,6 +45,12 @@ class Report:
     up_since: float | None = None
     scratch: tuple[tuple[str, int], ...] = ()
 
+    def judged(self, thresholds: Thresholds) -> Judged:
+        """Return whether the machine was in use when it was asked; UNKNOWN, with the fault, where it said nothing."""
+        if self.machine_now is None or self.up_since is None:
+            return Judged(UNKNOWN, -1, self.fault, ())
+        return judge(self.samples, thresholds, self.machine_now, self.up_since)
+
 
 def probe(
     session: Session, rows: Sequence[Row], *, timeout: float = 10, at_once: int = 16, back: float = DAY
@@ -53,6 +61,8 @@ def probe(
     seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
     report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples.
     """
+    with suppress(OSError):
+        sweep_daily(session.home.samples, session.clock())
     asks = [_ask_of(session, row, timeout, min(back, DAY)) for row in rows]
     with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(asks)))) as pool:
         reports = list(pool.map(lambda ask: ask(), asks))

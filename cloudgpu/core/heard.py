@@ -23,7 +23,6 @@ AHEAD = 5.0  # seconds: a stamp may be rounded up
 _DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
 _LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13}
 _AGES = ("in", "out", "jup")
-_MAY_BE_NULL = ("gpu", "mem", *_AGES)
 
 
 class Unusable(ValueError):
@@ -109,9 +108,8 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
 
 
 def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:
-    if one[name] is None and name in _MAY_BE_NULL:
-        return None
-    return _number(one, name, largest)
+    """Return a reading; None for one that could not be taken, which is not zero."""
+    return None if one[name] is None else _number(one, name, largest)
 
 
 def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:
@@ -120,7 +118,7 @@ def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 
         raise Unusable(f"{name} is no number")
     if not least <= value <= largest or not math.isfinite(value):
         raise Unusable(f"{name} is {_shown(value)}, which cannot be")
-    return value if isinstance(value, int) else round(value, 6)
+    return value if isinstance(value, int) else round(value, 3)
 
 
 def _names(listed: Any) -> list[str]:
@@ -150,7 +148,7 @@ def _no_number(word: str) -> float:
 
 
 def _shown(value: float) -> str:
-    return f"{value:.6g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (an int may not be a float)
+    return f"{value:.12g}" if abs(value) < 1e300 else "larger than any number of ours"  # noqa: PLR2004  (an int may not be a float)
 
 
 def clean(text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import lzma
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.packing import packed, unpacked
 
 Sample = dict[str, Any]
 KEPT = timedelta(days=90)
@@ -28,8 +28,8 @@ CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its st
 MINUTE = 60.0
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-_DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})\.jsonl(\.xz)?")
-_LINES, _PACKED = ".jsonl", ".jsonl.xz"
+_DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
+_LINES, _PACKED = ".jsonl", ".columns.xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,10 @@ class Shelf:
         return max((one["t"] for one in self._read(day)), default=0.0)
 
     def _read(self, day: str) -> Iterator[Sample]:
-        for ending in (_PACKED, _LINES):  # both, where packing was cut short
-            with suppress(OSError, lzma.LZMAError, EOFError):
-                text = self._path(day, ending).read_bytes()
-                plain = lzma.decompress(text) if ending == _PACKED else text
-                yield from filter(None, map(_parsed, plain.split(b"\n")))
+        with suppress(OSError, ValueError):  # both, where packing was cut short
+            yield from unpacked(self._path(day, _PACKED).read_bytes())
+        with suppress(OSError):
+            yield from filter(None, map(_parsed, self._path(day).read_bytes().split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
@@ -121,13 +120,13 @@ class Shelf:
                 self._pack(day)
 
     def _pack(self, day: str) -> None:
-        lines = [json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in self._read(day)]
-        packed, fresh = self._path(day, _PACKED), self._path(day, ".fresh")
+        found = {one["t"]: one for one in self._read(day)}
+        fresh = self._path(day, ".fresh")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
-            file.write(lzma.compress(b"".join(lines), preset=1))
+            file.write(packed([found[at] for at in sorted(found)]))
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(packed)
+        fresh.replace(self._path(day, _PACKED))
         self._path(day).unlink()
 
     @contextmanager
@@ -153,6 +152,18 @@ def sweep(root: Path, at: datetime) -> int:
                 gone += 1
         with suppress(OSError):
             directory.rmdir()  # only where nothing is left
+    return gone
+
+
+def sweep_daily(root: Path, at: datetime) -> int:
+    """Sweep where that was not done today, and return as `sweep`. Raises OSError."""
+    mark, today = root / "swept", _day(at.timestamp())
+    with suppress(OSError):
+        if not root.is_dir() or mark.read_text() == today:
+            return 0
+    gone = sweep(root, at)
+    with os.fdopen(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
+        file.write(today)
     return gone
 
 

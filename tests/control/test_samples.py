@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.access import known_hosts
+from cloudgpu.access.keys import new_host_key
+from cloudgpu.control.samples import AT_MOST, Report, probe
+from cloudgpu.control.session import open_session
+from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
+from cloudgpu.ledger.samples import Shelf
+from tests.access.sshserver import USER, Server
+
+NOW = 1_800_000_000
+MINUTE = 60
+
+
+def quiet(minutes, now=NOW, **more):
+    """Return an agent's answer: a minute a bucket, nothing done in any of them."""
+    samples = [{"t": now - MINUTE * n, "s": 60, "cpu": 0.01, "net": 300, "disk": 0} | more for n in range(minutes)]
+    return {"now": now, "up_since": now - 86400, "samples": samples[::-1], "scratch": []}
+
+
+class Machine:
+    """A machine behind a real SSH server; its agent is a script that says what the test wants."""
+
+    def __init__(self, root):
+        root.mkdir()
+        (root / "connections").touch()
+        self.server = Server(root).start().pin()
+        self.home = self.server.home / ".cloudgpu"
+        self.home.mkdir()
+        self.says(quiet(90))
+        self.session = open_session({"CLOUDGPU_HOME": str(root), "USER": "ada"}, clock=self.clock)
+        self.now = NOW
+
+    def clock(self):
+        return datetime.fromtimestamp(self.now, UTC)
+
+    def says(self, answer):
+        (self.home / "answer").write_text(answer if isinstance(answer, str) else json.dumps(answer))
+        self.runs('echo "$*" >> ~/.cloudgpu/asked; cat ~/.cloudgpu/answer')
+
+    def runs(self, script):
+        (self.home / "agent").write_text(f"#!/bin/sh\n{script}\n")
+        (self.home / "agent").chmod(0o755)
+
+    @property
+    def asked(self):
+        return (self.home / "asked").read_text().splitlines()
+
+    def row(self, **more):
+        address = {"host": "127.0.0.1", "port": self.server.port, "user": USER}
+        known = {"id": "cg-test", "name": "box", "address": address, "state": "running", "attempt": "made"}
+        return known | {"kept": [], "ended": None, "setup": None} | more
+
+    def probe(self, *rows, **more):
+        return probe(self.session, rows or [self.row()], **more)
+
+    @property
+    def report(self) -> Report:
+        return self.probe()["cg-test"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    made = Machine(tmp_path / "machine")
+    yield made
+    made.server.kill()
+
+
+def test_a_quiet_machine_is_asked_and_judged_idle(machine):
+    report = machine.report
+    assert (report.fault, len(report.samples), report.machine_now) == ("", 90, NOW)
+    assert report.judged(Thresholds()).activity == IDLE
+    assert machine.asked == [f"status --since {NOW - 86400}"]
+
+
+def test_only_as_much_as_is_wanted_is_asked_for_and_what_was_not_asked_for_yet(machine):
+    machine.probe(back=7200)
+    machine.now += 600
+    machine.says(quiet(90, NOW + 600))
+    machine.probe(back=300)
+    assert machine.asked == [f"status --since {NOW - 86400}", f"status --since {NOW}"]
+
+
+def test_what_was_said_is_kept(machine):
+    machine.probe()
+    machine.says(quiet(30, NOW + 600))
+    machine.now += 600
+    machine.probe()
+    kept = Shelf(machine.session.home.samples, "cg-test").read(0, NOW + 600)
+    assert [one["t"] for one in kept] == [NOW - 89 * MINUTE + MINUTE * n for n in range(100)]
+
+
+def test_a_home_that_cannot_be_written_to_keeps_nobody_from_being_judged(machine):
+    machine.session.home.samples.write_text("no directory")
+    assert machine.report.judged(Thresholds()).activity == IDLE
+
+
+def test_a_machine_whose_clock_is_an_hour_behind_is_asked_for_all_it_has(machine):
+    machine.says(quiet(90, NOW - 3600))
+    report = machine.probe(back=3600)["cg-test"]
+    assert report.judged(Thresholds()).activity == IDLE
+    assert len(machine.asked) == 2
+    assert int(machine.asked[1].split()[-1]) <= NOW - 7200
+
+
+def test_a_busy_machine_is_active(machine):
+    machine.says(quiet(90, busy=["kernel 1"]))
+    assert machine.report.judged(Thresholds()).activity == ACTIVE
+
+
+def test_an_agent_that_has_died_is_unknown_and_not_idle(machine):
+    answer = quiet(90)
+    machine.says(answer | {"now": NOW + 1200})
+    machine.now += 1200
+    assert machine.report.judged(Thresholds()).activity == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ('echo \'{"activity": "IDLE"}\'', "Its agent is of an earlier version and keeps no samples."),
+        ("echo 'agent: error: unrecognized arguments: --since' >&2; exit 2", "of an earlier version"),
+        ("exit 127", "Its agent does not answer (status 127)."),
+        ("yes", f"said more than {AT_MOST} bytes"),
+        ("yes >&2 & sleep 0.2; kill $!; echo rubbish", "does not answer in JSON"),
+        ('echo \'{"now": 1, "up_since": 0, "samples": [{"t": "x"}]}\'', "cannot be used: sample 0: t is no number"),
+    ],
+)
+def test_an_agent_that_says_nothing_of_use_is_unknown_with_a_sentence(machine, script, why):
+    machine.runs(script)
+    report = machine.report
+    judged = report.judged(Thresholds(after=60))
+    assert why in report.fault
+    assert (judged.activity, judged.why) == (UNKNOWN, report.fault)
+
+
+def test_an_agent_that_hangs_costs_the_timeout_and_no_more(machine):
+    machine.runs("sleep 60")
+    began = time.monotonic()
+    report = machine.probe(timeout=3)["cg-test"]
+    assert "not done after" in report.fault
+    assert time.monotonic() - began < 30
+
+
+def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, tmp_path):
+    frozen = Machine(tmp_path / "frozen")
+    known_hosts.pin(machine.session.home.known_hosts, "cg-frozen", frozen.server.host_key.public_line)
+    known_hosts.pin(machine.session.home.known_hosts, "cg-gone", frozen.server.host_key.public_line)
+    frozen.server.freeze()
+    try:
+        rows = [
+            frozen.row(id="cg-frozen", name="frozen"),
+            machine.row(id="cg-gone", name="gone", address={"host": "127.0.0.1", "port": 1, "user": USER}),
+            machine.row(),
+            machine.row(id="cg-off", name="off", address=None),
+        ]
+        reports = machine.probe(*rows, timeout=4)
+    finally:
+        frozen.server.thaw()
+        frozen.server.kill()
+    assert list(reports) == ["cg-frozen", "cg-gone", "cg-test", "cg-off"]
+    assert "frozen does not answer" in reports["cg-frozen"].fault
+    assert "gone does not answer" in reports["cg-gone"].fault
+    assert "off has no address" in reports["cg-off"].fault
+    assert reports["cg-test"].judged(Thresholds()).activity == IDLE
+
+
+def test_a_machine_with_another_host_key_is_said_and_told_nothing(machine):
+    known_hosts.pin(machine.session.home.known_hosts, "cg-test", new_host_key().public_line)
+    report = machine.report
+    assert "another host key" in report.fault
+    assert not (machine.home / "asked").exists()
+
+
+def test_many_are_asked_side_by_side(machine):
+    wait = "while [ $(ls here.* | wc -l) -lt 6 ]; do sleep 0.05; done"  # one after the other, none would ever answer
+    machine.runs(f"cd ~/.cloudgpu; touch here.$$; {wait}; cat answer")
+    rows = [machine.row(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
+    for row in rows:
+        known_hosts.pin(machine.session.home.known_hosts, row["id"], machine.server.host_key.public_line)
+    reports = machine.probe(*rows, at_once=6, timeout=60)
+    assert [one.fault for one in reports.values()] == [""] * 6
+
+
+def test_nobody_to_ask_is_no_fault(machine):
+    assert probe(machine.session, []) == {}

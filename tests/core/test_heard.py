@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.core.heard import DAY, LONGEST_TEXT, MOST_SAMPLES, heard
+
+NOW = 1_800_000_000.0
+
+
+def bucket(**more):
+    return {"t": NOW - 60, "s": 60, "cpu": 0.02, "net": 900, "disk": 0, "in": 40.5, "out": None, "busy": []} | more
+
+
+def answer(*samples, **more):
+    said = {"now": NOW, "up_since": NOW - 7200, "samples": list(samples), "activity": "IDLE"} | more
+    return json.dumps(said).encode()
+
+
+def test_what_an_agent_says_is_taken_as_it_says_it():
+    found = heard(answer(bucket(gpu=None, fault="nvidia-smi: hangs"), scratch=[["/mnt/nvme", 4096]], verdict="keep"))
+    assert found.fault == ""
+    assert found.samples == (
+        {"t": NOW - 60, "s": 60, "gpu": None, "cpu": 0.02, "net": 900, "disk": 0, "in": 40.5}
+        | {"fault": "nvidia-smi: hangs"},
+    )
+    assert (found.now, found.up_since, found.scratch) == (NOW, NOW - 7200, (("/mnt/nvme", 4096),))
+    assert found.answer == {
+        "now": NOW,
+        "up_since": NOW - 7200,
+        "activity": "IDLE",
+        "scratch": [["/mnt/nvme", 4096]],
+        "verdict": "keep",
+    }
+
+
+def test_a_machine_without_a_gpu_has_no_such_key_and_one_that_cannot_be_read_is_null():
+    without, unread = heard(answer(bucket())).samples[0], heard(answer(bucket(gpu=None))).samples[0]
+    assert "gpu" not in without
+    assert unread["gpu"] is None
+
+
+def test_samples_come_in_order_each_once_and_none_is_older_than_a_day():
+    said = [bucket(t=NOW), bucket(t=NOW - 120), bucket(t=NOW), bucket(t=NOW - DAY)]
+    assert [one["t"] for one in heard(answer(*said)).samples] == [NOW - 120, NOW]
+
+
+def test_an_agent_of_an_earlier_version_is_said_to_be_one():
+    found = heard(json.dumps({"activity": "IDLE", "why": "nothing runs"}).encode())
+    assert found.fault == "Its agent is of an earlier version and keeps no samples."
+    assert found.answer == {"activity": "IDLE", "why": "nothing runs"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "does not answer in JSON"),
+        (b"\xff\xfe", "does not answer in JSON"),
+        (b"[" * 100_000, "does not answer in JSON"),
+        (b'{"now": NaN, "up_since": 1, "samples": []}', "does not answer in JSON"),
+        (b'{"now": 1' + b"0" * 5000 + b"}", "does not answer in JSON"),
+        (b"[]", "with a JSON object"),
+        (answer(now=None), "now is no number"),
+        (answer(now=True), "now is no number"),
+        (answer(now=-1), "now is -1, which cannot be"),
+        (b'{"now": 1e999, "up_since": 1, "samples": []}', "now is larger than any number of ours"),
+        (answer(now=10**400), "now is larger than any number of ours, which cannot be"),
+        (answer(up_since=NOW + 60), "up_since is 1800000060, which cannot be"),
+        (answer(samples={}), "samples is no list"),
+        (answer(*[{}] * (MOST_SAMPLES + 1)), "samples is no list of at most 5000"),
+        (answer(3), "sample 0 is no object"),
+        (answer(bucket(), bucket(cpu="much")), "sample 1: cpu is no number"),
+        (answer(bucket(gpu=101)), "sample 0: gpu is 101"),
+        (answer(bucket(net=-4)), "sample 0: net is -4"),
+        (answer(bucket(s=0)), "sample 0: s is nothing"),
+        (answer(bucket(s=1e9)), "sample 0: s is 1000000000"),
+        (answer(bucket(t=NOW + 60)), "of a time to come, so its clock was set back"),
+        (answer(bucket(**{"in": -60})), "sample 0: in is -60"),
+        (answer(bucket(out=[])), "sample 0: out is no number"),
+        (answer(bucket(busy="all")), "sample 0: busy is no list"),
+        (answer(bucket(busy=[1])), "sample 0: busy is no list"),
+        (answer(bucket(busy=["k"] * 65)), "sample 0: busy is no list of at most 64 names"),
+        (answer(bucket(fault=3)), "sample 0: fault is no text"),
+        (answer(scratch="none"), "scratch is no list"),
+        (answer(scratch=[["/mnt", "much"]]), "size is no number"),
+        (answer(scratch=[["/mnt"]]), "no path with a size"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_unknown_with_a_sentence(said, why):
+    found = heard(said)
+    assert why in found.fault
+    assert found.fault.endswith(".")
+    assert (found.samples, found.now, found.up_since, found.scratch) == ((), None, None, ())
+
+
+def test_what_is_shown_of_it_moves_no_cursor_and_stays_short():
+    found = heard(answer(bucket(busy=["a\x1b[2J\nb" + "x" * 9000]), why="\x1b]0;t\x07hello", verdict={"a": "b" * 9000}))
+    (name,) = found.samples[0]["busy"]
+    assert name.isprintable()
+    assert len(name) <= LONGEST_TEXT
+    assert found.answer["why"] == "]0;t hello"
+    assert len(found.answer["verdict"]["a"]) == LONGEST_TEXT
+
+
+def test_what_is_handed_on_unread_is_neither_deep_nor_wide():
+    deep = {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}}
+    found = heard(answer(policy=deep, warned=list(range(9999)), ends_at=10**40)).answer
+    assert "g" not in json.dumps(found)
+    assert len(found["warned"]) == 100
+    assert found["ends_at"] is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+keys = st.sampled_from(["t", "s", "gpu", "mem", "cpu", "net", "disk", "in", "out", "busy", "jup", "fault"])
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "now": st.just(NOW) | json_values,
+            "up_since": st.just(NOW - 60) | json_values,
+            "samples": st.lists(st.dictionaries(keys, json_values | st.just(NOW), max_size=12), max_size=3)
+            | json_values,
+        },
+        optional={"scratch": json_values, "activity": json_values},
+    )
+)
+def test_nothing_that_an_agent_says_raises_and_what_is_taken_is_of_the_right_kind(said):
+    found = heard(json.dumps(said).encode())
+    assert bool(found.fault) == (found.now is None)
+    for one in found.samples:
+        assert found.now - DAY < one["t"] <= found.now + 5
+        assert all(isinstance(one[name], int | float) and one[name] >= 0 for name in ("t", "s"))
+        assert all(one[name] is None or 0 <= one[name] <= 1e13 for name in ("gpu", "cpu", "net", "disk") if name in one)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise(text):
+    assert heard(text).fault
