@@ -1,0 +1,186 @@
+"""The rules that end a machine that runs, one function each: what each one finds of one machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from cloudgpu.core import budget_stops
+from cloudgpu.core.activity import window
+from cloudgpu.core.bill import spent
+from cloudgpu.core.cases import LAST, Case, Found, before, clock, end_of, told, waited, warned
+from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
+from cloudgpu.core.policy import Act, Policy, Unknown
+from cloudgpu.core.schedule import missed_off, next_off
+from cloudgpu.core.times import duration_text
+
+RENEWED_BY = timedelta(hours=1)
+
+
+def budget(case: Case) -> Found | None:
+    """Budgets of the lab, then what the policy lets one machine cost. Nothing is terminated for money alone."""
+    if case.stop is not None:
+        return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.Do.WARN)
+    limit = case.policy and case.policy.budget
+    if not limit or (cost := spent(case.seen.row, case.now)) < limit.limit:
+        return None
+    why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
+    if limit.do is Act.WARN:
+        return told(case, Rule.BUDGET, why)
+    count = case.seen.row.get("warnings", {}).get(Rule.BUDGET, {}).get("count", 0)
+    spared = case.held is not None and count < budget_stops.WARNINGS
+    more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
+    return _over(case, why + more, told_only=spared)
+
+
+def _over(case: Case, why: str, *, told_only: bool) -> Found:
+    if told_only:
+        return Found(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
+    end = end_of(case)
+    return Found(Rule.BUDGET, Do.PARK if end is Do.TERMINATE else end, why, case.now, urgent=True)
+
+
+def renew_until(case: Case) -> Found | None:
+    """No machine lives longer than that, whoever uses it."""
+    at = case.time("renew_until")
+    if at is None:
+        return None
+    if at <= case.now:
+        return Found(
+            Rule.RENEW_UNTIL, end_of(case), f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True
+        )
+    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it")
+
+
+def schedule(case: Case) -> Found | None:
+    """Off times: a missed one catches up, a start after it outlives it. They end a machine that is in use, too."""
+    if case.policy is None or not case.policy.schedules:
+        return None
+    missed = missed_off(case.policy.schedules, case.started, case.now)
+    off = missed or next_off(case.policy.schedules, case.now)
+    if off is None:
+        return None
+    why = f"its schedule has it off at {clock(off, case.now)}"
+    if _only_warned(case):
+        return told(case, Rule.SCHEDULE, why + _SPARED) if missed else None
+    grace = case.policy.idle.grace
+    given = case.given(Rule.SCHEDULE)
+    due = given[2] if given and given[2] is not None and given[2] >= off else None
+    if due is None and (missed or off - grace - case.interval <= case.now):
+        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why)
+    if due is None:
+        return Found(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
+    return waited(case, Rule.SCHEDULE, due, why)
+
+
+def lease(case: Case) -> Found | None:
+    """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
+    at, last = case.time("expires"), case.time("renew_until")
+    if at is None or case.held is not None or (last is not None and at >= last):
+        return None
+    if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
+        return _renewal(case, at, last)
+    if at <= case.now:
+        why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
+        return Found(Rule.LEASE, end_of(case), why, at, urgent=True)
+    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it")
+
+
+def idle(case: Case) -> Found | None:
+    """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
+    policy, known = case.policy, case.known
+    if policy is None or case.held is not None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
+        return None
+    if known.activity == UNKNOWN:
+        return _still_warned(case)
+    spent_idle = duration_text(known.quiet) if known.quiet is not None else f"over {duration_text(policy.idle.after)}"
+    why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {known.why}"
+    spared = _spared(case, policy)
+    if spared or policy.idle.do is Act.WARN:
+        return told(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
+    return _ended_when_waited(case, Rule.IDLE, policy, why)
+
+
+def unlabelled(case: Case) -> Found | None:
+    """Tell of a machine that does not say whose it is or what for; end it only when nobody uses it."""
+    policy = case.policy
+    rule = policy and policy.unlabelled
+    if policy is None or not rule or case.held is not None:
+        return None
+    missing = [name for name in rule.require if not case.seen.row.get(name)]
+    begun = case.time("launched_at") or case.time("intended_at") or case.now
+    if not missing or case.now < begun + rule.after:
+        return None
+    why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
+    if rule.do is Act.WARN or case.known.activity != IDLE or _spared(case, policy):
+        return told(case, Rule.UNLABELLED, why)
+    return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.known.why}")
+
+
+def silence(case: Case) -> Found | None:
+    """Of whom nothing is known for as long as idleness would take, its people are told; it is never ended for that."""
+    if case.known.activity != UNKNOWN or not case.known.asked:
+        return None
+    last = max(filter(None, (case.started, case.seen.reached_at, case.seen.last_active)))
+    if case.now - last < window(case.seen):
+        return None
+    return told(
+        case, Rule.NONE, f"whether it is used is not known for {duration_text(case.now - last)}: {case.known.why}"
+    )
+
+
+RULES: tuple[Callable[[Case], Found | None], ...] = (
+    budget,
+    renew_until,
+    schedule,
+    lease,
+    idle,
+    unlabelled,
+    silence,
+)
+_SPARED = "; it cannot be stopped, and its policy only warns of that"
+
+
+def _only_warned(case: Case) -> bool:
+    return case.policy is not None and case.policy.only_warned(stoppable=case.seen.row["stoppable"] is not False)
+
+
+def _spared(case: Case, policy: Policy) -> str:
+    """Return why idle time does not end this machine, empty where it does."""
+    if _only_warned(case):
+        return _SPARED
+    full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.seen.scratch)
+    return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
+
+
+def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Found:
+    """End it once a warning is as old as the grace and older than nothing that anybody did since."""
+    given = case.given(rule)
+    quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
+    if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
+        return warned(case, rule, case.now + policy.idle.grace, why)
+    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why)
+
+
+def _still_warned(case: Case) -> Found | None:
+    """Let a warning stand where a look learns nothing, while it is no older than what counts as lately."""
+    given = case.given(Rule.IDLE)
+    if given is None or given[2] is None or case.now - given[0] >= window(case.seen):
+        return None
+    return Found(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
+
+
+def _renews_unknown(case: Case) -> bool:
+    return case.policy is None or case.policy.unknown is Unknown.RENEW
+
+
+def _renewal(case: Case, at: datetime, last: datetime | None) -> Found | None:
+    """Renew shortly before the end: the machine's own timer must not be the faster one."""
+    if at > case.now + min(case.interval, LAST):
+        return None
+    end = max(at, case.now) + RENEWED_BY
+    end = end if last is None else min(end, last)
+    unknown = case.known.activity == UNKNOWN
+    state = "whether it is used is not known" if unknown else "it is in use"
+    why = f"its lease goes on to {clock(end, case.now)}, as {state}: {case.known.why}"
+    return Found(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)
