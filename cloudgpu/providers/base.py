@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -182,6 +183,49 @@ class HasTimer(Protocol):
         ...
 
 
+class Firing(StrEnum):
+    """What a timer does with its machine."""
+
+    STOP = "stop"
+    STOP_AGAIN = "stop_again"  # stops it from then on whenever it runs: the cloud may start such a machine by itself
+    TERMINATE = "terminate"
+
+
+@runtime_checkable
+class SetsTimer(HasTimer, Protocol):
+    """The timer is a thing of its own, apart from the machine: whoever launches sets it, moves it and drops it."""
+
+    def no_timer(self) -> str:
+        """Return why this account has no timers, as a sentence with the way out; empty where it has. Asks nothing."""
+        ...
+
+    def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
+        """Return the date, aware UTC, after which the timer cannot be moved: what was fixed at launch; None for none.
+
+        Raises InstanceNotFound where it has to look.
+        """
+        ...
+
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+        """Let the timer fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
+
+        A time that is over means at once. `does` is what it is to do, where the caller knows; else it is looked up.
+        Raises InstanceNotFound where it has to look, InvalidRequest after `timer_limit`, or where `no_timer` says why.
+        """
+        ...
+
+    def drop_timer(self, id: str) -> None:  # noqa: A002
+        """Take the timer away; none is no error, nor is a machine that is gone, nor one that bears it for life."""
+        ...
+
+    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+        """Return when the timers of this ledger's machines fire, by the provider's id, of machines that are gone too.
+
+        Raises ProviderUnavailable naming a region that did not answer: a part would look like the whole.
+        """
+        ...
+
+
 @runtime_checkable
 class CanRehearseInterruption(Protocol):
     """A spot interruption can be rehearsed."""
@@ -298,6 +342,25 @@ class HasLeftovers(Protocol):
 
 
 @runtime_checkable
+class HasOrphans(Protocol):
+    """Launches leave more than disks: addresses, interfaces, security groups, key pairs, requests for spot machines.
+
+    Most of these cost nothing. None of them is in `HasLeftovers.leftovers`: nothing is listed twice.
+    """
+
+    def orphans(self, region: str | None = None) -> Leftovers:
+        """Return all of ours, of any ledger, those in use included; each bears the tag of its ledger.
+
+        A part (a region) that did not answer is named; when none did, its error is raised.
+        """
+        ...
+
+    def remove_orphan(self, thing: Leftover) -> None:
+        """Ask to delete one of these. Idempotent; a machine goes on. Raises InvalidRequest while something uses it."""
+        ...
+
+
+@runtime_checkable
 class Imageable(Protocol):
     """A machine or its disk can be kept as an image, from which it can be launched again."""
 
@@ -380,6 +443,26 @@ class HasMachineRole(Protocol):
 
     def remove_machine_role(self) -> None:
         """Take away what is ours of it. Idempotent. Raises InvalidRequest for what the provider keeps."""
+        ...
+
+
+@runtime_checkable
+class HasTimerRole(Protocol):
+    """The provider's timers act under a role: it may stop and end machines of cloudgpu, and do nothing else.
+
+    `document` is the text of the permission document that says so.
+    """
+
+    def timer_role(self, document: str) -> MachineRole:
+        """Return what there is of the role. Changes nothing."""
+        ...
+
+    def make_timer_role(self, document: str) -> None:
+        """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
+        ...
+
+    def remove_timer_role(self) -> None:
+        """Take away what is ours of it. Idempotent. Timers that are set stay, and do nothing any more."""
         ...
 
 

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
         HasMachineRoleContract,
         HasQuotaContract,
         HasRegionsContract,
+        HasTimerRoleContract,
     )
     from cloudgpu.testing.contract import ProviderContract
     from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
     from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+    from cloudgpu.testing.leaving import HasOrphansContract
     from cloudgpu.testing.many import StopsManyContract
     from cloudgpu.testing.pricing import HasPriceHistoryContract
     from cloudgpu.testing.running import (
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         PausableContract,
         TaggableContract,
     )
+    from cloudgpu.testing.timing import SetsTimerContract
     from cloudgpu.testing.volumes import HasVolumesContract
 
 __all__ = [
@@ -47,11 +50,13 @@ __all__ = [
     "HasBudgetAlertContract",
     "HasLeftoversContract",
     "HasMachineRoleContract",
+    "HasOrphansContract",
     "HasPriceHistoryContract",
     "HasPricesContract",
     "HasQuotaContract",
     "HasRegionsContract",
     "HasTimerContract",
+    "HasTimerRoleContract",
     "HasVolumesContract",
     "ImageableContract",
     "KnowsHostKeysContract",
@@ -61,6 +66,7 @@ __all__ = [
     "ReachableContract",
     "ReachableFakeProvider",
     "ResolvesContract",
+    "SetsTimerContract",
     "StopsManyContract",
     "TaggableContract",
     "make",

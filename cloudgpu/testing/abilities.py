@@ -11,11 +11,13 @@ from cloudgpu.providers.base import (
     HasBudgetAlert,
     HasLeftovers,
     HasMachineRole,
+    HasOrphans,
     HasPriceHistory,
     HasPrices,
     HasQuota,
     HasRegions,
     HasTimer,
+    HasTimerRole,
     HasVolumes,
     Imageable,
     KnowsHostKeys,
@@ -23,6 +25,7 @@ from cloudgpu.providers.base import (
     Provider,
     Reachable,
     Resolves,
+    SetsTimer,
     StopsMany,
     Taggable,
 )
@@ -32,10 +35,12 @@ from cloudgpu.testing.accounts import (
     HasMachineRoleContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasTimerRoleContract,
 )
 from cloudgpu.testing.contract import ContractBase, ProviderContract
 from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
+from cloudgpu.testing.leaving import HasOrphansContract
 from cloudgpu.testing.many import StopsManyContract
 from cloudgpu.testing.pricing import HasPriceHistoryContract
 from cloudgpu.testing.running import (
@@ -46,6 +51,7 @@ from cloudgpu.testing.running import (
     PausableContract,
     TaggableContract,
 )
+from cloudgpu.testing.timing import SetsTimerContract
 from cloudgpu.testing.volumes import HasVolumesContract
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
@@ -55,17 +61,20 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasPrices: HasPricesContract,
     HasPriceHistory: HasPriceHistoryContract,
     HasTimer: HasTimerContract,
+    SetsTimer: SetsTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,
     Resolves: ResolvesContract,
     Reachable: ReachableContract,
     HasLeftovers: HasLeftoversContract,
+    HasOrphans: HasOrphansContract,
     Imageable: ImageableContract,
     HasVolumes: HasVolumesContract,
     HasQuota: HasQuotaContract,
     HasRegions: HasRegionsContract,
     ChecksPermissions: ChecksPermissionsContract,
     HasMachineRole: HasMachineRoleContract,
+    HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
 }
 

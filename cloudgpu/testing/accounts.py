@@ -11,7 +11,15 @@ import pytest
 from cloudgpu.core.facts import BudgetAlert, MachineRole, Quota, Want
 from cloudgpu.core.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import ChecksPermissions, HasBudgetAlert, HasMachineRole, HasQuota, HasRegions, Provider
+from cloudgpu.providers.base import (
+    ChecksPermissions,
+    HasBudgetAlert,
+    HasMachineRole,
+    HasQuota,
+    HasRegions,
+    HasTimerRole,
+    Provider,
+)
 from cloudgpu.testing.contract import ContractBase
 
 HIGHEST_PORT = 65535
@@ -151,3 +159,29 @@ class HasBudgetAlertContract(ContractBase):
         for _ in range(2):
             able.remove_budget_alert()
             assert able.budget_alert() is None
+
+
+class HasTimerRoleContract(ContractBase):
+    """The role of timers is made once, is looked at, and goes away again whole."""
+
+    allows = (
+        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:StopInstances", "Resource": "*"}]}'
+    )
+
+    def test_a_timer_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
+        """Looking makes nothing; what is shown has a name and a place."""
+        for _ in range(2):
+            found = cast("HasTimerRole", provider).timer_role(self.allows)
+            assert [part for part in found.parts if part.there] == []
+            assert found.where
+            assert all(part.what and part.name for part in found.parts)
+
+    def test_a_timer_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
+        """Making twice and taking away twice is fine."""
+        role = cast("HasTimerRole", provider)
+        for _ in range(2):
+            role.make_timer_role(self.allows)
+            assert all(part.there and part.ours for part in role.timer_role(self.allows).parts)
+        for _ in range(2):
+            role.remove_timer_role()
+            assert not any(part.there for part in role.timer_role(self.allows).parts)

@@ -110,6 +110,9 @@ class ContractBase:
         """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
         self.wait_until(lambda: self.is_gone(provider, id))
 
+    def pass_by(self, provider: Provider, at: datetime) -> None:
+        """Let the provider's own time pass this moment; here `wait_until` does, where a suite moves no clock."""
+
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""
         try:

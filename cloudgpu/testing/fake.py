@@ -14,6 +14,7 @@ from cloudgpu.core.facts import (
     Basis,
     BudgetAlert,
     Instance,
+    Kind,
     LaunchRequest,
     Leftover,
     Leftovers,
@@ -30,9 +31,10 @@ from cloudgpu.core.facts import (
     Want,
 )
 from cloudgpu.core.money import Money
-from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Bound, ProviderSettings, Resolved
-from cloudgpu.testing import disks, images, limits, looks, spot
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.providers.base import Bound, Firing, ProviderSettings, Resolved
+from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused
 from cloudgpu.testing.machines import FakeMachine, timer
@@ -76,6 +78,8 @@ class FakeProvider(BareFakeProvider):
             if machine.zone in cloud.exhausted:
                 raise no_capacity(machine.instance_type, machine.zone)
             self._set(cloud, machine, wish=State.RUNNING)
+            if self.options.timer == timers.FIXED:
+                timers.fix(cloud, machine, self.clock())
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags and leave the others alone."""
@@ -101,9 +105,49 @@ class FakeProvider(BareFakeProvider):
             spot.set_price(cloud, instance_type, zone, usd, at or self.clock())
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
-        """Return when the cloud ends the machine by itself: its renew-until tag."""
+        """Return when the cloud ends the machine by itself: its renew-until tag, or a timer of its own."""
         with self._call("timer") as cloud:
-            return timer(self._living(cloud, id))
+            machine = self._living(cloud, id)
+            return timer(machine) if machine.by_tag else timers.fires(cloud, id)
+
+    def no_timer(self) -> str:
+        """Return why there are no timers of their own, where `timer` of the settings says so."""
+        return "the fake cloud's timers follow the renew-until tag" if self.options.timer == timers.BY_TAG else ""
+
+    def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
+        """Return what was fixed at launch, where timers are."""
+        if self.options.timer != timers.FIXED:
+            return None
+        with self._call("timer_limit") as cloud:
+            return timers.fires(cloud, self._living(cloud, id).id)
+
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+        """Set or move a timer of its own; one that was fixed at launch stays where it is."""
+        with self._call("set_timer") as cloud:
+            machine = self._living(cloud, id)
+            if self.no_timer():
+                raise refused("timer", id, self.no_timer(), "set timer = 'moves' for the account")
+            if self.options.timer == timers.FIXED:
+                timers.check_fixed(cloud, machine, at)
+            else:
+                timers.set_timer(cloud, machine, at, self.clock(), does)
+
+    def drop_timer(self, id: str) -> None:  # noqa: A002
+        """Take a timer away that is a thing of its own."""
+        with self._call("drop_timer") as cloud:
+            if self.options.timer != timers.FIXED:
+                cloud.timers.pop(id, None)
+
+    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+        """Return when each timer fires."""
+        with self._call("timers") as cloud:
+            asked = {region} if region else set(REGIONS)
+            silent = asked & self._hidden(cloud)
+            if silent:
+                message = f"{min(silent)} did not answer: it was hidden by the test"
+                raise ProviderUnavailable(message, field="provider", value=min(silent))
+            there = {id_ for id_ in cloud.timers if cloud.machines[id_].region in asked}
+            return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Give a spot machine its notice; return when it is taken."""
@@ -133,18 +177,29 @@ class FakeProvider(BareFakeProvider):
     def leftovers(self, region: str | None = None) -> Leftovers:
         """Return all disks, volumes, snapshots and images of the regions that answer."""
         with self._call("leftovers") as cloud:
-            self._let_go(cloud)
-            asked = {region} if region else set(REGIONS)
-            answer = asked - self._hidden(cloud)
-            seen = (thing for thing in cloud.things.values() if thing.region in answer)
-            silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
-            return Leftovers(tuple(shown(thing, self.account, self.clock()) for thing in seen), tuple(silent))
+            return self._kept(cloud, region, lambda thing: not orphans.is_one(thing))
 
     def remove(self, leftover: Leftover) -> None:
         """Delete a thing that no machine uses."""
         with self._call("remove") as cloud:
             self._let_go(cloud)
             disks.remove(cloud, leftover)
+
+    def orphans(self, region: str | None = None) -> Leftovers:
+        """Return all key pairs, addresses and requests of the regions that answer."""
+        with self._call("orphans") as cloud:
+            return self._kept(cloud, region, orphans.is_one)
+
+    def remove_orphan(self, thing: Leftover) -> None:
+        """Delete one of these that nothing uses."""
+        with self._call("remove_orphan") as cloud:
+            self._let_go(cloud)
+            disks.remove(cloud, thing)
+
+    def leave(self, kind: Kind, region: str, tags: Mapping[str, str], *, attached_to: str | None = None) -> str:
+        """Let something of this kind be there, as a launch would have left it; return its id."""
+        with self._store.open() as cloud:
+            return orphans.leave(cloud, kind, region, tags, self.clock(), attached_to).id
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
         """Go on making the image of this name; a running machine is restarted for it once."""
@@ -215,6 +270,22 @@ class FakeProvider(BareFakeProvider):
         with self._call("remove_machine_role") as cloud:
             cloud.role = None
 
+    def timer_role(self, document: str) -> MachineRole:
+        """Return whether the timers' role is there, with this document."""
+        with self._call("timer_role") as cloud:
+            there = cloud.timer_role == document
+            return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, ours=True),), {})
+
+    def make_timer_role(self, document: str) -> None:
+        """Make the timers' role."""
+        with self._call("make_timer_role") as cloud:
+            cloud.timer_role = document
+
+    def remove_timer_role(self) -> None:
+        """Take the timers' role away."""
+        with self._call("remove_timer_role") as cloud:
+            cloud.timer_role = None
+
     def budget_alert(self) -> BudgetAlert | None:
         """Return the account's own budget."""
         with self._call("budget_alert") as cloud:
@@ -229,6 +300,9 @@ class FakeProvider(BareFakeProvider):
         """Forget it."""
         with self._call("remove_budget_alert") as cloud:
             cloud.budget = None
+
+    def _settle(self, cloud: Cloud) -> None:
+        timers.fire(cloud, self.clock())
 
     def _begin_image(
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool
@@ -269,6 +343,14 @@ class FakeProvider(BareFakeProvider):
             return {}, dict.fromkeys(ids, fault)
         return done, faults
 
+    def _kept(self, cloud: Cloud, region: str | None, of: Callable[[FakeThing], bool]) -> Leftovers:
+        self._let_go(cloud)
+        asked = {region} if region else set(REGIONS)
+        answer = asked - self._hidden(cloud)
+        seen = (thing for thing in cloud.things.values() if thing.region in answer and of(thing))
+        silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
+        return Leftovers(tuple(shown(thing, self.account, self.clock()) for thing in seen), tuple(silent))
+
     def _let_go(self, cloud: Cloud) -> None:
         disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
 
@@ -285,9 +367,13 @@ class FakeProvider(BareFakeProvider):
         looks.check_call(cloud, attempt, self.clock())
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        machine = replace(super()._make(cloud, attempt), persistent=attempt.request.setup.persistent)
+        persistent, by_tag = attempt.request.setup.persistent, self.options.timer == timers.BY_TAG
+        machine = replace(super()._make(cloud, attempt), persistent=persistent, by_tag=by_tag)
         cloud.machines[machine.id] = machine
+        if self.options.timer == timers.FIXED:
+            timers.fix(cloud, machine, self.clock())
         one_time = machine.market is Market.SPOT and not machine.persistent
+        orphans.need_key_pair(cloud, machine, attempt.tags, self.clock())
         disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 

@@ -117,6 +117,7 @@ class FaultyCloud:
         self._run_hook(method)
         with self._store.open() as cloud:
             cloud.calls[method] += 1
+            self._settle(cloud)
             if method in cloud.denied:
                 raise _denied(method)
             fault = cloud.take(method)
@@ -125,6 +126,9 @@ class FaultyCloud:
             yield cloud
         if fault:
             raise fault.error()
+
+    def _settle(self, cloud: Cloud) -> None:
+        """Let happen what was to happen by itself until now."""
 
     def _hidden(self, cloud: Cloud) -> set[str]:
         """Return the regions that do not answer."""

@@ -49,6 +49,7 @@ class FakeMachine:
     last_active: datetime | None = None
     persistent: bool = False  # a spot machine that can be stopped
     restarts: int = 0  # for images that had to be consistent
+    by_tag: bool = True  # its renew-until tag ends it; else a timer of its own does, if anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ def phase(machine: FakeMachine, now: datetime, pace: Pace) -> Phase:
 
 
 def timer(machine: FakeMachine) -> datetime | None:
-    """Return when the cloud's own timer ends the machine: its renew-until tag, aware UTC."""
-    text = machine.tags.get(TAG_RENEW_UNTIL)
+    """Return when its renew-until tag ends the machine, aware UTC; None for one that its tag does not end."""
+    text = machine.tags.get(TAG_RENEW_UNTIL) if machine.by_tag else None
     return from_epoch(text) if text else None
 
 

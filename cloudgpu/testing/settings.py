@@ -13,6 +13,8 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.machines import Pace
 
+TIMERS = ("tag", "moves", "fixed")
+
 
 @dataclass(frozen=True, slots=True)
 class FakeOptions:
@@ -31,6 +33,7 @@ class FakeOptions:
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
     endpoint: str = "127.0.0.1:9"  # the public endpoint of every region, HOST:PORT
     reachable: bool = False  # the provider says who may connect
+    timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property
@@ -101,7 +104,15 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
+def _timer(value: Any) -> str:
+    if value not in TIMERS:
+        message = f"it takes one of {', '.join(TIMERS)}"
+        raise ValueError(message)
+    return str(value)
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
+    "timer": _timer,
     "prices": _prices,
     "port": _port,
     "host": str,

@@ -60,6 +60,8 @@ class Cloud:
     spot: dict[str, list[list[str]]] = field(default_factory=dict)  # per type and zone: since when, and USD per hour
     role: str | None = None  # the document of the machines' role
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
+    timers: dict[str, list[str]] = field(default_factory=dict)  # per machine: when it fires, and what it does then
+    timer_role: str | None = None  # the document of the timers' role
 
     def take(self, method: str) -> Fault | None:
         """Return the next fault of this method and count it."""
@@ -146,6 +148,8 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "spot": cloud.spot,
         "role": cloud.role,
         "budget": cloud.budget,
+        "timers": cloud.timers,
+        "timer_role": cloud.timer_role,
     }
 
 
@@ -165,6 +169,8 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         spot=data["spot"],
         role=data["role"],
         budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
+        timers=data["timers"],
+        timer_role=data["timer_role"],
     )
 
 

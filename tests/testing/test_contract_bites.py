@@ -42,7 +42,8 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
     @pytest.fixture
     def settings(self, tmp_path):
         self.made, self.clock = {{}}, ManualClock()
-        return ProviderSettings("contract", {{"boot_s": 2, "image_s": 5}}, tmp_path / "home", self.clock)
+        options = {{"boot_s": 2, "image_s": 5, "timer": "moves"}}
+        return ProviderSettings("contract", options, tmp_path / "home", self.clock)
 
     def wait_until(self, condition):
         for _ in range(200):
@@ -99,12 +100,24 @@ FAULTS = {
         "test_a_replayed_launch_does_not_start_a_stopped_machine",
     ),
     "has a timer that does not fire": (
-        (
-            "def launch(self, attempt, *, deadline):\n"
-            "        tags = {**attempt.tags, 'cloudgpu-renew-until': '9999999999'}\n"
-            "        return super().launch(replace(attempt, tags=tags), deadline=deadline)"
-        ),
+        "def _settle(self, cloud): pass",
         "test_the_timer_ends_the_machine_by_itself",
+    ),
+    "sets a timer once and never moves it": (
+        "def set_timer(self, id, at, *, does=None): self.timer(id) or super().set_timer(id, at, does=does)",
+        "test_a_timer_is_where_it_was_set_last",
+    ),
+    "drops every timer": (
+        "def drop_timer(self, id): self._store._cloud.timers.clear()",
+        "test_each_machine_has_its_own_timer",
+    ),
+    "sets a timer for nothing": (
+        "def set_timer(self, id, at, **how): id in self._store._cloud.machines and super().set_timer(id, at, **how)",
+        "test_a_timer_for_what_is_unknown_is_refused",
+    ),
+    "forgets the role of timers": (
+        "def make_timer_role(self, document): pass",
+        "test_a_timer_role_is_made_once_and_taken_away_whole",
     ),
     "looks up its endpoint while it is made": (
         (

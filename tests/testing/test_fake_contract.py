@@ -16,11 +16,13 @@ from cloudgpu.testing import (
     HasBudgetAlertContract,
     HasLeftoversContract,
     HasMachineRoleContract,
+    HasOrphansContract,
     HasPriceHistoryContract,
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
     HasTimerContract,
+    HasTimerRoleContract,
     HasVolumesContract,
     ImageableContract,
     KnowsHostKeysContract,
@@ -29,6 +31,7 @@ from cloudgpu.testing import (
     ProviderContract,
     ReachableContract,
     ResolvesContract,
+    SetsTimerContract,
     StopsManyContract,
     TaggableContract,
     make,
@@ -39,7 +42,14 @@ from cloudgpu.testing import (
 class OnManualClock(ProviderContract):
     """Waits by moving the clock: the cloud needs 30 seconds to boot, 10 to stop, and lists what is new after 5."""
 
-    options: dict[str, object] = {"boot_s": 30, "stop_s": 10, "lag_s": 5, "notice_s": 120, "image_s": 90}  # noqa: RUF012
+    options: dict[str, object] = {  # noqa: RUF012
+        "boot_s": 30,
+        "stop_s": 10,
+        "lag_s": 5,
+        "notice_s": 120,
+        "image_s": 90,
+        "timer": "moves",
+    }
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -69,10 +79,13 @@ class OnTheWholeFake(
     HasPriceHistoryContract,
     HasPricesContract,
     HasTimerContract,
+    SetsTimerContract,
+    HasTimerRoleContract,
     CanRehearseInterruptionContract,
     KnowsHostKeysContract,
     ResolvesContract,
     HasLeftoversContract,
+    HasOrphansContract,
     ImageableContract,
     HasVolumesContract,
     HasQuotaContract,
@@ -107,6 +120,12 @@ class TestFakeInAFile(OnTheWholeFake, ReachableContract):
 
     def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(other, attempt).id
+
+
+class TestFakeWithTimersFixedAtLaunch(OnTheWholeFake):
+    """A timer that is the machine's for life: it cannot be moved later, and says until when it goes."""
+
+    options: dict[str, object] = {**OnManualClock.options, "timer": "fixed"}  # noqa: RUF012
 
 
 class TestBareFake(OnManualClock):

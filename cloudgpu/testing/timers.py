@@ -1,0 +1,62 @@
+"""The fake cloud's timers: things of their own, which fire on its clock, movable or fixed at launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Market, State
+from cloudgpu.core.times import from_epoch, from_iso, iso
+from cloudgpu.providers.base import Firing
+from cloudgpu.testing.faults import refused
+from cloudgpu.testing.machines import FakeMachine
+from cloudgpu.testing.store import Cloud
+
+BY_TAG, MOVES, FIXED = "tag", "moves", "fixed"  # what the setting `timer` says
+WHY = "renew-until"
+
+
+def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, does: Firing | None) -> None:
+    """Set or move a machine's timer; a time that is over is now."""
+    cloud.timers[machine.id] = [iso(max(at, now)), str(does or usual(machine))]
+
+
+def fix(cloud: Cloud, machine: FakeMachine, now: datetime) -> None:
+    """Let a machine run for as long as its launch said, from now on."""
+    span = from_epoch(machine.tags[TAG_RENEW_UNTIL]) - machine.made_at
+    set_timer(cloud, machine, now + span, now, None)
+
+
+def check_fixed(cloud: Cloud, machine: FakeMachine, at: datetime) -> None:
+    """Raise InvalidRequest for a time after the one that was fixed at launch."""
+    until = fires(cloud, machine.id)
+    if until is not None and at > until:
+        message = f"the timer of {machine.id} was fixed at launch: it fires at {until:%Y-%m-%d %H:%M} UTC"
+        raise refused("renew_until", iso(at), message, "stop and start it, or launch another one")
+
+
+def fires(cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
+    """Return when a machine's timer fires, None for none."""
+    found = cloud.timers.get(id)
+    return from_iso(found[0]) if found else None
+
+
+def usual(machine: FakeMachine) -> Firing:
+    """Return what a timer does with a machine of which nobody said it."""
+    if machine.market is Market.SPOT:
+        return Firing.STOP_AGAIN if machine.persistent else Firing.TERMINATE
+    return Firing.STOP
+
+
+def fire(cloud: Cloud, now: datetime) -> None:
+    """Let every timer do its work whose time has come. One that stops again stays; the others are gone then."""
+    for id_, (at, does) in list(cloud.timers.items()):
+        if from_iso(at) > now:
+            continue
+        machine = cloud.machines.get(id_)
+        if machine is not None and machine.wish is State.RUNNING:
+            wish = State.TERMINATED if does == Firing.TERMINATE else State.STOPPED
+            when = max(from_iso(at), machine.asked_at)
+            cloud.machines[id_] = replace(machine, wish=wish, asked_at=when, reason=WHY)
+        if does != Firing.STOP_AGAIN:
+            del cloud.timers[id_]

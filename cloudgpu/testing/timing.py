@@ -1,0 +1,134 @@
+"""What a provider promises whose timers are things of their own: set after the launch, moved, dropped; they fire."""
+
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from cloudgpu.core.facts import Instance, Market, Want
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.base import Firing, Provider, SetsTimer
+from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.running import PAUSED
+
+LATER = timedelta(hours=5)
+SOON: dict[str, Any] = {"lease": timedelta(seconds=40), "renew": timedelta(seconds=60)}  # later than the slowest boots
+
+
+class SetsTimerContract(ContractBase):
+    """A timer is where it was set last, belongs to one machine, and does its work while everything of ours is dead."""
+
+    def guarded(
+        self, provider: Provider, make_attempt: MakeAttempt, does: Firing | None = None, **asked: object
+    ) -> tuple[Instance, datetime]:
+        """Launch a machine and set its timer to renew-until; return both."""
+        timers = cast("SetsTimer", provider)
+        assert timers.no_timer() == "", "the suite needs settings with which there are timers"
+        attempt = make_attempt(**asked)
+        made = self.running(provider, attempt)
+        at = attempt.renew_until.replace(microsecond=0)
+        timers.set_timer(made.id, at, does=does)
+        return made, at
+
+    def movable(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether the timer can be moved as far as anybody likes."""
+        return cast("SetsTimer", provider).timer_limit(id) is None
+
+    def test_a_timer_is_where_it_was_set_last(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Later, earlier again, and twice to the same time."""
+        timers = cast("SetsTimer", provider)
+        made, at = self.guarded(provider, make_attempt)
+        assert timers.timer(made.id) == at
+        for moved in (at + LATER, at, at) if self.movable(provider, made.id) else (at, at):
+            timers.set_timer(made.id, moved)
+            assert timers.timer(made.id) == moved
+            assert dict(timers.timers()) == {made.id: moved}
+
+    def test_a_timer_that_was_fixed_at_launch_says_until_when(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """It is refused to be moved, with the date; and it stays."""
+        timers = cast("SetsTimer", provider)
+        made, at = self.guarded(provider, make_attempt)
+        limit = timers.timer_limit(made.id)
+        if limit is None:
+            return
+        assert timers.timer(made.id) == limit == at
+        with pytest.raises(InvalidRequest) as refused:
+            timers.set_timer(made.id, at + LATER)
+        assert f"{limit:%Y-%m-%d %H:%M}" in refused.value.message
+        assert timers.timer(made.id) == limit
+
+    def test_a_dropped_timer_is_gone_and_dropping_twice_is_fine(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """Nothing fires for a machine that has none; one that bears it for life keeps it."""
+        timers = cast("SetsTimer", provider)
+        made, at = self.guarded(provider, make_attempt)
+        for _ in range(2):
+            timers.drop_timer(made.id)
+            assert timers.timer(made.id) == (None if self.movable(provider, made.id) else at)
+
+    def test_dropping_the_timer_of_a_machine_that_is_gone_is_fine(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """An end is proved first, and then its timer goes."""
+        timers = cast("SetsTimer", provider)
+        made, at = self.guarded(provider, make_attempt)
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        assert dict(timers.timers()) == {made.id: at}
+        timers.drop_timer(made.id)
+        if self.movable_at_all(provider, make_attempt):
+            assert made.id not in timers.timers()
+
+    def movable_at_all(self, provider: Provider, make_attempt: MakeAttempt) -> bool:
+        """Say whether this account's timers can be moved, by those of another machine."""
+        return self.movable(provider, self.guarded(provider, make_attempt, key="another")[0].id)
+
+    def test_each_machine_has_its_own_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Dropping one leaves the other's."""
+        timers = cast("SetsTimer", provider)
+        (one, at), (other, _) = (self.guarded(provider, make_attempt, key=key) for key in ("one", "other"))
+        assert set(timers.timers()) == {one.id, other.id}
+        timers.drop_timer(other.id)
+        assert timers.timer(one.id) == at
+        region = provider.get(one.id).region
+        assert set(timers.timers(region)) >= {one.id}
+
+    def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """The machine is not billed afterwards: stopped, where it can be, else gone."""
+        for market in Market:
+            if not provider.available(Want(market=market)).items:
+                continue
+            made, at = self.guarded(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
+            self.pass_by(provider, at)
+            self.wait_until(partial(self.rests, provider, made.id))
+            stays = not self.is_gone(provider, made.id)
+            assert stays is (market is Market.ON_DEMAND)
+            assert not stays or not provider.get(made.id).billed
+
+    def rests(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether a machine is stopped or gone."""
+        return self.is_gone(provider, id) or provider.get(id).state in PAUSED
+
+    def test_what_a_timer_does_can_be_said(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A machine that could be stopped is ended, where its policy keeps nothing of it."""
+        made, at = self.guarded(provider, make_attempt, does=Firing.TERMINATE, **SOON)
+        if not self.movable(provider, made.id):
+            return
+        self.pass_by(provider, at)
+        self.wait_until(lambda: self.is_gone(provider, made.id))
+
+    def test_a_timer_for_what_is_unknown_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """A timer on nothing guards nothing."""
+        made, at = self.guarded(provider, make_attempt)
+        unknown = made.id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            cast("SetsTimer", provider).set_timer(unknown, at)
+        cast("SetsTimer", provider).drop_timer(unknown)
