@@ -261,7 +261,11 @@ class Heard:
 
 
 def _say(client, number):
-    return client.exec_command(f"echo {number}")[1].read()
+    # Not by the client's exec_command: paramiko's file for the input, when it is collected, may send its end after the
+    # channel's close, for which an SSH server drops the whole connection.
+    channel = client.get_transport().open_session()
+    channel.exec_command(f"echo {number}")
+    return channel.makefile().read()
 
 
 def _signal(channel, name) -> None:
