@@ -10,12 +10,18 @@ from typing import Any
 from cloudgpu.core.facts import TAG_IMAGE, TAG_VOLUME, Kind, Leftover
 from cloudgpu.core.times import from_iso, iso
 
-_STORED_AS = {Kind.SNAPSHOT: "fake_snapshot", Kind.IMAGE: "fake_snapshot"}
+_STORED_AS = {  # what is in none of these costs nothing
+    Kind.DISK: "fake_disk",
+    Kind.VOLUME: "fake_disk",
+    Kind.SNAPSHOT: "fake_snapshot",
+    Kind.IMAGE: "fake_snapshot",
+    Kind.ADDRESS: "fake_address",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class FakeThing:
-    """A disk, a volume, a snapshot or an image as the fake cloud keeps it.
+    """A disk, a volume, a snapshot, an image, or whatever else a launch leaves, as the fake cloud keeps it.
 
     `full_name` is that of the image that it is, or is to become; empty for a disk. `ready_at` is when it can be used.
     `attached_to` is a machine. `stays`: it is not deleted with that machine.
@@ -46,7 +52,7 @@ def shown(thing: FakeThing, account: str, now: datetime) -> Leftover:
         kind=thing.kind,
         name=named if thing.kind in (Kind.VOLUME, Kind.IMAGE) else "",
         size_gb=thing.size_gb,
-        stored_as=_STORED_AS.get(thing.kind, "fake_disk"),
+        stored_as=_STORED_AS.get(thing.kind, ""),
         tags=dict(thing.tags),
         made_at=thing.made_at,
         ready=now >= thing.ready_at,

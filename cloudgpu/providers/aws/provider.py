@@ -157,6 +157,18 @@ class AwsProvider:
 
         storage.remove(self._aws, leftover)
 
+    def orphans(self, region: str | None = None) -> Leftovers:
+        """Return the addresses, interfaces, groups, key pairs and spot requests with our tags, in use or not."""
+        from cloudgpu.providers.aws import orphans
+
+        return orphans.orphans(self._aws, region)
+
+    def remove_orphan(self, thing: Leftover) -> None:
+        """Ask to delete one of these; InvalidRequest while something uses it."""
+        from cloudgpu.providers.aws import orphans
+
+        orphans.remove(self._aws, thing)
+
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
         """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
         from cloudgpu.providers.aws import imaging

@@ -1,0 +1,105 @@
+"""What a provider promises about what launches leave beside machines and disks: all of it is told, and can go."""
+
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from cloudgpu.core.facts import TAG_LEDGER, Attempt, Kind, Leftover, State, Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.base import HasLeftovers, HasOrphans, Provider
+from cloudgpu.testing.contract import ContractBase, MakeAttempt
+
+KINDS = {Kind.ADDRESS, Kind.INTERFACE, Kind.KEY_PAIR, Kind.SECURITY_GROUP, Kind.SPOT_REQUEST}
+
+
+class HasOrphansContract(ContractBase):
+    """Whatever a launch made beside the machine and its disk is told with its ledger, and can be removed."""
+
+    @pytest.fixture
+    def leaver(self, provider: Provider) -> Iterator[Provider]:
+        """Give the provider, and remove afterwards all that launches have left."""
+        yield provider
+        for instance in provider.list().instances:
+            provider.terminate(instance.id)
+            self.settle_gone(provider, instance.id)
+        self.wait_until(lambda: self.removed(provider))
+
+    def told(self, provider: Provider, region: str | None = None) -> list[Leftover]:
+        """Return all of a complete answer."""
+        found = cast("HasOrphans", provider).orphans(region)
+        assert found.unanswered == ()
+        return list(found.items)
+
+    def removed(self, provider: Provider) -> bool:
+        """Ask to remove whatever is left; say whether nothing is any more. What is in use is left to the next time."""
+        for thing in self.told(provider):
+            with suppress(InvalidRequest):
+                cast("HasOrphans", provider).remove_orphan(thing)
+        return self.told(provider) == []
+
+    def ended(self, provider: Provider, attempt: Attempt) -> list[Leftover]:
+        """Launch a machine, end it, and return what that has left."""
+        made = self.running(provider, attempt)
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        return self.told(provider)
+
+    def test_an_account_without_launches_has_none(self, provider: Provider) -> None:
+        """Nothing of anybody else's is taken for ours."""
+        assert self.told(provider) == []
+
+    def test_what_a_launch_leaves_bears_its_ledger_and_its_place(
+        self, leaver: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """Whoever finds it knows whose it is."""
+        attempt = make_attempt()
+        item = attempt.offer.available
+        for thing in self.ended(leaver, attempt):
+            assert thing.kind in KINDS
+            assert thing.tags.get(TAG_LEDGER) == attempt.tags[TAG_LEDGER]
+            assert (thing.provider, thing.account, thing.region) == (leaver.kind, leaver.account, item.region)
+
+    def test_what_is_told_here_is_told_nowhere_else(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+        """Nothing is listed twice, and nothing billed twice."""
+        self.running(leaver, make_attempt())
+        ours = [thing.id for thing in self.told(leaver)]
+        others = cast("HasLeftovers", leaver).leftovers().items if isinstance(leaver, HasLeftovers) else ()
+        assert len(set(ours)) == len(ours)
+        assert not set(ours) & {thing.id for thing in others}
+
+    def test_a_machine_goes_on_whatever_is_asked_to_be_removed(
+        self, leaver: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """What it uses is refused, and is still there."""
+        made = self.running(leaver, make_attempt())
+        used = {one.id for one in self.told(leaver) if one.attached_to == made.id and one.kind is not Kind.SPOT_REQUEST}
+        for thing in self.told(leaver):
+            with suppress(InvalidRequest):
+                cast("HasOrphans", leaver).remove_orphan(thing)
+        assert leaver.get(made.id).state is State.RUNNING
+        assert used <= {thing.id for thing in self.told(leaver)}
+
+    def test_what_is_left_can_be_removed_and_is_removed_once(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+        """Nothing stays; asked again, or about what was never there, it is no error."""
+        left = self.ended(leaver, make_attempt())
+        self.wait_until(lambda: self.removed(leaver))
+        for thing in left:
+            cast("HasOrphans", leaver).remove_orphan(thing)
+            cast("HasOrphans", leaver).remove_orphan(replace(thing, id=thing.id[:-4] + "0000"))
+        assert self.told(leaver) == []
+
+    def test_a_region_tells_its_own_and_no_others(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+        """The answer for one region is the part of the whole that lies there."""
+        attempt = make_attempt()
+        left = {thing.id for thing in self.ended(leaver, attempt)}
+        region = attempt.offer.available.region
+        assert {thing.id for thing in self.told(leaver, region)} == left
+        others = {item.region for item in leaver.available(Want()).items} - {region}
+        assert all(self.told(leaver, other) == [] for other in sorted(others)[:1])
