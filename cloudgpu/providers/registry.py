@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers.base import GROUP, Factory, PriceLister, Provider, ProviderSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
 _LATER = frozenset({"gcp", "azure"})  # promised, and not yet in this version
@@ -67,10 +70,16 @@ def load_price_list(kind: str) -> PriceLister:
     return lister
 
 
-def _points() -> list[EntryPoint]:
+def _points() -> Sequence[EntryPoint]:
+    return _points_on(tuple(sys.path))
+
+
+@cache
+def _points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """Return what packages on this path offer; asked once, since each asking reads every package's metadata."""
     from importlib.metadata import entry_points  # 20 ms that `--help` need not pay
 
-    return list(entry_points(group=GROUP))
+    return tuple(entry_points(group=GROUP))
 
 
 def _point(kind: str) -> EntryPoint:
