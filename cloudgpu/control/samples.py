@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudgpu.core.heard import DAY, EARLIER, Heard, Sample, heard, unheard
 from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
@@ -53,23 +53,38 @@ class Report:
 
 
 def probe(
-    session: Session, rows: Sequence[Row], *, timeout: float = 10, at_once: int = 16, back: float = DAY
+    session: Session,
+    rows: Sequence[Row],
+    *,
+    timeout: float = 10,
+    at_once: int = 16,
+    back: float = DAY,
+    keep: bool = True,
 ) -> dict[str, Report]:
     """Ask each machine's agent over SSH, `at_once` side by side; return a report for every one, by its id.
 
     `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
     seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
-    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples.
+    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples, unless `keep` is false.
     """
     with suppress(OSError):
-        sweep_daily(session.home.samples, session.clock())
-    asks = [_ask_of(session, row, timeout, min(back, DAY)) for row in rows]
+        if keep:
+            sweep_daily(session.home.samples, session.clock())
+    asks = [_ask_of(session, row, _How(timeout, min(back, DAY), keep)) for row in rows]
     with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(asks)))) as pool:
         reports = list(pool.map(lambda ask: ask(), asks))
     return {one.row_id: one for one in reports}
 
 
-def _ask_of(session: Session, row: Row, timeout: float, back: float) -> Callable[[], Report]:
+class _How(NamedTuple):
+    """How machines are asked: within how many seconds, for how many seconds of samples, and whether those are kept."""
+
+    timeout: float
+    back: float
+    keep: bool
+
+
+def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
     shelf, clock = Shelf(session.home.samples, row["id"]), session.clock
     try:
@@ -81,23 +96,23 @@ def _ask_of(session: Session, row: Row, timeout: float, back: float) -> Callable
     def ask() -> Report:
         at = clock()
         try:
-            found = _asked(target, at.timestamp(), back, shelf.last(), timeout)
+            found = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
         except CloudgpuError as fault:
             found = unheard(fault.message)
         except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
             found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug}).")
-        return _report(shelf, found, at)
+        return _report(shelf, found, at, keep=how.keep)
 
     return ask
 
 
-def _asked(target: Target, now: float, back: float, last: float, timeout: float) -> Heard:
+def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
     """Ask one machine. Raises what `connect` and `capture` raise."""
     from cloudgpu.access.connection import connect
 
-    deadline = time.monotonic() + timeout
-    since = min(now - back, max(last, now - DAY))  # what nobody has asked for yet is wanted, too
-    with connect(target, timeout=timeout) as connection:
+    deadline = time.monotonic() + how.timeout
+    since = min(now - how.back, max(last, now - DAY))  # what nobody has asked for yet is wanted, too
+    with connect(target, timeout=how.timeout) as connection:
         found = _answer(connection, since, deadline)
         if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours
             found = _answer(connection, found.now - (now - since), deadline)
@@ -114,11 +129,12 @@ def _answer(connection: Connection, since: float, deadline: float) -> Heard:
     return heard(done.stdout)
 
 
-def _report(shelf: Shelf, found: Heard, at: datetime) -> Report:
+def _report(shelf: Shelf, found: Heard, at: datetime, *, keep: bool) -> Report:
     """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
     answer = None if found.answer is None else dict(found.answer)
     if found.now is None:
         return Report(shelf.id, at, answer, found.fault)
     with suppress(OSError):
-        shelf.keep(found.samples, found.now, at)
+        if keep:
+            shelf.keep(found.samples, found.now, at)
     return Report(shelf.id, at, answer, found.fault, found.samples, found.now, found.up_since, found.scratch)

@@ -96,6 +96,11 @@ def test_what_was_said_is_kept(machine):
     assert [one["t"] for one in kept] == [NOW - 89 * MINUTE + MINUTE * n for n in range(100)]
 
 
+def test_a_rehearsal_keeps_nothing(machine):
+    assert machine.probe(keep=False)["cg-test"].judged(Thresholds()).activity == IDLE
+    assert not machine.session.home.samples.exists()
+
+
 def test_a_home_that_cannot_be_written_to_keeps_nobody_from_being_judged(machine):
     machine.session.home.samples.write_text("no directory")
     assert machine.report.judged(Thresholds()).activity == IDLE
