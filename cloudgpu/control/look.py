@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -35,12 +35,14 @@ Row = dict[str, Any]
 class Look:
     """What a look at all accounts found, beside the rows in the ledger.
 
-    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right.
+    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
+    the machines, by id, of which a provider has said what they are now.
     """
 
     foreign: list[Instance] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
 
 
 def look_at_all(session: Session) -> Look:
@@ -49,8 +51,10 @@ def look_at_all(session: Session) -> Look:
     return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in rows}), kept=True)
 
 
-def look_at(session: Session, accounts: Sequence[str], *, kept: bool = False) -> Look:
+def look_at(session: Session, accounts: Sequence[str], *, kept: bool | Collection[str] = False) -> Look:
     """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
+
+    `kept` may name the accounts of which that is asked.
 
     What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
     """
@@ -60,10 +64,11 @@ def look_at(session: Session, accounts: Sequence[str], *, kept: bool = False) ->
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
     rows = session.ledger.machines()
+    kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
     with ThreadPoolExecutor(max_workers=max(1, 3 * len(accounts))) as pool:
         listings = pool.map(lambda account: _listing(session, account, asked_at), accounts)
-        things = pool.map(lambda account: leftovers_of(session, account) if kept else None, accounts)
+        things = pool.map(lambda account: leftovers_of(session, account) if account in kept_of else None, accounts)
         prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)
     for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
         _write_listing(session, account, replace(listing, things=found, priced=priced), look)
@@ -90,7 +95,7 @@ def refresh(session: Session, row: Row) -> Row:
         alive = alive_at(session.ledger, row)
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
     else:
-        _close_request(session, row, instance)
+        close_request(session, row, instance)
         if is_news(row, instance, now):
             session.ledger.append([observed(instance, now, before_its_end(session.ledger, row, instance))])
     return session.ledger.machine(row["id"]) or row
@@ -141,12 +146,14 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
+    look.answered |= ours
     unseen = []
     for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
         tells = not listing.unanswered and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
         found = _missing(session, row, look, now) if tells else None
         drafts += found or []
         unseen += [row["id"]] if found is None else []
+        look.answered |= {row["id"]} if found is not None else set()
     if answer.things is not None:
         lines, silent = news(session.ledger, account, answer.things, now)
         drafts += lines
@@ -213,7 +220,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
 def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
-        if _close_request(session, row, instance):
+        if close_request(session, row, instance):
             look.sentences.append(f"{row['name']} has ended; its request, which would launch the next, is cancelled.")
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row["name"], fault.message))
@@ -221,7 +228,7 @@ def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bo
     return True
 
 
-def _close_request(session: Session, row: Row, instance: Instance) -> bool:
+def close_request(session: Session, row: Row, instance: Instance) -> bool:
     """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
 
     Before the end is written down: a process that dies in between leaves it to the next look.

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def park(session: Session, row: Row, *, why: str) -> Row:
+def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
     """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
+
+    Without `finish` the image is left to the looks that come, which go on with it.
 
     Goes on where an earlier process stopped, with a machine that has ended too. The caller holds the lock. Returns the
     row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
@@ -35,7 +37,7 @@ def park(session: Session, row: Row, *, why: str) -> Row:
     if row["ended"] is None:
         row = _end_keeping_disk(session, row)
         session.tell(f"{row['name']}: it has ended and is not billed for compute any more")
-    return kept.parked(session, row)
+    return kept.parked(session, row) if finish else row
 
 
 def put_back(session: Session, row: Row, *, why: str) -> Row:

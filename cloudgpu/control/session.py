@@ -89,10 +89,10 @@ class Session:
 
     @contextmanager
     def beside(self) -> Iterator[Session]:
-        """Yield a session with a ledger connection of its own, for another thread."""
+        """Yield a session with a ledger connection of its own and the same providers, for another thread."""
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause)
+            yield Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
         finally:
             ledger.close()
 
@@ -109,6 +109,11 @@ class Session:
     def held(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
         return locks.held(self.home.locks, name) or self.ledger.held(name)
+
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
+        locks.check(self.home.locks, name)
+        self.ledger.check_hold(name)
 
     def find(self, name: str | None, *, ended: bool = False) -> Row:
         """Return the row of the machine called `name` (or of the only one there is, for None).

@@ -54,6 +54,25 @@ def held(directory: Path, name: str) -> bool:
         _close(handle)
 
 
+def check(directory: Path, name: str) -> None:
+    """Raise LedgerUnavailable where this process held the lock `name` and has lost it unawares.
+
+    The lock itself is lost with the process alone; but where somebody has removed its file, another may hold a new one.
+    """
+    path = _path_of(directory, name)
+    try:
+        holder = path.read_text().strip()
+    except OSError:
+        holder = "nobody"
+    if holder not in ("", str(os.getpid())):  # empty: a full disk has refused the hint
+        raise LedgerUnavailable(
+            f"The lock {path} is not ours any more: it is held by {holder}.",
+            field="lock",
+            value=str(path),
+            next="Leave the files in that directory alone while cloudgpu runs.",
+        )
+
+
 def _path_of(directory: Path, name: str) -> Path:
     if _SAFE.fullmatch(name):
         return directory / f"{name}.lock"

@@ -1,0 +1,79 @@
+"""Asks again about some machines, in as few calls as their providers can do with, and writes what is news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.look import close_request
+from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
+from cloudgpu.core.facts import Instance
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.providers.base import Provider, StopsMany
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.events import Draft
+
+Row = dict[str, Any]
+AT_ONCE = 16  # machines asked about side by side, where a provider knows one at a time
+Answers = Mapping[str, Instance | CloudgpuError]
+
+
+def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) -> dict[str, CloudgpuError]:
+    """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
+
+    A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
+    end is of now. One that the provider surely does not have is written down as gone.
+    """
+    faults: dict[str, CloudgpuError] = {}
+    for row, found in _asked(session, rows):
+        if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
+            faults[row["id"]] = found
+            continue
+        try:
+            session.ledger.append(_news(session, row, found, watched=watched))
+        except CloudgpuError as fault:
+            faults[row["id"]] = fault
+    return faults
+
+
+def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:
+    for account in sorted({row["account"] for row in rows}):
+        here = [row for row in rows if row["account"] == account]
+        answers = _answers(session, account, [row["provider_id"] for row in here])
+        yield from ((row, answers[row["provider_id"]]) for row in here)
+
+
+def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
+    try:
+        provider = session.provider(account)
+    except CloudgpuError as fault:
+        return dict.fromkeys(ids, fault)
+    if isinstance(provider, StopsMany):
+        return provider.get_many(ids)
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(ids)))) as pool:
+        return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
+
+
+def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
+    try:
+        return provider.get(id)
+    except CloudgpuError as fault:
+        return fault
+
+
+def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+    row = session.ledger.machine(row["id"]) or row
+    now = not_before(row, session.clock())
+    if not isinstance(found, Instance):
+        if row["ended"] or too_fresh(row, session.provider(row["account"]).token_rule.listing_proves_after, now):
+            return []
+        alive = None if watched else alive_at(session.ledger, row)
+        return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
+    close_request(session, row, found)
+    if not is_news(row, found, now):
+        return []
+    return [observed(found, now, None if watched else before_its_end(session.ledger, row, found))]

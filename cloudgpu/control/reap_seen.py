@@ -1,0 +1,98 @@
+"""Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.samples import Report, probe
+from cloudgpu.core.activity import up_since
+from cloudgpu.core.decisions import Rule, Seen
+from cloudgpu.core.facts import State
+from cloudgpu.core.idle import Thresholds
+from cloudgpu.core.policy import Act, Policy, thresholds
+from cloudgpu.core.times import from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.control.policies import Held
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+
+
+def check_whole(held: Mapping[str, Held]) -> None:
+    """Raise InvalidRequest for a policy that is there and has a fault: no pass runs with half a policy."""
+    for one in held.values():
+        if one.broken is not None:
+            raise one.broken
+
+
+def unresolved(held: Mapping[str, Held]) -> tuple[str, ...]:
+    """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
+    found = {one.name: one.fault for one in held.values() if one.policy is None}
+    count = {name: sum(one.name == name for one in held.values()) for name in found}
+    return tuple(f"{fault}: only the lease counts for {count[name]} of the machines" for name, fault in found.items())
+
+
+def seen_of(
+    session: Session, rows: Sequence[Row], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
+) -> tuple[list[Seen], dict[str, Report]]:
+    """Return what is known of each machine, and what the agents said that were asked; `keep` their samples, too.
+
+    Asked over SSH is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in
+    use, and whose policy ends idle machines or whose lease is near its end.
+    """
+    bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
+    now = session.clock()
+    reports = probe(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    return [with_report(one, reports.get(one.row["id"])) for one in bare], reports
+
+
+def _bare(row: Row, held: Held, *, answered: bool) -> Seen:
+    last = from_iso(row["last_active"]) if row["last_active"] else None
+    return Seen(row, held.policy, held.why, last_active=last, answered=answered)
+
+
+def with_report(seen: Seen, report: Report | None) -> Seen:
+    """Return it with what its agent has just said; as it is where that was not asked."""
+    if report is None:
+        return seen
+    if report.machine_now is None:
+        return replace(seen, judged=None, judged_fault=report.fault or "its agent said nothing")
+    found = report.judged(_limits(seen.policy))
+    return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+
+
+def is_to_ask(seen: Seen, now: datetime) -> bool:
+    """Say whether what this machine does can change what is decided, and only it can tell."""
+    row, policy = seen.row, seen.policy
+    runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
+    if not (runs and seen.answered) or (row["hold_until"] and from_iso(row["hold_until"]) > now):
+        return False
+    window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
+    if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
+        return False
+    return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
+
+
+def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:
+    if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
+        return False
+    return now - up_since(row) >= max(window, policy.idle.uptime)
+
+
+def _ends_soon(row: Mapping[str, Any], now: datetime) -> bool:
+    return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
+
+
+def _limits(policy: Policy | None) -> Thresholds:
+    return Thresholds() if policy is None else thresholds(policy)
+
+
+def warned_by_budget(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how often each machine was warned that a budget is passed."""
+    given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
+    return {machine: int(one["count"]) for machine, one in given.items() if one}

@@ -1,0 +1,123 @@
+"""Gives warnings and takes them back: at the machine's terminals, then as ledger lines that a later pass acts on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session import present
+from cloudgpu.core.alerts import Finding
+from cloudgpu.core.decisions import Decision, Lifted, Rule, Warned
+from cloudgpu.core.events import Draft
+from cloudgpu.core.passes import Told
+from cloudgpu.core.times import iso, minute
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+SAID_WITHIN_S = 5.0
+AT_ONCE = 16
+TOPIC = "warning"  # the first word of the keys of its alerts
+_WAYS_OUT = {
+    Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
+    Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
+    Rule.LEASE: "To keep it, run: cloudgpu extend {name} 2h",
+    Rule.RENEW_UNTIL: "To keep it, run: cloudgpu extend {name} 2h",
+    Rule.STOPPED: "To keep it, run: cloudgpu hold {name} 7d, or: cloudgpu start {name}",
+    Rule.IMAGES: "To keep it, run: cloudgpu hold {name} 7d, or: cloudgpu start {name}",
+}
+
+
+def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Row]) -> list[Told]:
+    """Give the warnings of these decisions, take back those that hold no more, and return what was told.
+
+    `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
+    and is not in the ledger is told again, and nobody is ended for a warning that was not given.
+    """
+    given = [(one, warned) for one in decisions for warned in one.warnings]
+    at_terminals = _said(session, given, reachable)
+    alerted = bool(session.settings.alerts.to)
+    told = [
+        _told(one, warned, alerted=alerted, terminals=count)
+        for (one, warned), count in zip(given, at_terminals, strict=True)
+    ]
+    now = session.clock()
+    lifted = [_lifted_line(one.machine, what, now) for one in decisions for what in one.lifted]
+    session.ledger.append([*(_given_line(one, now) for one in told), *lifted])
+    return told
+
+
+def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Row]) -> list[int]:
+    """Return how many terminals took each of these warnings; a machine that does not answer has none."""
+    asks = [_ask_of(session, reachable.get(one.machine), sentence(one.name, warned)) for one, warned in given]
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(asks)))) as pool:
+        return list(pool.map(lambda ask: ask(), asks))
+
+
+def _ask_of(session: Session, row: Row | None, text: str) -> Callable[[], int]:
+    from cloudgpu.access.terminals import say
+
+    try:
+        target = session.target(row) if row is not None else None
+    except CloudgpuError:
+        target = None
+    if target is None:
+        return lambda: 0
+
+    def ask() -> int:
+        try:
+            return say(target, text, timeout=SAID_WITHIN_S)
+        except (CloudgpuError, OSError):
+            return 0
+
+    return ask
+
+
+def sentence(name: str, warned: Warned) -> str:
+    """Return what people at the machine are told: why, when, and how to keep it."""
+    way = _WAYS_OUT.get(warned.rule, "").format(name=name) if warned.due is not None else ""
+    return f"{name}: {warned.why}." + (f" {way}" if way else "")
+
+
+def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Told:
+    how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
+    return Told(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
+
+
+def _given_line(one: Told, now: datetime) -> Draft:
+    due = one.due and iso(one.due)
+    body = {"rule": str(one.rule), "due": due, "why": one.why, "how": list(one.how), "host": platform.node()}
+    return Draft("warning_given", one.machine, body, now, f"warned:{one.machine}:{one.rule}:{iso(now)}")
+
+
+def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
+    body = {"rule": str(lifted.rule), "why": lifted.why, "host": platform.node()}
+    return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{lifted.rule}:{iso(now)}")
+
+
+def warning_findings(session: Session) -> Iterator[Finding]:
+    """Yield what owners have to hear of: each warning that stands, by the ledger; a second one of its kind anew."""
+    for row in present(session.ledger.machines()):
+        for rule, given in row.get("warnings", {}).items():
+            yield _finding(row, rule, given)
+
+
+def _finding(row: Row, rule: str, given: Mapping[str, Any]) -> Finding:
+    due, name = given["due"], row["name"]
+    ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
+    why = given.get("why") or f"{rule} says so"
+    way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
+    facts = {"machine": name, "rule": rule, "owner": row["owner"] or "", "account": row["account"] or ""}
+    return Finding(
+        key=f"{TOPIC}:{row['id']}:{rule}:{given['count']}",
+        kind="machine ends" if due else "machine",
+        title=f"{ends} ({rule})",
+        text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
+        facts={key: value for key, value in facts.items() if value},
+        urgent=due is not None,
+    )
