@@ -34,7 +34,7 @@ def command(
         emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
-    loses = hold_loses_to(row, end)
+    loses = hold_loses_to(session, row, end)
     if loses:
         tell(loses)
     confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}? It is billed meanwhile.", yes=yes)

@@ -236,7 +236,7 @@ class Cloudgpu:
         row = session.find(name)
         check_hold(row["name"], until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
-        loses = end and hold_loses_to(row, end)
+        loses = end and hold_loses_to(session, row, end)
         if loses:
             session.tell(loses)
         return self._machine(set_hold(session, row, end))

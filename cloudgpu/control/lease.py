@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.lifecycle import alone, lease_line
+from cloudgpu.control.limits import check_extended
 from cloudgpu.control.look import refresh
+from cloudgpu.control.policies import limits_of, policy_of
 from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso, iso, minute
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import Taggable
@@ -37,7 +40,10 @@ class Extension:
 
 
 def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
-    """Return what extending would do; raise InvalidRequest for a machine that has no lease or is over."""
+    """Return what extending would do.
+
+    Raises InvalidRequest for a machine that has no lease or is over, and for an end beyond the lab's limits.
+    """
     _check_living(row)
     now = session.clock().replace(microsecond=0)
     if row["expires"] is None or row["renew_until"] is None:
@@ -45,6 +51,7 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
     else:
         lease = extended(from_iso(row["expires"]), from_iso(row["renew_until"]), by, now)
     moves = row["renew_until"] is None or lease.renew_until > from_iso(row["renew_until"])
+    check_extended(row["name"], lease, now, limits_of(session), moves_renew_until=moves)
     return Extension(row, lease, moves, _cost(row, by))
 
 
@@ -142,12 +149,26 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
         )
 
 
-def hold_loses_to(row: Row, until: datetime) -> str | None:
-    """Return the sentence that says where a hold does not help, or None."""
-    if row["renew_until"] and from_iso(row["renew_until"]) < until:
-        end = from_iso(row["renew_until"])
+def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
+    """Return the sentence that says where a hold does not help: its renew-until or a schedule comes first; or None.
+
+    A budget that stops machines ends it, too, whenever it is passed.
+    """
+    end = from_iso(row["renew_until"]) if row["renew_until"] else None
+    off = _next_off(session, row)
+    if off is not None and off < until and (end is None or off < end):
+        return f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; start brings it back until the next off"
+    if end is not None and end < until:
         return f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same; extend moves that"
     return None
+
+
+def _next_off(session: Session, row: Row) -> datetime | None:
+    """Return when a schedule ends this machine next; None: none does, or it only warns."""
+    policy = policy_of(session, row).policy
+    if policy is None or policy.only_warned(stoppable=row["stoppable"] is not False):
+        return None
+    return next_off(policy.schedules, session.clock())
 
 
 def _taggable(session: Session, row: Row) -> Taggable:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept, saved
 from cloudgpu.control.admission import carried, decided, look_first, row_until
+from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.park import park, put_back
-from cloudgpu.control.policies import check_renewable, spans_of_start
+from cloudgpu.control.policies import check_renewable, limits_of, spans_of_start
 from cloudgpu.control.pricing import available, pin_to_the_end, price_again
 from cloudgpu.control.prove import PROVED_WITHIN, prove
 from cloudgpu.control.refusal import Way, shorter_launch
@@ -132,9 +133,15 @@ def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedel
 
     Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
     `renew` does. Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more, and for
-    a `renew` that is shorter than `span`.
+    a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
     """
-    now, agreed = session.clock().replace(microsecond=0), row["renew_s"]
+    now = session.clock().replace(microsecond=0)
+    wished = _wished_lease(session, row, span, renew, now)
+    return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
+
+
+def _wished_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None, now: datetime) -> Lease:
+    agreed = row["renew_s"]
     if renew is not None:
         lease = span or min(spans_of_start(session, row, None).lease, renew)
         check_renewable(lease, renew)

@@ -68,6 +68,7 @@ def intent(
         "owner": request.owner,
         "project": request.project,
         "policy": request.policy,
+        "policy_by": request.policy_by,
         "template": request.template,
         "expires": iso(attempt.expires),
         "renew_until": iso(attempt.renew_until),

@@ -1,12 +1,18 @@
-"""Joins a launch or a start with its policy: which one is meant, and how long the machine may live by it."""
+"""Joins a machine with its policy: which one is meant, inside which limits, and how long the machine may live by it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
+from cloudgpu.config.limits import load_limits
 from cloudgpu.config.policies import load_policy
+from cloudgpu.control.limits import check_allowed, check_typed
+from cloudgpu.core.choice import FACTS, TYPED, USUAL, Chosen, choose
+from cloudgpu.core.limits import Limits, cut, cut_spans
 from cloudgpu.core.policy import Origin, Policy, Said, Spans, Unpausable, spans
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import InvalidRequest
@@ -19,7 +25,39 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.facts import Market, Setup
 
+Row = Mapping[str, Any]
 _NOTHING = Said()
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
+
+    `cuts` says in a sentence each what the limits took away.
+    """
+
+    policy: Policy
+    spans: Spans
+    by: str
+    cuts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The policy that holds for a machine, inside the limits, and why it is that one.
+
+    `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
+    the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
+    in a sentence each what the limits changed; `place` is the policy's file.
+    """
+
+    name: str
+    policy: Policy | None
+    why: str
+    fault: str = ""
+    broken: InvalidRequest | None = None
+    cuts: tuple[str, ...] = ()
+    place: Path | None = None
 
 
 def policy_paths(home: Home) -> tuple[Path, ...]:
@@ -32,14 +70,99 @@ def find_policy(session: Session, name: str | None) -> Policy:
 
     Raises InvalidRequest as `load_policy` does.
     """
-    found = load_policy(name or session.settings.policy, search=policy_paths(session.home))
+    settings = session.settings
+    found = load_policy(name or settings.policy, search=policy_paths(session.home), tz=settings.tz)
     if found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
         session.tell(f"the policy {found.policy.name} is from {found.path}")
     return found.policy
 
 
+def limits_of(session: Session) -> Limits:
+    """Return the limits of the project and of the home, the narrowest of each; raise InvalidRequest for a fault."""
+    return load_limits(policy_paths(session.home))
+
+
+def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
+    """Return what a launch with these facts is under; `typed` is the policy that was named for it.
+
+    Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
+    and for what contradicts.
+    """
+    chosen = choose(typed, facts, session.settings.policies, session.settings.policy)
+    limits = limits_of(session)
+    check_allowed(chosen, limits)
+    policy = _chosen_policy(session, chosen)
+    wished = spans_of(policy, session.settings, said)
+    lasting, shorter = cut_spans(wished, limits)
+    check_typed(lasting, limits)
+    within = cut(policy, limits)
+    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts))
+
+
+def _chosen_policy(session: Session, chosen: Chosen) -> Policy:
+    try:
+        return find_policy(session, chosen.name)
+    except InvalidRequest as fault:
+        if chosen.why not in (TYPED, USUAL) and fault.field == "policy":
+            fault.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
+        raise
+
+
+def facts_of(row: Row) -> dict[str, str | None]:
+    """Return what a policy is chosen by, of a machine's row."""
+    return {name: row.get(name) for name in FACTS}
+
+
+def policy_of(session: Session, row: Row, named: str | None = None) -> Held:
+    """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
+    return policies_of(session, [row], named)[row["id"]]
+
+
+def policies_of(session: Session, rows: Iterable[Row], named: str | None = None) -> dict[str, Held]:
+    """Return the policy that holds for each machine, by its id; each file is read once.
+
+    It is the one that its launch was under; where nobody knows that, the one that a launch would be under now.
+    `named`: this one, for all. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    """
+    limits, known = limits_of(session), dict[str, Held]()
+    found: dict[str, Held] = {}
+    for row in rows:
+        chosen = _of_row(session, row, named)
+        if chosen.name not in known:
+            known[chosen.name] = _resolved(session, chosen.name, limits)
+        found[row["id"]] = _with_why(known[chosen.name], chosen.why)
+    return found
+
+
+def _of_row(session: Session, row: Row, named: str | None) -> Chosen:
+    if named is not None:
+        return Chosen(named, f"{TYPED} {named}")
+    if row["policy"]:
+        by = row.get("policy_by")
+        return Chosen(row["policy"], f"it was launched under {row['policy']}" + (f" ({by})" if by else ""))
+    settings = session.settings
+    chosen = choose(None, facts_of(row), settings.policies, settings.policy)
+    return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
+
+
+def _resolved(session: Session, name: str, limits: Limits) -> Held:
+    try:
+        found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
+    except InvalidRequest as fault:
+        broken = None if fault.field == "policy" else fault
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    within = cut(found.policy, limits)
+    return Held(name, within.policy, "", cuts=within.cuts, place=found.path)
+
+
+def _with_why(held: Held, why: str) -> Held:
+    if held.policy is None:
+        why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
+    return Held(held.name, held.policy, why, held.fault, held.broken, held.cuts, held.place)
+
+
 def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Spans:
-    """Return how long a machine of this policy may live, and who said so.
+    """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
     `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
     for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.

@@ -10,7 +10,7 @@ from cloudgpu.config.templates import Template
 from cloudgpu.control.accounts import account_of
 from cloudgpu.control.extras import extras_of
 from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, tied
-from cloudgpu.control.policies import find_policy, keeps_disk, spans_of
+from cloudgpu.control.policies import Agreed, agreed, keeps_disk, policy_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import check_setup, setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
@@ -47,6 +47,7 @@ class Prepared:
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer
     override: str | None = None  # why a budget is to be passed
+    policy: Policy | None = None  # inside the lab's limits; None: its name cannot be resolved, only its lease counts
 
     @property
     def lock(self) -> str:
@@ -63,9 +64,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     check_words(wish)
     provider = session.provider(account_of(session, account=wish.account, provider=wish.provider))
     template = find_template(session, wish.template)
-    policy = find_policy(session, wish.policy)
-    spans = spans_of(policy, session.settings, Said(wish.lease, wish.renew_until))
-    request = _request(session, wish, provider, template, policy, spans)
+    request, terms = _request(session, wish, provider, template)
     fingerprint = _fingerprint(request, wish.name)
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
@@ -75,7 +74,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     offers = offers_in(session, provider, request, wished, there)
     first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first, spans),
+        plan=_plan(session, provider, template, request, offers, first, terms.spans, terms),
         offers=tuple(offers),
         template=template,
         fingerprint=fingerprint,
@@ -85,6 +84,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         new=wish.new,
         exact=None if there else first,
         override=wish.override,
+        policy=terms.policy,
     )
 
 
@@ -110,6 +110,7 @@ def prepare_again(
         again=True,
         exact=first,
         override=override,
+        policy=policy_of(session, row).policy,
     )
 
 
@@ -121,6 +122,7 @@ def _plan(
     offers: Sequence[Offer],
     first: Exact,
     spans: Spans,
+    terms: Agreed | None = None,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it."""
     resolved = first.resolved
@@ -133,7 +135,7 @@ def _plan(
         guards=resolved.guards or _guards(provider),
         now=session.clock().replace(microsecond=0),
         extras=extras_of(first.offer, resolved),
-        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks),
+        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *(terms.cuts if terms else ())),
         said_by=(spans.lease_from, spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session.ledger, request),
@@ -201,11 +203,15 @@ def unsettled_of(view: View, lock: str) -> Row | None:
     return next(rows, None)
 
 
-def _request(
-    session: Session, wish: Wish, provider: Provider, template: Template, policy: Policy, spans: Spans
-) -> LaunchRequest:
+def _request(session: Session, wish: Wish, provider: Provider, template: Template) -> tuple[LaunchRequest, Agreed]:
+    """Return the request of a wish, and what it is under."""
     market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
     check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
+    owner = wish.owner.strip() if wish.owner else session.settings.owner
+    project = wish.project.strip() if wish.project else session.settings.project
+    facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
+    facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
+    terms = agreed(session, wish.policy, Said(wish.lease, wish.renew_until), facts)
     return LaunchRequest(
         key=wish.key or "",
         name=wish.name or "",
@@ -213,13 +219,14 @@ def _request(
         account=provider.account,
         want=replace(wish.want, market=market, persistent=wish.setup.persistent),
         template=template.name,
-        owner=wish.owner.strip() if wish.owner else session.settings.owner,
-        project=wish.project.strip() if wish.project else session.settings.project,
-        policy=policy.name,
-        lease_s=int(spans.lease.total_seconds()),
-        renew_s=int(spans.renew_until.total_seconds()),
-        setup=_setup(wish.setup, template, keep_disk=keeps_disk(policy, wish.setup, market)),
-    )
+        owner=owner,
+        project=project,
+        policy=terms.policy.name,
+        lease_s=int(terms.spans.lease.total_seconds()),
+        renew_s=int(terms.spans.renew_until.total_seconds()),
+        setup=_setup(wish.setup, template, keep_disk=keeps_disk(terms.policy, wish.setup, market)),
+        policy_by=terms.by,
+    ), terms
 
 
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:

@@ -240,6 +240,7 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
         setup=replace(setup, image=image, network=_network(session, setup.network)),
+        policy_by=row.get("policy_by") or "",
     )
 
 

@@ -146,7 +146,8 @@ class Offer:
 class LaunchRequest:
     """What the user wants, with the launch key that makes it idempotent.
 
-    `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed.
+    `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
+    chose the policy, for people; empty where nobody knows any more.
     """
 
     key: str
@@ -161,6 +162,7 @@ class LaunchRequest:
     lease_s: int
     renew_s: int
     setup: Setup = Setup()
+    policy_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

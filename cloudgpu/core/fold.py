@@ -147,6 +147,7 @@ def _intended(row: Row, line: Line) -> None:
     row |= {name: line.body.get(name) for name in _LAUNCH}  # a line of an earlier version lacks what came later
     row |= {"number": line.body["attempt"], "token": line.body["token"], "attempt": "open"}
     row["renew_s"] = line.body.get("renew_s")
+    told.chosen(row, line)
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
     row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
     told.forget_run(row)

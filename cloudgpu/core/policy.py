@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cloudgpu.core.idle import Thresholds
 from cloudgpu.core.money import Money
 from cloudgpu.core.schedule import Schedule, offs_between
-
-if TYPE_CHECKING:
-    from cloudgpu.core.idle import Thresholds
 
 MOST_OFFS = 60  # of a schedule, that a machine is told ahead
 BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
@@ -126,8 +124,6 @@ class Policy:
 
 def thresholds(policy: Policy) -> Thresholds:
     """Return what counts as use under this policy, as `core.idle.judge` takes it: spans in seconds."""
-    from cloudgpu.core.idle import Thresholds
-
     idle = policy.idle
     return Thresholds(
         after=idle.after.total_seconds(),

@@ -1,4 +1,4 @@
-"""Folds what passes said of a machine into its row: what was warned of and decided, and its timer in the cloud.
+"""Folds what else is said of a machine into its row: who chose its policy, warnings, decisions, its cloud's timer.
 
 The fields are there only where there is something to say, so that rows of earlier versions stay as they are.
 """
@@ -21,6 +21,13 @@ def forget_run(row: Row) -> None:
 def forget_warnings(row: Row) -> None:
     """Forget what people were warned of: it has happened, or is out of date."""
     row.pop("warnings", None)
+
+
+def chosen(row: Row, line: Line) -> None:
+    """Take who chose the policy of a launch; lines of earlier versions do not say it."""
+    row.pop("policy_by", None)
+    if line.body.get("policy_by"):
+        row["policy_by"] = line.body["policy_by"]
 
 
 def decided(row: Row, line: Line) -> None:

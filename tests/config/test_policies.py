@@ -103,7 +103,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(name, tmp_path):
     with pytest.raises(InvalidRequest) as caught:
         load_policy(name, search=(tmp_path,))
     assert caught.value.field == "policy"
-    assert "default, throwaway" in caught.value.next
+    assert "default, never, nightly, notebook, throwaway, training" in caught.value.next
     assert ("did you mean 'default'?" in caught.value.message) == (name == "defualt")
 
 

@@ -1,0 +1,81 @@
+"""Refuses what was asked for beyond the lab's limits, and says how far they go."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from cloudgpu.core.choice import TYPED, Chosen
+from cloudgpu.core.limits import Limits, cut_spans
+from cloudgpu.core.plan import Lease
+from cloudgpu.core.policy import Origin, Spans
+from cloudgpu.core.times import duration_text
+from cloudgpu.errors import InvalidRequest
+
+
+def check_allowed(chosen: Chosen, limits: Limits) -> None:
+    """Raise InvalidRequest for a policy that no launch may name."""
+    if limits.allows(chosen.name):
+        return
+    by_option = chosen.why == TYPED
+    raise InvalidRequest(
+        f"The limits do not allow the policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
+        field=TYPED if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
+        value=chosen.name,
+        next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_places(limits)}).",
+    )
+
+
+def check_typed(spans: Spans, limits: Limits) -> None:
+    """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits.
+
+    The longest lease is that of `renew_until`, where the limits name no other.
+    """
+    most = limits.lease or limits.renew_until
+    if spans.lease_from is Origin.TYPED and most is not None and spans.lease > most:
+        raise _beyond("--lease", spans.lease, most, limits)
+    if spans.renew_from is Origin.TYPED and limits.renew_until is not None and spans.renew_until > limits.renew_until:
+        raise _beyond("--renew-until", spans.renew_until, limits.renew_until, limits)
+    if spans.lease > spans.renew_until:  # of the limits' making: what contradicts by itself was refused before
+        raise _beyond("--lease", spans.lease, spans.renew_until, limits)
+
+
+def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
+    """Return the lease of a start at `now` inside the limits; `typed`: whether its length, and how far it renews, was.
+
+    Raises InvalidRequest for what was typed beyond them.
+    """
+    by = [Origin.TYPED if one else Origin.POLICY for one in typed]
+    lasting, _ = cut_spans(Spans(lease.expires - now, lease.renew_until - now, *by), limits)
+    check_typed(lasting, limits)
+    return Lease(now + lasting.lease, now + lasting.renew_until)
+
+
+def check_extended(name: str, lease: Lease, now: datetime, limits: Limits, *, moves_renew_until: bool) -> None:
+    """Raise InvalidRequest where an extended lease would end further ahead than the limits let anybody agree to."""
+    most = limits.lease or limits.renew_until
+    if most is not None and lease.expires - now > most:
+        raise _too_far(f"The lease of {name} would end", lease.expires - now, most, limits)
+    if moves_renew_until and limits.renew_until is not None and lease.renew_until - now > limits.renew_until:
+        raise _too_far(f"The renew-until of {name} would be", lease.renew_until - now, limits.renew_until, limits)
+
+
+def _too_far(what: str, span: timedelta, most: timedelta, limits: Limits) -> InvalidRequest:
+    return InvalidRequest(
+        f"{what} {duration_text(span)} from now, beyond the limit of {duration_text(most)}.",
+        field="BY",
+        value=duration_text(span),
+        next=f"Extend it by less, or later; the limits stand in {_places(limits)}.",
+    )
+
+
+def _beyond(option: str, span: timedelta, most: timedelta, limits: Limits) -> InvalidRequest:
+    return InvalidRequest(
+        f"{option} is {duration_text(span)}, beyond the limit of {duration_text(most)}.",
+        field=option,
+        value=duration_text(span),
+        next=f"Ask for at most {duration_text(most)}; the limits stand in {_places(limits)}.",
+    )
+
+
+def _places(limits: Limits) -> str:
+    return " and ".join(limits.places)
