@@ -22,7 +22,7 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unbegun import given_up
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Leftovers, Listing, State, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Leftover, Leftovers, Listing, State, Unanswered
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
@@ -36,13 +36,15 @@ class Look:
     """What a look at all accounts found, beside the rows in the ledger.
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
-    the machines, by id, of which a provider has said what they are now.
+    the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
+    are, of any ledger, where they were asked for.
     """
 
     foreign: list[Instance] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
+    things: list[Leftover] = field(default_factory=list)
 
 
 def look_at_all(session: Session) -> Look:
@@ -73,6 +75,7 @@ def look_at(session: Session, accounts: Sequence[str], *, kept: bool | Collectio
     for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
         _write_listing(session, account, replace(listing, things=found, priced=priced), look)
         if found is not None:
+            look.things += found.items
             named = {gap.scope for gap in look.unanswered}
             look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
             look.sentences += write_leftovers(session, account, found, asked_at)

@@ -9,6 +9,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import StateReason
 from moto.ec2.responses import EC2Response
+from moto.ec2.utils import convert_tag_spec
 
 from tests.clouds.aws import checks, spot
 from tests.clouds.aws.model import STATES, Model
@@ -79,6 +80,7 @@ class Machines(EC2Response):
         nic.public_ip = nic.public_ip and public
         specs = self.params.get("NetworkInterfaces") or [{}]
         nic.delete_on_termination = specs[0].get("DeleteOnTermination") is not False
+        nic.add_tags(convert_tag_spec(self.params.get("TagSpecifications") or []).get("network-interface", {}))
         asked = {one.get("DeviceName"): one.get("Ebs", {}) for one in self.params.get("BlockDeviceMappings") or []}
         for device, mapping in instance.get_block_device_mapping:
             self._furnish_disk(instance, device, mapping, asked.get(device, {}))
