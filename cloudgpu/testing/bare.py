@@ -20,7 +20,7 @@ from cloudgpu.core.names import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.testing.faults import FaultyCloud, check_tags, no_capacity, refused
-from cloudgpu.testing.machines import FakeMachine, phase
+from cloudgpu.testing.machines import ALLOCATED, FakeMachine, phase
 from cloudgpu.testing.shelf import offered
 from cloudgpu.testing.store import Cloud
 
@@ -128,7 +128,7 @@ class BareFakeProvider(FaultyCloud):
             account=self.account,
             id=machine.id,
             state=now.state,
-            billed=running,
+            billed=running or (now.state is State.STOPPED and now.reason == ALLOCATED),
             tags=dict(machine.tags),
             region=machine.region,
             zone=machine.zone,

@@ -37,7 +37,7 @@ from cloudgpu.providers.base import Bound, Firing, ProviderSettings, Resolved
 from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused
-from cloudgpu.testing.machines import FakeMachine, timer
+from cloudgpu.testing.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.shelf import REGIONS, usd_per_hour
 from cloudgpu.testing.store import Cloud
 from cloudgpu.testing.things import FakeThing, shown
@@ -323,7 +323,7 @@ class FakeProvider(BareFakeProvider):
         machine = self._living(cloud, id)
         if machine.market is Market.SPOT and not machine.persistent:
             raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
-        if machine.wish is not State.STOPPED:
+        if machine.wish is not State.STOPPED or machine.reason == ALLOCATED:
             self._set(cloud, machine, wish=State.STOPPED)
 
     def _many(

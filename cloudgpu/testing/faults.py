@@ -21,7 +21,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.machines import FakeMachine, phase
+from cloudgpu.testing.machines import ALLOCATED, FakeMachine, phase
 from cloudgpu.testing.settings import read_options
 from cloudgpu.testing.shelf import REGIONS
 from cloudgpu.testing.store import Cloud, Fault, FileStore, MemoryStore, Store
@@ -91,6 +91,11 @@ class FaultyCloud:
         """Let a machine die: it is stopped, for the reason `died`."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
         self._change(id, wish=State.STOPPED, reason="died", asked_at=stopped_at_once)
+
+    def shut_down(self, id: str) -> None:  # noqa: A002
+        """Let a machine be shut down from inside as Azure's are: it is stopped, and billed on until `stop` is asked."""
+        stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
+        self._change(id, wish=State.STOPPED, reason=ALLOCATED, asked_at=stopped_at_once)
 
     def take(self, id: str) -> None:  # noqa: A002
         """Let the cloud take a machine now, without notice."""

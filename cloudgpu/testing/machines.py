@@ -10,6 +10,7 @@ from typing import Any
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, Accelerator, Market, State
 from cloudgpu.core.times import from_epoch, from_iso, iso
 
+ALLOCATED = "shut_down"  # why a machine is stopped that was shut down from inside, and is billed on
 _TIMES = ("made_at", "asked_at", "taken_at", "last_active")
 
 
