@@ -12,7 +12,7 @@ from cloudgpu.core.cases import LAST, Case, Found, before, clock, end_of, told, 
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
 from cloudgpu.core.policy import Act, Policy, Unknown
 from cloudgpu.core.schedule import missed_off, next_off
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.times import duration_text, from_iso
 
 RENEWED_BY = timedelta(hours=1)
 
@@ -118,15 +118,14 @@ def unlabelled(case: Case) -> Found | None:
 
 
 def silence(case: Case) -> Found | None:
-    """Of whom nothing is known for as long as idleness would take, its people are told; it is never ended for that."""
-    if case.known.activity != UNKNOWN or not case.known.asked:
+    """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
+    before = case.seen.row.get("decision")
+    if case.known.activity != UNKNOWN or not case.known.asked or before is None or before["activity"] != UNKNOWN:
         return None
-    last = max(filter(None, (case.started, case.seen.reached_at, case.seen.last_active)))
-    if case.now - last < window(case.seen):
+    span = case.now - max(from_iso(before["activity_since"]), case.started)
+    if span < window(case.seen):
         return None
-    return told(
-        case, Rule.NONE, f"whether it is used is not known for {duration_text(case.now - last)}: {case.known.why}"
-    )
+    return told(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
 
 
 RULES: tuple[Callable[[Case], Found | None], ...] = (

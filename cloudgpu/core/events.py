@@ -34,7 +34,7 @@ lease_set            machine  expires renew_until why
 hold_set             machine  until(null: released) why
 interruption_asked   machine  at
 decision_made        machine  do rule why activity at(when it would be ended if nothing changes, null: nothing says so)
-                              host; written where do, rule or at is not what the line before said
+                              host; written where do, rule, at or activity is not what it was
 warning_given        machine  rule due(null: it is only told) why how(the ways it was told) host
 warning_lifted       machine  rule why host
 timer_set            machine  at(null: it has none any more) why

@@ -98,9 +98,9 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
     that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
-    There only where something was said: `warnings`, by rule {at, last, due, count} (when people were first and last
-    told that it ends at `due`, and how often; a stop or a start forgets them), `decision` {do, rule, why, activity, at,
-    since} (what a pass last decided, and since when it has been that), `timer` (when its cloud ends it by itself).
+    There only where something was said: `warnings`, by rule {at, last, due, count, why} (when people were first and
+    last told that it ends at `due`, how often, and why; a stop or a start forgets them), `decision` {do, rule, why,
+    activity, at, since, activity_since} (what a pass last decided), `timer` (when its cloud ends it by itself).
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
     what the machine's own counter said then; null where they never were.
     """

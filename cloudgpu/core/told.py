@@ -31,11 +31,15 @@ def chosen(row: Row, line: Line) -> None:
 
 
 def decided(row: Row, line: Line) -> None:
-    """Take what a pass decided; `since` is when that began to be what and why it was."""
-    before, body = row.get("decision"), line.body
-    goes_on = before is not None and (before["do"], before["rule"]) == (body["do"], body["rule"])
-    said = {name: body.get(name) for name in ("do", "rule", "why", "activity", "at")}
-    row["decision"] = said | {"since": before["since"] if goes_on else line.occurred_at}
+    """Take what a pass decided; `since` is when it began to be that for that reason, `activity_since` that use."""
+    body, at = line.body, line.occurred_at
+    said = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
+    before = row.get("decision")
+    if before is not None and before["activity"] == said["activity"]:
+        said["activity_since"] = before["activity_since"]
+        if (before["do"], before["rule"]) == (said["do"], said["rule"]):
+            said["since"] = before["since"]
+    row["decision"] = said
 
 
 def warned(row: Row, line: Line) -> None:
@@ -44,7 +48,7 @@ def warned(row: Row, line: Line) -> None:
     before = row.get("warnings", {}).get(rule)
     if before is None or before["due"] != due:
         before = {"at": at, "count": 0}
-    said = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1}
+    said = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1, "why": line.body.get("why")}
     row["warnings"] = row.get("warnings", {}) | {rule: said}
 
 
