@@ -1,0 +1,81 @@
+"""Policies as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from textwrap import indent
+from typing import Any
+
+from cloudgpu.cli.render import facts, paragraph, table, when
+from cloudgpu.core.times import duration_text
+
+Value = dict[str, Any]
+
+
+def list_text(value: Value) -> str:
+    """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
+    rows = [
+        [one["name"], _span(one["lease_s"]), _span(one["renew_until_s"]), _idle(one), _offs(one)]
+        for one in value["policies"]
+    ]
+    heading, *lines = table(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"]).split("\n")
+    below = [f"{line}\n{_below(one)}" for line, one in zip(lines, value["policies"], strict=True)]
+    return "\n".join([heading, *below, *_limits(value["limits"])])
+
+
+def show_text(value: Value, now: datetime) -> str:
+    """Return what one policy says, rule by rule."""
+    chosen = f"chosen by {', '.join(value['chosen_by'])}" if value["chosen_by"] else None
+    head = [("policy", value["name"]), ("for", value["description"]), ("from", value["place"]), ("", chosen)]
+    refused = None if value["allowed"] else "the limits allow no launch under it"
+    notes = [("note", refused), *(("note", one) for one in value["cuts"])]
+    return facts([*head, *notes, *_rules(value, now)])
+
+
+def explain_text(value: Value, now: datetime) -> str:
+    """Return which policy holds for a machine, why, and each rule as it stands for it now."""
+    only_lease = f"{value['policy']} cannot be resolved: only the lease counts" if value["fault"] else value["policy"]
+    head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", only_lease), ("why", value["why"])]
+    place = [("from", value["place"])]
+    limits = value["limits"] and f"of {' and '.join(value['limits']['places'])}"
+    notes = [("limits", limits), *(("note", one) for one in value["cuts"])]
+    return facts([*head, *place, *notes, *_rules(value, now)])
+
+
+def _rules(value: Value, now: datetime) -> list[tuple[str, str | None]]:
+    return [
+        (one["rule"], f"{when(one['at'], now)}: {one['text']}" if one["at"] else one["text"]) for one in value["rules"]
+    ]
+
+
+def _below(one: Value) -> str:
+    said = [one["fault"] or one["description"]]
+    said += [f"chosen by {', '.join(one['chosen_by'])}"] if one["chosen_by"] else []
+    said += [] if one["place"] in (None, "shipped") else [f"from {one['place']}"]
+    said += [] if one["allowed"] else ["the limits allow no launch under it"]
+    return indent(paragraph("; ".join(said)), "  ")
+
+
+def _span(seconds: float | None) -> str:
+    return "?" if seconds is None else duration_text(seconds)
+
+
+def _idle(one: Value) -> str:
+    if one["idle_do"] in (None, "off"):
+        return "?" if one["fault"] else "never"
+    return f"{duration_text(one['idle_after_s'])}{', warns' if one['idle_do'] == 'warn' else ''}"
+
+
+def _offs(one: Value) -> str:
+    return ", ".join(f"{off['off']} {off['tz']}" for off in one["schedules"] or ()) or "-"
+
+
+def _limits(limits: Value | None) -> Iterable[str]:
+    if limits is None:
+        return
+    spans = (("lease", "lease_s"), ("renew-until", "renew_until_s"), ("idle", "idle_after_s"))
+    said = [f"{what} at most {duration_text(limits[key])}" for what, key in spans if limits[key] is not None]
+    said += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
+    said += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
+    yield paragraph(f"Limits of {' and '.join(limits['places'])}: {'; '.join(said)}.")

@@ -1,0 +1,145 @@
+"""What a policy means, in sentences: its rules in their order of precedence, in general and for one machine now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cloudgpu.core.decisions import Rule
+from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
+from cloudgpu.core.schedule import Schedule, next_off
+from cloudgpu.core.times import duration_text, from_iso
+
+Row = Mapping[str, Any]
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
+_HOLD = (
+    "keeps a machine from the rules below until it ends; renew-until and schedules do not wait for it, "
+    "and a budget for two warnings at most"
+)
+_KEPT = {
+    Act.WARN: "warned of",
+    Act.IMAGE: "kept as an image, then terminated",
+    Act.TERMINATE: "terminated",
+    Act.REMOVE: "removed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """One rule: what it says, and when it would act next (None: nobody can say, or it does not)."""
+
+    rule: Rule
+    text: str
+    at: datetime | None = None
+
+
+def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
+    """Return what a policy says of any machine, the strongest rule first; `now` is for the next off alone."""
+    return tuple(_general(policy, now))
+
+
+def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
+    """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
+    found = [] if policy is None else [one for one in _general(policy, now) if one.rule not in _OF_A_MACHINE]
+    found += _of_row(policy, row, now)
+    return tuple(sorted(found, key=lambda one: list(Rule).index(one.rule)))
+
+
+_OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
+
+
+def _general(policy: Policy, now: datetime) -> Iterator[Says]:
+    if policy.budget is not None:
+        does = "stopped" if policy.budget.do is Act.STOP else "warned of"
+        yield Says(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
+    renew = duration_text(policy.renew_until)
+    yield Says(Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before")
+    for one in policy.schedules:
+        yield Says(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
+    yield Says(Rule.HOLD, _HOLD)
+    yield Says(Rule.LEASE, _lease_text(policy))
+    yield Says(Rule.IDLE, _idle_text(policy))
+    yield from _of_what_stays(policy)
+
+
+def _of_what_stays(policy: Policy) -> Iterator[Says]:
+    if policy.unlabelled is not None:
+        required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
+        does = "stopped" if policy.unlabelled.do is Act.STOP else "warned of"
+        yield Says(Rule.UNLABELLED, f"{does} after {after} where it does not bear {required}")
+    if policy.stopped is not None:
+        yield Says(Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}")
+    if policy.images is not None:
+        yield Says(Rule.IMAGES, f"an image is {_KEPT[policy.images.do]} after {duration_text(policy.images.after)}")
+
+
+def _lease_text(policy: Policy) -> str:
+    unknown = ", or nobody knows whether it is" if policy.unknown is Unknown.RENEW else " and that is known"
+    renewed = f"then renewed by the hour while it is in use{unknown}"
+    return f"{duration_text(policy.lease)}, {renewed}, up to renew-until; warned 60m and 10m before"
+
+
+def _idle_text(policy: Policy) -> str:
+    idle = policy.idle
+    if idle.do is Act.OFF:
+        return "nothing ends it for idle time"
+    after = duration_text(idle.after)
+    if idle.do is Act.WARN:
+        return f"warned of after {after} without use, and not stopped"
+    scratch = " (only warned where that would erase scratch disks in use)" if idle.scratch is Act.WARN else ""
+    warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
+    return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
+
+
+def _warned_only(policy: Policy) -> str:
+    if policy.unpausable is not Unpausable.WARN:
+        return ""
+    return "; one that cannot be stopped is only warned of"
+
+
+def _off_text(schedule: Schedule) -> str:
+    days = _NAMED.get(tuple(sorted(schedule.days))) or "on " + ", ".join(_DAYS[day] for day in sorted(schedule.days))
+    excepts = f", except {_breaks(schedule)}" if schedule.excepts else ""
+    return f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{excepts}, whoever uses it"
+
+
+def _breaks(schedule: Schedule) -> str:
+    """Return the dates on which nothing is ended, what follows each other as one."""
+    days = sorted(schedule.excepts)
+    begins = [days[0], *(after for before, after in pairwise(days) if after - before > timedelta(days=1))]
+    ends = [*(before for before, after in pairwise(days) if after - before > timedelta(days=1)), days[-1]]
+    texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)]
+    return ", ".join(texts)
+
+
+def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
+    """Yield the rules of which each machine has a moment of its own."""
+    if row["renew_until"]:
+        yield Says(Rule.RENEW_UNTIL, "ended then, whoever uses it; extend moves it", from_iso(row["renew_until"]))
+    else:
+        yield Says(Rule.RENEW_UNTIL, "it has none")
+    held = from_iso(row["hold_until"]) if row["hold_until"] else None
+    if held is not None and held > now:
+        yield Says(Rule.HOLD, "until then its lease and idle time do not end it", held)
+    if row["expires"]:
+        certain = policy is not None and policy.unknown is Unknown.END
+        use = "is in use" if certain else "is in use or nobody knows"
+        yield Says(Rule.LEASE, f"ended then, unless it {use}: then it is renewed", from_iso(row["expires"]))
+    else:
+        yield Says(Rule.LEASE, "it has none")
+    if policy is not None:
+        yield from _schedules_of(policy, row, now)
+
+
+def _schedules_of(policy: Policy, row: Row, now: datetime) -> Iterator[Says]:
+    only_warned = policy.only_warned(stoppable=row["stoppable"] is not False)
+    for one in policy.schedules:
+        at = next_off((one,), now)
+        local = f", {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else ""
+        text = f"{_off_text(one)}; the next is{local}" if at else f"{_off_text(one)}; there is no next one"
+        yield Says(Rule.SCHEDULE, text + ("; it is only warned of: it cannot be stopped" * only_warned), at)
