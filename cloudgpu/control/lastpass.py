@@ -68,7 +68,11 @@ def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> dict[str
     before = last_pass(ledger)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return {"ok_at": ok_at and iso(ok_at), "sweep_at": sweep_at and iso(sweep_at)}
+    return {"ok_at": _text(ok_at), "sweep_at": _text(sweep_at)}
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
 
 
 def overdue(session: Session, rows: list[dict[str, Any]] | None = None) -> str | None:

@@ -1,0 +1,62 @@
+"""The answers of `cron show` and `cron test` as text."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.cli.render import ago, facts, paragraph, when
+
+Document = dict[str, Any]
+
+
+def show_text(value: Document, now: datetime) -> str:
+    """Return what is installed, and when a pass last succeeded."""
+    found = []
+    for one in value["installed"]:
+        found += [f"In {one['table']}:", *(f"  {line}" for line in one["lines"]), ""]
+    if not found:
+        found = ["Nothing is installed for this home. To have a pass every ten minutes: cloudgpu cron install", ""]
+    return "\n".join([*found, last_text(value["last"], now)])
+
+
+def last_text(last: Document | None, now: datetime) -> str:
+    """Return when the last pass was, in one line."""
+    if last is None:
+        return "No pass has been made yet."
+    where = f" on {last['host']}" if last["host"] else ""
+    if last["ok"]:
+        return (
+            f"The last pass succeeded {ago(last['at'], now)}{where}; the last full sweep: {ago(last['sweep_at'], now)}."
+        )
+    return f"The last pass failed {ago(last['at'], now)}{where}; the last that succeeded: {ago(last['ok_at'], now)}."
+
+
+def trial_text(value: Document, now: datetime) -> str:
+    """Return what was run and how, what it would do, and how long each credential lasts."""
+    lines = [
+        "In cron's own environment, by /bin/sh:",
+        *(f"  {name}={text}" for name, text in value["environment"].items()),
+        f"  {value['command']}",
+        "",
+        _ended(value),
+    ]
+    if value["would"]:
+        lines += ["", *value["would"]]
+    if value["credentials"]:
+        lines += ["", facts((one["account"], _lasts(one, now)) for one in value["credentials"])]
+    return "\n".join(lines)
+
+
+def _ended(value: Document) -> str:
+    if value["error"] is not None:
+        way = f" {value['error']['next']}" if value["error"]["next"] else ""
+        return paragraph(f"It failed with {value['exit_code']}: {value['error']['message']}{way}")
+    after = "" if not value["exit_code"] else f" (exit code {value['exit_code']}: a part of the answer is missing)"
+    return f"It runs{after}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
+
+
+def _lasts(one: Document, now: datetime) -> str:
+    until = f" until {when(one['until'], now)}" if one["until"] else ""
+    said = {True: "outlives the night", False: "does NOT outlive the night", None: "nobody can say how long it lasts"}
+    return f"{said[one['outlives']]}{until}: {one['what']}"

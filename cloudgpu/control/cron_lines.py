@@ -1,0 +1,211 @@
+"""What is written into a crontab or a timer: the command, its environment, its times, and our block between others.
+
+Nothing here reads or changes anything. A `%` is cron's own end of the line (crontab(5)) and systemd's own specifier
+(systemd.unit(5)): both are escaped, so that a path may have one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cloudgpu.core.times import duration_text
+from cloudgpu.errors import InvalidRequest
+
+EVERY = timedelta(minutes=10)
+PASS, NIGHTLY = ("reap", "--cron"), ("reap", "--cron", "--nightly")
+LONGEST = 990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
+_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
+_HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
+_NIGHT = 3  # o'clock, of a pass that is made once a day
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be run: `program` (absolute) with `words`, under `environment`, every so often."""
+
+    program: tuple[str, ...]
+    environment: Mapping[str, str]
+    every: timedelta = EVERY
+    nightly: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The verb: a pass each time, or the night's sweep alone, asked for every hour and made once a night."""
+        return NIGHTLY if self.nightly else PASS
+
+    @property
+    def home(self) -> str:
+        """Whose machines: the CLOUDGPU_HOME that it is for."""
+        return self.environment["CLOUDGPU_HOME"]
+
+    @property
+    def offset(self) -> int:
+        """The minute after the hour at which it begins: one of this home's own, so that not all call at once."""
+        return hashlib.sha256(self.home.encode()).digest()[0] % 10
+
+
+def check_every(every: timedelta) -> None:
+    """Raise InvalidRequest for what a crontab cannot say: it repeats within the hour, and within the day."""
+    minutes, rest = divmod(every, timedelta(minutes=1))
+    if not rest and (minutes in _MINUTES or (minutes % 60 == 0 and minutes // 60 in _HOURS)):
+        return
+    raise InvalidRequest(
+        f"A crontab cannot say `every {duration_text(every)}`: it has to divide an hour, or a day, evenly.",
+        field="--every",
+        value=duration_text(every),
+        next="Use one of: 1m, 2m, 5m, 10m, 15m, 20m, 30m, 1h, 2h, 6h, 12h, 24h.",
+    )
+
+
+def shell_command(job: Job, words: Sequence[str] | None = None) -> str:
+    """Return the command as /bin/sh reads it, with its environment before it."""
+    settings = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
+    return " ".join([*settings, shlex.join([*job.program, *(job.words if words is None else words)])])
+
+
+def crontab_line(job: Job) -> str:
+    """Return the line of a crontab; raise InvalidRequest for one that cron could not read."""
+    for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
+        if "\\" in text or _is_odd(text):
+            raise _unwritable(name, text)
+    command = shell_command(job).replace("%", r"\%")
+    if len(command) > LONGEST:
+        raise _too_long(len(command))
+    return f"{_when(job)} {command}"
+
+
+def _when(job: Job) -> str:
+    minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
+    if minutes == 1:
+        return "* * * * *"
+    if minutes < 60:  # noqa: PLR2004  (of an hour)
+        return f"{offset % minutes}-59/{minutes} * * * *"
+    hours = minutes // 60
+    hour = {1: "*", 24: str(_NIGHT)}.get(hours, f"*/{hours}")
+    return f"{offset} {hour} * * *"
+
+
+def calendar(job: Job) -> str:
+    """Return when it runs as systemd.time(7) writes it."""
+    minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
+    if minutes < 60:  # noqa: PLR2004  (of an hour)
+        return f"*:{offset % minutes:02d}/{minutes}"
+    hours = minutes // 60
+    hour = {1: "*", 24: f"{_NIGHT:02d}"}.get(hours, f"00/{hours}")
+    return f"{hour}:{offset:02d}"
+
+
+def block(job: Job) -> str:
+    """Return what stands in a crontab for one home: a line above, the job, a line below."""
+    begin, end = _marks(job.home)
+    return f"{begin}\n{crontab_line(job)}\n{end}\n"
+
+
+def with_block(table: bytes, home: str, wanted: str) -> bytes:
+    """Return the crontab with this home's block in its old place, else at its end; all else stays byte for byte."""
+    before, _, after = _split(table, home)
+    gap = b"" if before.endswith(b"\n") or not before else b"\n"
+    return before + gap + wanted.encode() + after
+
+
+def without_block(table: bytes, home: str) -> bytes:
+    """Return the crontab without this home's block; all else stays byte for byte."""
+    before, _, after = _split(table, home)
+    return before + after
+
+
+def block_of(table: bytes, home: str) -> str | None:
+    """Return this home's block as it stands in the crontab; None for none."""
+    return _split(table, home)[1].decode(errors="replace") or None
+
+
+def _split(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before our block, the block, and what stands after it; without one, all stands before."""
+    begin, end = (f"{mark}\n".encode() for mark in _marks(home))
+    lines = table.splitlines(keepends=True)
+    if begin not in lines:
+        return table, b"", b""
+    first = lines.index(begin)
+    if end not in lines[first:]:
+        raise InvalidRequest(
+            "The crontab has the first line of cloudgpu's block and not its last: somebody has changed it.",
+            field="crontab",
+            value=begin.decode().strip(),
+            next="Take that line and the one below it out with crontab -e, then run it again.",
+        )
+    last = lines.index(end, first) + 1
+    return b"".join(lines[:first]), b"".join(lines[first:last]), b"".join(lines[last:])
+
+
+def _marks(home: str) -> tuple[str, str]:
+    return f"# cloudgpu begin: {home} (cloudgpu cron remove takes it out)", f"# cloudgpu end: {home}"
+
+
+def unit_name(home: str) -> str:
+    """Return the name of this home's systemd units, without their ending."""
+    return f"cloudgpu-reap-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
+
+
+def units(job: Job) -> dict[str, str]:
+    """Return the files of a systemd user timer, by name; raise InvalidRequest for what they cannot say."""
+    for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
+        if _is_odd(text):
+            raise _unwritable(name, text)
+    name = unit_name(job.home)
+    settings = " ".join(_unit_word(f"{key}={value}") for key, value in job.environment.items())
+    command = " ".join(_unit_word(word).replace("$", "$$") for word in (*job.program, *job.words))
+    service = f"""\
+# Written by cloudgpu cron install; cloudgpu cron remove takes it away.
+[Unit]
+Description=cloudgpu: end machines that nobody uses
+
+[Service]
+Type=oneshot
+Environment={settings}
+ExecStart={command}
+"""
+    timer = f"""\
+# Written by cloudgpu cron install; cloudgpu cron remove takes it away.
+[Unit]
+Description=cloudgpu: end machines that nobody uses
+
+[Timer]
+OnCalendar={calendar(job)}
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+    return {f"{name}.service": service, f"{name}.timer": timer}
+
+
+def _unit_word(text: str) -> str:
+    """Return a word in double quotes, as systemd.syntax(7) reads it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
+
+
+def _is_odd(text: str) -> bool:
+    """Say whether a text has control characters, or bytes that are no text."""
+    return any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in text)  # noqa: PLR2004
+
+
+def _unwritable(name: str, text: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{name} holds a character that cannot be written into a crontab: {text!r}.",
+        field=name,
+        value=text,
+        next="Use a path without backslashes and control characters.",
+    )
+
+
+def _too_long(length: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"The command would be {length} characters long; cron takes {LONGEST}.",
+        field="PATH",
+        value=None,
+        next="Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install",
+    )

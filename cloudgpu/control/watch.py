@@ -1,0 +1,169 @@
+"""Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from cloudgpu.control.session import open_session, utc_now
+from cloudgpu.control.watch_due import slept
+from cloudgpu.control.watch_jobs import Job, the_jobs
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session, Tell
+
+TICK_S = 1.0
+# An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
+USUAL: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+
+
+class Watch:
+    """The jobs of one process. `faults` counts those of each job, `ran` how often each was run."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        every: timedelta,
+        prices: timedelta | None,
+        tell: Tell,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._environ, self._tell, self._clock = environ, tell, clock
+        self._ending = threading.Event()
+        self._busy = threading.Lock()  # held while a pass is being made
+        self.ran: dict[str, int] = {}
+        self.faults: dict[str, int] = {}
+        self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
+        self._scheduler = scheduler(len(self.jobs))
+
+    def run(self) -> None:
+        """Run the jobs until `end`; a job that is at work then is waited for."""
+        for job in self.jobs:
+            trigger = IntervalTrigger(seconds=max(1, job.every.total_seconds()), timezone=UTC)
+            self._scheduler.add_job(self._run, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
+        self._scheduler.start()
+        try:
+            self._tick()
+        finally:
+            self._scheduler.shutdown(wait=False)
+            with self._busy:  # the stop that is under way is proved and written down
+                pass
+
+    def end(self) -> None:
+        """Have `run` return soon. May be called from a signal's handler and from any thread."""
+        self._ending.set()
+
+    def metrics(self) -> str:
+        """Return the numbers of now, as Prometheus reads them. Raises LedgerUnavailable."""
+        from cloudgpu.control.metrics import exposition
+
+        with self._opened() as session:
+            return exposition(session, dict(self.ran), dict(self.faults))
+
+    def _tick(self) -> None:
+        """Wait for the end; a computer that slept, or whose clock was set, looks at once at what is due."""
+        wall, tick = self._clock(), time.monotonic()
+        while not self._ending.wait(TICK_S):
+            before, (wall, tick) = (wall, tick), (self._clock(), time.monotonic())
+            if slept((before[0], wall), (before[1], tick)):
+                for job in self.jobs:
+                    self._hasten(job.name)
+
+    def _hasten(self, name: str) -> None:
+        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
+
+    def _run(self, job: Job) -> None:
+        """Do a job that is due, and have it come back when it is due again; what goes wrong is said."""
+        wait = job.retry
+        try:
+            with self._opened() as session:
+                if job.due(session) <= session.clock():
+                    self._work(job, session)
+                left = job.due(session) - session.clock()
+                wait = min(left, job.every) if left > timedelta() else job.retry
+        except CloudgpuError as fault:
+            self._fault(job, f"{fault.message} {fault.next or ''}")
+        except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
+            self._fault(job, f"a defect: {type(defect).__name__}: {defect}")
+        if not self._ending.is_set():
+            self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
+
+    def _work(self, job: Job, session: Session) -> None:
+        self.ran[job.name] = self.ran.get(job.name, 0) + 1
+        if job.name == "pass":
+            with self._busy:
+                said = job.work(session)
+        else:
+            said = job.work(session)
+        if said:
+            self._tell(said)
+
+    def _fault(self, job: Job, said: str) -> None:
+        self.faults[job.name] = self.faults.get(job.name, 0) + 1
+        self._tell(f"{job.name} failed and is tried again: {said.strip()}")
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
+        session = open_session(self._environ, clock=self._clock, tell=self._tell)
+        try:
+            yield session
+        finally:
+            session.ledger.close()
+
+
+@contextmanager
+def announcing(
+    watch: Watch, session: Session, every: timedelta, address: tuple[str, int] | None
+) -> Iterator[str | None]:
+    """Say to others of this home that this process watches, and serve its metrics, where an address is given.
+
+    Yields where they are. Raises InvalidRequest for an address that is taken.
+    """
+    from cloudgpu.control.metrics_server import serving
+    from cloudgpu.control.watch_status import announced
+
+    with ExitStack() as stack:
+        at = None if address is None else stack.enter_context(serving(address, watch.metrics))
+        stack.enter_context(announced(session, every=every, metrics=at))
+        yield at
+
+
+def scheduler(threads: int) -> BackgroundScheduler:
+    """Return a scheduler that remembers nothing beyond its process; what is due stands in the ledger."""
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # each job says itself what went wrong
+    return BackgroundScheduler(
+        timezone=UTC, executors={"default": ThreadPoolExecutor(threads)}, job_defaults=dict(USUAL), daemon=True
+    )
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` on SIGTERM, SIGINT and SIGHUP; a second one ends the process at once."""
+    before: dict[signal.Signals, Any] = {}
+
+    def told(number: int, _frame: object) -> None:
+        for one in before:
+            signal.signal(one, lambda *_: os._exit(128 + number))
+        end()
+
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        before[one] = signal.signal(one, told)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

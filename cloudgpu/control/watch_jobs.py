@@ -1,0 +1,146 @@
+"""The jobs of `watch`: passes, budgets, alerts, prices. Each says in a sentence what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.zones import zone_of
+from cloudgpu.control.lastpass import last_pass
+from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.passes import Pass
+
+LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
+
+OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
+SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
+LATER = timedelta(hours=1)  # until a price list is asked again that did not answer
+PRICES = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One thing that is done again and again.
+
+    `due` is when, by the ledger; `work` does it and returns a sentence, empty where nothing happened; `retry` is how
+    long it waits where it is still due afterwards. `every` is how often at most.
+    """
+
+    name: str
+    every: timedelta
+    due: Callable[[Session], datetime]
+    work: Callable[[Session], str]
+    retry: timedelta = SOON
+
+
+def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
+    """Return the jobs; `urge` is called where a budget is passed, so that the pass that stops for it comes at once.
+
+    Without `prices` no price list is asked.
+    """
+    often = min(OFTEN, every)
+    found = [
+        Job("pass", every, lambda session: _pass_due(session, every), make_pass, min(SOON, every)),
+        Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
+        Job("alerts", often, _now, send_alerts, often),
+    ]
+    if prices is not None:
+        asked = prices
+        found.append(Job("prices", asked, lambda session: _prices_due(session, asked), refresh_prices, LATER))
+    return found
+
+
+def _now(session: Session) -> datetime:
+    return session.clock()
+
+
+def _pass_due(session: Session, every: timedelta) -> datetime:
+    return pass_due(last_pass(session.ledger), session.ledger.machines(), every, session.clock())
+
+
+def make_pass(session: Session) -> str:
+    """Make one pass, a full sweep where the night's is due; return its summary."""
+    from cloudgpu.control.reap import ReapWish, reap
+
+    if session.held(LOCK):  # another one is at it: what is due afterwards is read again
+        return ""
+    swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
+    done = reap(session, ReapWish(sweep=swept, cron=True))
+    return "" if done.busy or (done.is_quiet and not swept) else summary(done)
+
+
+def summary(done: Pass) -> str:
+    """Return a pass in one line for a log: what was done, and what is missing."""
+    said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
+    said += [f"{one.name} warned: {one.why}" for one in done.warned]
+    said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
+    said += [f"{gap.scope} did not answer: {gap.why}" for gap in done.unanswered]
+    said += [*done.faults, *done.sentences]
+    machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
+    return f"a pass over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
+
+
+def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
+    """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
+    from cloudgpu.control.alerts import BUDGETS, note
+    from cloudgpu.control.budgets import budgets, standings
+    from cloudgpu.core.budget_stops import Do, stops
+    from cloudgpu.core.standing import findings
+
+    judged = standings(session, budgets(session))
+    note(session, list(findings(judged)), judged=BUDGETS)
+    doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
+    if not doing:
+        return ""
+    urge()
+    return f"the budget {doing[0].budget} is passed: a pass follows at once"
+
+
+def send_alerts(session: Session) -> str:
+    """Deliver what nobody has taken yet."""
+    from cloudgpu.control.alerts import deliver
+
+    done = deliver(session, (), judged=())
+    refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+    return f"alerts were not taken, and are tried again: {'; '.join(refused)}" if refused else ""
+
+
+def refresh_prices(session: Session) -> str:
+    """Ask the price lists of the providers that are in use; return what did not answer."""
+    from cloudgpu.control.catalog import FACTOR, refresh
+
+    done = refresh(session, _kinds(session), factor=FACTOR, accept=False)
+    gaps = [f"{gap['scope']} ({gap['why']})" for one in done["providers"] for gap in one["unanswered"]]
+    return f"prices were not refreshed of {', '.join(gaps)}" if gaps else ""
+
+
+def _prices_due(session: Session, every: timedelta) -> datetime:
+    kinds = _kinds(session)
+    return prices_due(_dates(kinds), every, session.clock()) if kinds else session.clock() + every
+
+
+def _dates(kinds: list[str]) -> Iterator[datetime]:
+    from cloudgpu.catalog.refreshed import stored
+
+    never = datetime.min.replace(tzinfo=zone_of("UTC"))
+    for kind in kinds:
+        parts: dict[str, Any] = {}
+        with suppress(InvalidRequest):  # a damaged file is as one that was never there: it is written anew
+            parts = dict(stored(kind).parts)
+        yield min((part.asked_at for part in parts.values()), default=never)
+
+
+def _kinds(session: Session) -> list[str]:
+    """Return the providers with a price list that are configured here, or have machines that live."""
+    from cloudgpu.providers.registry import price_list_kinds
+
+    used = {row["provider"] for row in session.ledger.machines() if row["ended"] is None}
+    used |= {one.provider for one in session.settings.accounts.values()}
+    return [kind for kind in price_list_kinds() if kind in used]

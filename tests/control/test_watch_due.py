@@ -1,0 +1,106 @@
+"""What is due is what the ledger says: a crash, a night of sleep or a second watch change nothing about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgpu.control.lastpass import LastPass
+from cloudgpu.control.watch_due import last_night, pass_due, prices_due, slept, sweep_due
+from cloudgpu.core.events import Event
+from cloudgpu.core.times import iso
+
+NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+EVERY = 10 * MINUTE
+
+
+def last(at, **more):
+    line = Event(1, iso(at), "own", iso(at), "ada", "pass_ended", "reaper", "x", "", {"ok": True})
+    return LastPass(line, at, **more)
+
+
+def row(*, ended=None, at=None, due=None):
+    warnings = {"idle": {"due": due and iso(due)}} if due else {}
+    return {"ended": ended, "decision": {"at": at and iso(at)} if at else None, "warnings": warnings}
+
+
+def test_the_first_pass_is_due_at_once():
+    assert pass_due(LastPass(), [], EVERY, NOW) == NOW
+
+
+def test_a_pass_is_due_every_ten_minutes():
+    assert pass_due(last(NOW - 3 * MINUTE), [row()], EVERY, NOW) == NOW + 7 * MINUTE
+
+
+def test_after_a_night_of_sleep_the_pass_is_overdue():
+    assert pass_due(last(NOW - 9 * HOUR), [row(at=NOW - 5 * HOUR)], EVERY, NOW) < NOW
+
+
+def test_what_falls_due_in_between_is_not_left_to_the_next_round():
+    rows = [row(at=NOW + 3 * MINUTE), row(due=NOW + 5 * MINUTE), row(at=NOW + HOUR)]
+    assert pass_due(last(NOW), rows, EVERY, NOW) == NOW + 3 * MINUTE
+    assert pass_due(last(NOW), rows[1:], EVERY, NOW) == NOW + 5 * MINUTE
+
+
+def test_what_the_last_pass_has_seen_to_does_not_call_another():
+    assert pass_due(last(NOW), [row(at=NOW - MINUTE), row(due=NOW)], EVERY, NOW) == NOW + EVERY
+
+
+def test_many_ends_one_after_the_other_are_a_pass_a_minute_at_most():
+    rows = [row(at=NOW + timedelta(seconds=n)) for n in range(1, 60)]
+    assert pass_due(last(NOW), rows, EVERY, NOW) == NOW + MINUTE
+
+
+def test_what_has_ended_calls_nobody():
+    assert pass_due(last(NOW), [row(ended=iso(NOW), at=NOW + MINUTE)], EVERY, NOW) == NOW + EVERY
+
+
+def test_a_clock_that_was_set_back_does_not_put_the_pass_off():
+    assert pass_due(last(NOW + 5 * HOUR), [], EVERY, NOW) == NOW
+
+
+@given(st.integers(-10_000, 10_000), st.lists(st.integers(-10_000, 10_000), max_size=5))
+def test_a_pass_is_never_later_than_one_interval_after_the_last(ago, ends):
+    found = pass_due(last(NOW - ago * MINUTE), [row(at=NOW + end * MINUTE) for end in ends], EVERY, NOW)
+    assert found <= max(NOW, NOW - ago * MINUTE + EVERY)
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "night"),
+    [
+        ("UTC", NOW, datetime(2026, 11, 20, 3, tzinfo=UTC)),
+        ("UTC", datetime(2026, 11, 20, 2, 59, tzinfo=UTC), datetime(2026, 11, 19, 3, tzinfo=UTC)),
+        ("Asia/Seoul", datetime(2026, 11, 20, 18, 30, tzinfo=UTC), datetime(2026, 11, 20, 18, tzinfo=UTC)),
+        ("Europe/Paris", datetime(2026, 3, 29, 1, 30, tzinfo=UTC), datetime(2026, 3, 29, 1, tzinfo=UTC)),
+    ],
+)
+def test_the_night_begins_at_three_where_the_user_lives(zone, now, night):
+    assert last_night(ZoneInfo(zone), now) == night
+
+
+def test_a_sweep_is_made_once_a_night_and_made_up_for_in_the_morning():
+    zone = ZoneInfo("UTC")
+    swept = LastPass(sweep_at=datetime(2026, 11, 20, 3, 5, tzinfo=UTC))
+    assert sweep_due(LastPass(), zone, NOW)
+    assert not sweep_due(swept, zone, NOW)
+    assert not sweep_due(swept, zone, datetime(2026, 11, 21, 2, 59, tzinfo=UTC))
+    assert sweep_due(swept, zone, datetime(2026, 11, 21, 9, tzinfo=UTC))
+
+
+def test_prices_are_due_a_day_after_the_oldest_of_them():
+    day = timedelta(days=1)
+    assert prices_due([], day, NOW) == NOW
+    assert prices_due([NOW, NOW - HOUR], day, NOW) == NOW - HOUR + day
+    assert prices_due([NOW + HOUR], day, NOW) == NOW
+
+
+def test_a_night_of_sleep_is_noticed_whatever_the_monotonic_clock_does():
+    assert slept((NOW, NOW + 8 * HOUR), (100.0, 101.0))
+    assert slept((NOW, NOW - HOUR), (100.0, 101.0))
+    assert not slept((NOW, NOW + timedelta(seconds=1.2)), (100.0, 101.0))
+    assert not slept((NOW, NOW + 2 * MINUTE), (100.0, 220.0))  # stopped and continued: both went on
