@@ -57,11 +57,11 @@ _QUOTA_OF_OTHERS = """
     PrivateIpAddressLimitExceeded QuotaExceededException ResourceCountExceeded ResourceLimitExceeded
     RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
     SecurityGroupsPerInterfaceLimitExceeded SnapshotLimitExceeded TagLimitExceeded TagPolicyViolation
-    VolumeLimitExceeded"""
+    ServiceQuotaExceededException VolumeLimitExceeded"""
 _THROTTLED = """
     BandwidthLimitExceeded ConcurrentTagAccess EC2ThrottledException PriorRequestNotComplete
     RequestLimitExceeded RequestThrottled RequestThrottledException SlowDown SnapshotCreationPerVolumeRateExceeded
-    Throttling ThrottledException ThrottlingException TooManyRequestsException"""
+    ConflictException Throttling ThrottledException ThrottlingException TooManyRequestsException"""
 _DOWN = "InternalError InternalFailure InternalServerException ServiceException ServiceUnavailable Unavailable"
 _NO_INSTANCE = "InvalidInstanceID.NotFound InvalidInstanceIDNotFound"
 _UNCERTAIN = "IdempotentInstanceTerminated IdempotentParameterMismatch InvalidClientToken"

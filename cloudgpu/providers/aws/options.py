@@ -12,6 +12,7 @@ from cloudgpu.errors import InvalidRequest
 
 HOME_REGION = "us-east-1"
 SSH_PORT = 22
+_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 _HIGHEST_PORT = 65535
 
@@ -26,6 +27,7 @@ class AwsOptions:
     exclude_regions: tuple[str, ...] = ()
     ssh_port: int = SSH_PORT
     instance_profile: str | None = None
+    timer_role: str | None = None
 
 
 def aws_options(account: str, table: Mapping[str, Any]) -> AwsOptions:
@@ -62,6 +64,13 @@ def _port(account: str, key: str, value: object) -> int:
     raise _fault(account, key, value, f"is {value!r}, which is no port.", f"Write a number from 1 to {_HIGHEST_PORT}.")
 
 
+def _role(account: str, key: str, value: object) -> str:
+    if isinstance(value, str) and _ROLE.fullmatch(value):
+        return value
+    way = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
+    raise _fault(account, key, value, "has to be the ARN of an IAM role.", way)
+
+
 _READERS: dict[str, Callable[[str, str, object], Any]] = {
     "profile": _text,
     "home_region": _region,
@@ -69,6 +78,7 @@ _READERS: dict[str, Callable[[str, str, object], Any]] = {
     "exclude_regions": _regions,
     "ssh_port": _port,
     "instance_profile": _text,
+    "timer_role": _role,
 }
 
 

@@ -75,7 +75,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     for _ in range(LOOKS):
         found = raw(aws, region, own)
         state = found["State"]["Name"]
-        _refuse_ended(id, state)
+        refuse_ended(id, state)
         if state == "running":
             _refuse_one_time(aws, region, found)
             with aws.said("StopInstances", region, value=id):
@@ -88,16 +88,21 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
 
 
 def _refuse_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> None:
-    request = found.get("SpotInstanceRequestId")
-    if request is None:
-        return
-    with aws.said("DescribeSpotInstanceRequests", region, value=request):
-        answer = aws.ec2(region).describe_spot_instance_requests(SpotInstanceRequestIds=[request])
-    if any(one["Type"] == "persistent" for one in answer["SpotInstanceRequests"]):
+    if not is_one_time(aws, region, found):
         return
     id_ = ids.joined(region, found["InstanceId"])
     message = f"{id_} is a one-time spot machine, which AWS cannot stop."
     raise InvalidRequest(message, field="instance", value=id_, next="Park it (cloudgpu stop NAME) or end it.")
+
+
+def is_one_time(aws: Aws, region: str, found: Mapping[str, Any]) -> bool:
+    """Say whether this is a spot machine that AWS cannot stop. One call for a machine on spot."""
+    request = found.get("SpotInstanceRequestId")
+    if request is None:
+        return False
+    with aws.said("DescribeSpotInstanceRequests", region, value=request):
+        answer = aws.ec2(region).describe_spot_instance_requests(SpotInstanceRequestIds=[request])
+    return all(one["Type"] != "persistent" for one in answer["SpotInstanceRequests"])
 
 
 def start(aws: Aws, id: str) -> None:  # noqa: A002
@@ -107,7 +112,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
     """
     region, own = ids.machine(id)
     state = raw(aws, region, own)["State"]["Name"]
-    _refuse_ended(id, state)
+    refuse_ended(id, state)
     if state == "stopping":
         message = f"{id} is just stopping, and AWS starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
@@ -116,7 +121,8 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
             aws.ec2(region).start_instances(InstanceIds=[own])
 
 
-def _refuse_ended(id: str, state: str) -> None:  # noqa: A002
+def refuse_ended(id: str, state: str) -> None:  # noqa: A002
+    """Raise InstanceNotFound for a machine in a state in which it is no more."""
     if state in ENDED:
         raise InstanceNotFound(f"{id} has been terminated.", field="instance", value=id)
 

@@ -26,7 +26,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import Bound, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Bound, Firing, ProviderSettings, Resolved, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -35,10 +35,10 @@ def make(settings: ProviderSettings) -> AwsProvider:
 
 
 class AwsProvider:
-    """Implements Provider, and every ability of providers/base.py but HasTimer and CanRehearseInterruption.
+    """Implements Provider, and every ability of providers/base.py but KnowsHostKeys and CanRehearseInterruption.
 
-    Nothing on AWS's side ends a machine at a time without a role of ours in the account; a spot interruption can be
-    rehearsed by AWS's Fault Injection Service alone, which has to be set up, and is not used here.
+    A spot interruption can be rehearsed by AWS's Fault Injection Service alone, which has to be set up, and is not
+    used here.
     """
 
     kind = KIND
@@ -228,6 +228,61 @@ class AwsProvider:
         from cloudgpu.providers.aws import role
 
         role.remove(self._aws)
+
+    def timer_role(self, document: str) -> MachineRole:
+        """Return what there is of the IAM role `cloudgpu-timer`."""
+        from cloudgpu.providers.aws import timer_role
+
+        return timer_role.look(self._aws, document)
+
+    def make_timer_role(self, document: str) -> None:
+        """Make that role and its policy, tagged; what is there already stays."""
+        from cloudgpu.providers.aws import timer_role
+
+        timer_role.make(self._aws, document)
+
+    def remove_timer_role(self) -> None:
+        """Take that role and its policy away, where they bear our tag."""
+        from cloudgpu.providers.aws import timer_role
+
+        timer_role.remove(self._aws)
+
+    def no_timer(self) -> str:
+        """Return why this account has no timers in the cloud; empty where it has."""
+        from cloudgpu.providers.aws import timer
+
+        return timer.no_timer(self._aws)
+
+    def timer(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the machine's schedule fires; None for none."""
+        from cloudgpu.providers.aws import timer
+
+        return timer.timer(self._aws, id)
+
+    def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
+        """Return None: a schedule can be moved as far as anybody likes."""
+        from cloudgpu.providers.aws import ids
+
+        ids.machine(id)
+        return None
+
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+        """Make or move the machine's EventBridge schedule, which stops or ends it."""
+        from cloudgpu.providers.aws import timer
+
+        timer.set_timer(self._aws, id, at, does)
+
+    def drop_timer(self, id: str) -> None:  # noqa: A002
+        """Delete the machine's schedule."""
+        from cloudgpu.providers.aws import timer
+
+        timer.drop_timer(self._aws, id)
+
+    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+        """Return when each schedule of this ledger fires, by the machine's id."""
+        from cloudgpu.providers.aws import timer
+
+        return timer.timers(self._aws, region)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""

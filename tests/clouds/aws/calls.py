@@ -46,12 +46,27 @@ def read(number: int, environ: dict[str, Any]) -> Call:
 
 
 def _asked(service: str, environ: dict[str, Any], body: bytes) -> tuple[str, dict[str, Any]]:
+    if service == "scheduler":
+        return _by_path(environ, body)
     if target := environ.get("HTTP_X_AMZ_TARGET"):
         return target.rpartition(".")[2], json.loads(body or b"{}")
     if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
         fields = {name: found[-1] for name, found in parse_qs(body.decode(), keep_blank_values=True).items()}
         return fields.get("Action", ""), _parsed(service, fields)
     return f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}", {}
+
+
+def _by_path(environ: dict[str, Any], body: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the operation of EventBridge Scheduler that a method and a path stand for, and its parameters."""
+    kind, _, name = environ["PATH_INFO"].lstrip("/").partition("/")
+    word = {"schedules": "Schedule", "schedule-groups": "ScheduleGroup"}.get(kind, kind)
+    verb = {"POST": "Create", "PUT": "Update", "GET": "Get" if name else "List", "DELETE": "Delete"}
+    query = {key: found[-1] for key, found in parse_qs(environ.get("QUERY_STRING", "")).items()}
+    named = {_QUERIED.get(key, key): found for key, found in query.items()} | ({"Name": name} if name else {})
+    return f"{verb[environ['REQUEST_METHOD']]}{word}{'' if name else 's'}", named | json.loads(body or b"{}")
+
+
+_QUERIED = {"groupName": "GroupName", "ScheduleGroup": "GroupName", "clientToken": "ClientToken"}
 
 
 def _parsed(service: str, fields: dict[str, str]) -> dict[str, Any]:

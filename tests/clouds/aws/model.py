@@ -38,6 +38,9 @@ class Model:
     list_products: list[str] = field(default_factory=list)  # products that it names besides, as they stand
     quotas: dict[tuple[str, str], float] = field(default_factory=dict)  # by region ("" is all) and code
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
+    schedule_groups: set[tuple[str, str]] = field(default_factory=set)  # by region and name
+    schedules: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)  # by region, group and name
+    fired: list[Any] = field(default_factory=list)  # what schedules have called
     furnished: set[tuple[str, str]] = field(default_factory=set)
     watchers: list[Callable[[Any], None]] = field(default_factory=list)  # told of each change of a machine's state
     _addresses: Any = field(default_factory=lambda: itertools.count(257))

@@ -19,7 +19,7 @@ from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, ssh, types, userdata
+from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, scheduler, ssh, types, userdata
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -105,7 +105,11 @@ class AwsServer:
     def advance(self, seconds: float) -> None:
         """Let its clock run ahead, and everything happen that was to happen until then."""
         with self._lock:
-            self.model.ahead += timedelta(seconds=seconds)
+            goal = self.model.now() + timedelta(seconds=seconds)
+            while (at := scheduler.next_due(self.model)) is not None and at <= goal:
+                self.model.ahead += max(at - self.model.now(), timedelta())  # a schedule fires at its own time
+                self.model.settle()
+            self.model.ahead += max(goal - self.model.now(), timedelta())
             self.model.settle()
 
     def dwell(self, **seconds: float) -> None:
@@ -204,6 +208,8 @@ class AwsServer:
             return _json(quotas.answer(self.model, call.region, call.action, call.parameters))
         if call.service == "pricing" and call.action == "GetProducts":
             return _json(pricing.get_products(self.model, call.parameters))
+        if call.service == "scheduler":
+            return _json(scheduler.answer(self.model, call))
         if call.service == "budgets" and call.action == "DescribeSubscribersForNotification":
             return _json(budgets.subscribers(call.parameters))
         self._furnish(call)

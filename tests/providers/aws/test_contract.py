@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,19 @@ from cloudgpu.testing import (
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasTimerContract,
+    HasTimerRoleContract,
     HasVolumesContract,
     ImageableContract,
     PausableContract,
     ProviderContract,
     ReachableContract,
     ResolvesContract,
+    SetsTimerContract,
     StopsManyContract,
     TaggableContract,
 )
+from tests.clouds.aws.plain import role_of_timers
 from tests.clouds.aws.quotas import QUOTAS
 
 
@@ -48,6 +51,9 @@ class TestAws(
     HasRegionsContract,
     ChecksPermissionsContract,
     HasMachineRoleContract,
+    HasTimerContract,
+    SetsTimerContract,
+    HasTimerRoleContract,
     HasBudgetAlertContract,
 ):
     at_once = 4  # each is a dozen calls to a server that shares our processor
@@ -59,5 +65,10 @@ class TestAws(
     @pytest.fixture
     def settings(self, aws, tmp_path: Path) -> ProviderSettings:
         aws.model.quotas.update({("", code): 1e6 for code in QUOTAS})
-        options = {"regions": ["us-east-1"]}
-        return ProviderSettings("contract", options, tmp_path / "aws", lambda: datetime.now(UTC), lambda _: None)
+        options = {"regions": ["us-east-1"], "timer_role": role_of_timers("of-the-contract")}
+        self.aws = aws
+        return ProviderSettings("contract", options, tmp_path / "aws", aws.model.now, lambda _: None)
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment: what its schedules call, it does."""
+        self.aws.advance(max(0.0, (at - self.aws.model.now()).total_seconds()) + 180)
