@@ -24,4 +24,5 @@ def decision_line(row: Row, decision: Decision, now: datetime, host: str) -> Dra
     before = row.get("decision")
     if before is not None and all(before[name] == body[name] for name in _NEWS):
         return None
-    return Draft("decision_made", decision.machine, body, now, f"decided:{decision.machine}:{iso(now)}")
+    dedupe = f"decided:{decision.machine}:{iso(now)}:{decision.do}:{decision.rule}"
+    return Draft("decision_made", decision.machine, body, now, dedupe)
