@@ -121,6 +121,12 @@ def remove(session: Session, thing: Leftover) -> None:
         pause = min(5.0, pause * 1.5)
 
 
+def remove_named(session: Session, row: Row) -> Row:
+    """Remove what this row is of, by its provider's id, and return its row of now. Raises as `the_one` and `remove`."""
+    remove(session, the_one(session, Kind(row["state"]), row["provider_id"], row["region"]))
+    return next((one for one in session.ledger.bills() if one["id"] == row["id"]), row)
+
+
 def save(session: Session, row: Row, name: str | None, *, restart: bool = True) -> Leftover:
     """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
 

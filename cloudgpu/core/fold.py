@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core import aside, metering, told
-from cloudgpu.core.events import Line
+from cloudgpu.core.events import Draft, Line, Said
+from cloudgpu.core.times import iso
 
 Row = dict[str, Any]
 State = dict[str, Any]
@@ -106,6 +107,13 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     """
     found = folded(events)
     return None if found is None else found.state["row"]
+
+
+def as_observed(row: Row, line: Draft) -> Row:
+    """Return the row as it would be with this line of a look; what the machine has used is not counted anew."""
+    seen = dict(row)
+    _observed(seen, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
+    return seen
 
 
 def _order(line: Line) -> tuple[str, int]:

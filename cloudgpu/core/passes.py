@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.decisions import Decision, Do, Rule
+from cloudgpu.core.decisions import Decision, Do, Rule, Seen
 from cloudgpu.core.facts import Unanswered
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
@@ -53,16 +53,18 @@ class Left:
 class Pass:
     """One pass. `busy`: another one holds the lock, so that nothing was done.
 
-    `decisions` has one for each machine, also "keep". `ended`, `renewed` and `warned` are what was done, `spared` what
-    was left in the end. `unproved` may still be billed. `unanswered` are parts of the providers that said nothing,
-    `faults` what else keeps the answer from being whole (a policy that cannot be resolved). `sentences` say what the
-    look has put right. `undelivered` are receivers of alerts that did not take theirs.
+    `decisions` has one for each machine, also "keep"; `seen` is what each was judged by, in the same order. `ended`,
+    `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
+    `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
+    policy that cannot be resolved). `sentences` say what the look has put right. `undelivered` are receivers of alerts
+    that did not take theirs.
     """
 
     begun_at: datetime
     took: timedelta = timedelta(0)
     dry_run: bool = False
     busy: str = ""
+    seen: tuple[Seen, ...] = ()
     decisions: tuple[Decision, ...] = ()
     ended: tuple[Done, ...] = ()
     renewed: tuple[Done, ...] = ()

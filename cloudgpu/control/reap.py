@@ -1,0 +1,178 @@
+"""One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets import budgets, standings
+from cloudgpu.control.policies import find_policy, policies_of
+from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
+from cloudgpu.control.reap_end import carry_out
+from cloudgpu.control.reap_look import Sight, look, rehearse
+from cloudgpu.control.reap_record import record_decisions, record_failure, record_pass
+from cloudgpu.control.reap_renew import renew
+from cloudgpu.control.reap_seen import check_whole, seen_of, unresolved, warned_by_budget
+from cloudgpu.control.reap_tell import deliver_all
+from cloudgpu.control.reap_warn import warn
+from cloudgpu.control.session import living
+from cloudgpu.core.budget_stops import stops
+from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.decisions import Decision, Seen
+from cloudgpu.core.passes import Pass
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.policies import Held
+    from cloudgpu.control.samples import Report
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.standing import Standing
+
+Row = dict[str, Any]
+INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class ReapWish:
+    """What a pass is asked to be.
+
+    `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
+    machines idle time alone may end. A `sweep` looks at disks and images, too. `cron`: nobody is looking on; `interval`
+    is how often passes come.
+    """
+
+    dry_run: bool = False
+    policy: str | None = None
+    max_stops: int = MAX_IDLE_STOPS
+    sweep: bool = False
+    cron: bool = False
+    interval: timedelta = INTERVAL
+
+
+def reap(session: Session, wish: ReapWish) -> Pass:
+    """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
+
+    Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
+    policy that was named and is not there; LedgerUnavailable. What a provider does not answer is in the result.
+    """
+    begun = session.clock()
+    if wish.dry_run:
+        return _judged_only(session, wish, begun)
+    with ExitStack() as held:
+        try:
+            held.enter_context(session.hold(LOCK, wait=False))
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as other:
+            return Pass(begun, busy=other.message)
+        try:
+            return _passed(session, wish, begun)
+        except CloudgpuError as fault:
+            _broken_off(session, wish, fault)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a pass has decided, and by what."""
+
+    sight: Sight
+    held: Mapping[str, Held]
+    seen: list[Seen]
+    reports: Mapping[str, Report]
+    standings: tuple[Standing, ...]
+    judge: Judge
+    decisions: list[Decision]
+
+    def found(self, begun: datetime) -> Pass:
+        """Return the pass as it is before anything is carried out."""
+        return Pass(
+            begun,
+            seen=tuple(self.seen),
+            decisions=tuple(self.decisions),
+            unanswered=self.sight.unanswered,
+            faults=unresolved(self.held),
+            sentences=self.sight.sentences,
+        )
+
+
+def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+    _check_readable(session, wish)
+    judged = _judged(session, wish, rehearse(session))
+    return replace(judged.found(begun), dry_run=True, took=session.clock() - begun)
+
+
+def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+    _check_readable(session, wish)
+    judged = _judged(session, wish, look(session, sweep=wish.sweep))
+    rows = {one.row["id"]: one.row for one in judged.seen}
+    record_decisions(session, judged.decisions, rows)
+    told = warn(session, judged.decisions, _reachable(judged))
+    renewed, left = renew(session, judged.seen, judged.decisions)
+    outcome = carry_out(session, judged.seen, judged.decisions, judged.judge)
+    record_decisions(session, outcome.again, rows)
+    told += warn(session, outcome.again, {})
+    found = judged.found(begun)
+    found = replace(
+        found,
+        decisions=_latest(found.decisions, outcome),
+        ended=tuple(outcome.ended),
+        renewed=tuple(renewed),
+        warned=tuple(told),
+        spared=(*left, *outcome.spared),
+        unproved=tuple(outcome.unproved),
+        unanswered=(*found.unanswered, *outcome.unanswered),
+    )
+    found = replace(found, undelivered=deliver_all(session, found, judged.standings), took=session.clock() - begun)
+    record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
+    return found
+
+
+def _check_readable(session: Session, wish: ReapWish) -> None:
+    """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
+    if wish.max_stops < 0:
+        raise InvalidRequest(
+            f"--max-stops is {wish.max_stops}.", field="--max-stops", value=str(wish.max_stops), next="0 or more."
+        )
+    if wish.policy is not None:
+        find_policy(session, wish.policy)
+    check_whole(policies_of(session, living(session.ledger.machines()), wish.policy))
+    budgets(session)
+
+
+def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
+    held = policies_of(session, sight.rows, wish.policy)
+    check_whole(held)  # those of machines, too, that were found just now
+    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)
+    standing = standings(session, budgets(session))
+    over = stops(standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+
+    def judge(some: Sequence[Seen]) -> list[Decision]:
+        return decide(some, over, session.clock(), interval=wish.interval, max_idle_stops=wish.max_stops)
+
+    return _Judged(sight, held, seen, reports, standing, judge, judge(seen))
+
+
+def _reachable(judged: _Judged) -> dict[str, Row]:
+    """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
+    silent = {one for one, report in judged.reports.items() if report.machine_now is None}
+    rows = (dict(one.row) for one in judged.seen)
+    return {row["id"]: row for row in rows if row["address"] and row["id"] not in silent}
+
+
+def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, ...]:
+    again = {one.machine: one for one in outcome.again}
+    return tuple(again.get(one.machine, one) for one in decisions)
+
+
+def _broken_off(session: Session, wish: ReapWish, fault: CloudgpuError) -> None:
+    """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
+    from cloudgpu.control.alerting_deadman import ping
+
+    with suppress(CloudgpuError):
+        record_failure(session, fault.message, cron=wish.cron, sweep=wish.sweep)
+    with suppress(CloudgpuError):
+        ping(session, ok=False)

@@ -1,0 +1,107 @@
+"""Stops many machines in few calls: their locks held, the stops asked in the ledger first, then proved together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, cast
+
+from cloudgpu.control.look_again import look_again
+from cloudgpu.control.observe import asked, not_before
+from cloudgpu.control.pricing import pin_to_the_end
+from cloudgpu.control.prove import PROVED_WITHIN
+from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
+from cloudgpu.core.facts import State
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable
+from cloudgpu.providers.base import Pausable, StopsMany
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+_NOT_YET = (State.UNKNOWN, State.PENDING)
+
+
+def goes_in_batches(session: Session, row: Row) -> bool:
+    """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
+    if row["stoppable"] is False or (row["stoppable"] is None and row["market"] == "spot"):
+        return False
+    provider = session.provider(row["account"])
+    return isinstance(provider, StopsMany) and isinstance(provider, Pausable)
+
+
+def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+    """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
+
+    `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
+    named.
+    """
+    with each_alone(session, items) as (mine, busy):
+        ends, outcome = still_to_end(session, mine, judge)
+        outcome.spared += busy
+        if ends:
+            check()
+            outcome.add(_stopped(session, ends))
+    return outcome
+
+
+def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
+    now = session.clock()
+    session.ledger.append([asked("stop", one.id, one.decision.why, not_before(one.row, now)) for one in items])
+    failed = _asked_and_proved(session, {one.id: one.row for one in items})
+    outcome = Outcome()
+    for item in items:
+        row = session.ledger.machine(item.id) or item.row
+        if item.id in failed:
+            outcome.unproved.append(item.left(failed[item.id]))
+        else:
+            pin_to_the_end(session, row)
+            outcome.ended.append(item.done(row["state"]))
+    return outcome
+
+
+def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:
+    """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
+
+    Asked again is what nobody knows to have arrived. What is refused is not waited for.
+    """
+    deadline, pause = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S
+    waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
+    while True:
+        refused = _refused(session, to_ask.values())
+        to_ask = {one: rows[one] for one, fault in refused.items() if isinstance(fault, ProviderUnavailable)}
+        for one, fault in refused.items():
+            if not isinstance(fault, ProviderUnavailable | InstanceNotFound):
+                failed[one] = fault.message
+                del waiting[one]
+        silent = look_again(session, list(waiting.values()), watched=True)
+        waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
+        if not waiting or session.clock() >= deadline:
+            return failed | {one: _last_word(session, row, silent.get(one)) for one, row in waiting.items()}
+        session.pause(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
+    """Ask for the stops, all accounts side by side; return what was refused, by machine."""
+    by_account: dict[str, dict[str, str]] = {}
+    for row in rows:
+        by_account.setdefault(row["account"], {})[row["provider_id"]] = row["id"]
+    providers = {account: cast("StopsMany", session.provider(account)) for account in by_account}
+    with ThreadPoolExecutor(max_workers=max(1, len(by_account))) as pool:
+        answers = pool.map(lambda account: providers[account].stop_many(list(by_account[account])), by_account)
+        pairs = list(zip(by_account, answers, strict=True))
+    return {by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+
+
+def _is_stopped(session: Session, row: Row) -> bool:
+    latest = session.ledger.machine(row["id"]) or row
+    return bool(latest["ended"]) or (not latest["billed"] and latest["state"] not in _NOT_YET)
+
+
+def _last_word(session: Session, row: Row, fault: CloudgpuError | None) -> str:
+    latest = session.ledger.machine(row["id"]) or row
+    word = fault.message if fault is not None else f"it was last seen {latest['state']}"
+    minutes = int(PROVED_WITHIN.total_seconds() // 60)
+    return f"its stop was asked and is not proved after {minutes} minutes: {word}"

@@ -1,0 +1,117 @@
+"""The look of a pass at all accounts, and the look of a rehearsal, which writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.accounts import with_machines
+from cloudgpu.control.look import look_at
+from cloudgpu.control.observe import observed
+from cloudgpu.control.session import living, present
+from cloudgpu.core import keeping
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered
+from cloudgpu.core.fold import as_observed
+from cloudgpu.core.rows import stays
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
+
+    `foreign` are machines of other ledgers. `sentences` say what was put right.
+    """
+
+    rows: tuple[Row, ...]
+    answered: Collection[str]
+    foreign: tuple[Instance, ...] = ()
+    unanswered: tuple[Unanswered, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+def look(session: Session, *, sweep: bool) -> Sight:
+    """Ask every account, side by side, write what is news, and return what is to be judged.
+
+    A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet.
+    """
+    accounts, rows = _accounts(session), session.ledger.machines()
+    unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
+    found = look_at(session, accounts, kept=sweep or unfinished)
+    to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
+    answered = found.answered | (_told_of(to_judge, found.unanswered) if sweep else set())
+    return Sight(tuple(to_judge), answered, tuple(found.foreign), tuple(found.unanswered), tuple(found.sentences))
+
+
+def rehearse(session: Session) -> Sight:
+    """Ask every account what there is and write nothing: the rows are as if it were written.
+
+    What is not in an answer counts as not answered; what disks and images there are, is not asked.
+    """
+    accounts, now = with_machines(session, _accounts(session)), session.clock()
+    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+        listings = list(pool.map(lambda account: _listing(session, account), accounts))
+    instances = [one for listing in listings for one in listing.instances]
+    ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == session.ledger.id])
+    rows = living(session.ledger.machines())
+    seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in rows)
+    strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, session)]
+    return Sight(
+        rows=tuple(row for row in seen if row["ended"] is None),
+        answered=ours.keys(),
+        foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != session.ledger.id),
+        unanswered=tuple(gap for listing in listings for gap in listing.unanswered),
+        sentences=tuple(strays),
+    )
+
+
+def _accounts(session: Session) -> list[str]:
+    rows = present(session.ledger.machines())
+    return sorted(set(session.settings.accounts) | {row["account"] for row in rows})
+
+
+def _kept(session: Session) -> list[Row]:
+    """Return what is kept as an image: of machines that are gone, and by name."""
+    machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
+    things = [row for row in session.ledger.bills() if row["thing"] and row["ended"] is None]
+    return machines + [row for row in things if row["state"] == Kind.IMAGE]
+
+
+def _told_of(rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
+    """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
+    silent = {gap.scope for gap in unanswered}
+    kept = [row for row in rows if row["thing"] or row["ended"] is not None]
+    return {row["id"] for row in kept if not silent & {row["account"], row["region"], row["name"]}}
+
+
+def _listing(session: Session, account: str) -> Listing:
+    try:
+        return session.provider(account).list()
+    except CloudgpuError as fault:
+        return Listing((), (Unanswered(account, fault.message),))
+
+
+def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
+    """Return one instance per cloudgpu-id, the living before the ended."""
+    ordered = sorted(instances, key=lambda one: one.state is not State.TERMINATED)
+    return {one.tags[TAG_ID]: one for one in ordered}
+
+
+def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
+    if instance is None or row["attempt"] == "open":
+        return row
+    return as_observed(row, observed(instance, now))
+
+
+def _strays(ours: Mapping[str, Instance], session: Session) -> list[str]:
+    known = {row["id"] for row in session.ledger.machines()}
+    return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]

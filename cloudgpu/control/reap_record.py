@@ -1,0 +1,103 @@
+"""Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.lastpass import KIND, SUBJECT, carried
+from cloudgpu.core.alerts import Finding
+from cloudgpu.core.decisions import Decision
+from cloudgpu.core.events import Draft
+from cloudgpu.core.passes import Pass
+from cloudgpu.core.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = Mapping[str, Any]
+TOPIC = "reaper"  # the first word of the keys of its alerts
+
+
+def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapping[str, Row]) -> None:
+    """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
+
+    An end is written each time that it is decided: it is why the machine is asked to stop now.
+    """
+    now = session.clock()
+    session.ledger.append([_line(one, now) for one in decisions if one.ends or _is_news(rows[one.machine], one)])
+
+
+def _is_news(row: Row, one: Decision) -> bool:
+    known = row.get("decision") or {}
+    return (known.get("do"), known.get("rule"), known.get("at")) != (one.do, one.rule, one.at and iso(one.at))
+
+
+def _line(one: Decision, now: datetime) -> Draft:
+    body = {
+        "do": str(one.do),
+        "rule": str(one.rule),
+        "why": one.why,
+        "activity": one.activity,
+        "at": one.at and iso(one.at),
+        "host": platform.node(),
+    }
+    return Draft("decision_made", one.machine, body, now, f"decided:{one.machine}:{iso(now)}:{one.do}:{one.rule}")
+
+
+def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+    """Write that the pass has ended, and how."""
+    now, ok = session.clock(), found.exit_code == 0
+    body = {
+        "verb": verb,
+        "ok": ok,
+        "machines": len(found.decisions),
+        "decided": found.decided,
+        "stopped": len(found.ended),
+        "warned": len(found.warned),
+        "unproved": len(found.unproved),
+        "unanswered": [one.scope for one in found.unanswered],
+        "took_s": round(found.took.total_seconds(), 3),
+        "host": platform.node(),
+        "cron": cron,
+        "sweep": sweep,
+        **carried(session.ledger, ok=ok, sweep=sweep, now=now),
+    }
+    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+
+
+def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
+    """Write that a pass has broken off before it could judge anything."""
+    now = session.clock()
+    body = {"verb": "reap", "ok": False, "why": why, "host": platform.node(), "cron": cron, "sweep": sweep}
+    body |= carried(session.ledger, ok=False, sweep=sweep, now=now)
+    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+
+
+def findings(found: Pass) -> Iterator[Finding]:
+    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided."""
+    for one in found.decisions:
+        if one.urgent and not one.warnings:
+            yield _urgent(one)
+    for fault in found.faults:
+        yield Finding(
+            key=f"{TOPIC}:fault:{fault}",
+            kind="reaper",
+            title="A pass could not judge all machines",
+            text=f"{fault}. To see it: cloudgpu reap --dry-run",
+            urgent=True,
+        )
+
+
+def _urgent(one: Decision) -> Finding:
+    ends = "is ended" if one.ends else "goes on"
+    return Finding(
+        key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
+        kind="machine",
+        title=f"{one.name} {ends} ({one.rule})",
+        text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
+        facts={"machine": one.name, "rule": str(one.rule), "activity": one.activity},
+        urgent=True,
+    )

@@ -1,0 +1,47 @@
+"""Renews the leases that a pass has decided to renew: of machines in use whose agent cannot do that itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.lease import relet
+from cloudgpu.control.reap_carry import Item, each_alone
+from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.passes import Done, Left
+from cloudgpu.core.plan import Lease
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision]) -> tuple[list[Done], list[Left]]:
+    """Move the leases' ends, and return those that were moved and those that were not, with why."""
+    pairs = zip(seen, decisions, strict=True)
+    items = [Item(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
+    done, left = list[Done](), list[Left]()
+    with each_alone(session, items) as (mine, busy):
+        left += busy
+        for item in mine:
+            try:
+                row = _renewed(session, item)
+            except LedgerUnavailable:
+                raise
+            except CloudgpuError as fault:
+                left.append(item.left(f"its lease could not be renewed: {fault.message}"))
+            else:
+                done.append(item.done(row["expires"]))
+    return done, left
+
+
+def _renewed(session: Session, item: Item) -> Row:
+    row = session.ledger.machine(item.id) or item.row
+    end = item.decision.at
+    if end is None or (row["expires"] and from_iso(row["expires"]) >= end):  # its agent was quicker
+        return row
+    last = from_iso(row["renew_until"]) if row["renew_until"] else end
+    return relet(session, row, Lease(end, max(last, end)), item.decision.why)

@@ -1,0 +1,38 @@
+"""Tells people at the end of a pass: alerts of warnings, budgets and what is wrong, and the dead-man's address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.alerting_deadman import ping
+from cloudgpu.control.alerts import deliver
+from cloudgpu.control.reap_record import TOPIC, findings
+from cloudgpu.control.reap_warn import TOPIC as WARNING
+from cloudgpu.control.reap_warn import warning_findings
+from cloudgpu.core.standing import findings as budget_findings
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.passes import Pass
+    from cloudgpu.core.standing import Standing
+
+
+def deliver_all(session: Session, found: Pass, standings: Sequence[Standing]) -> tuple[str, ...]:
+    """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
+
+    A receiver that fails keeps no machine on: it is tried again by the next pass.
+    """
+    news = [*budget_findings(standings), *warning_findings(session), *findings(found)]
+    refused: list[str] = []
+    try:
+        done = deliver(session, news, judged=("budget", WARNING, TOPIC))
+        refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as fault:
+        refused.append(fault.message)
+    why = ping(session, ok=found.exit_code == 0 and not refused)
+    return (*refused, f"the dead-man's address {why}") if why else tuple(refused)
