@@ -70,10 +70,10 @@ def _days(schedule: Schedule, now: datetime, step: int) -> Iterator[date]:
     """Yield the dates that have an off, one way from `now` on, until one of them must have been the one asked for.
 
     It begins a day on the other side: where a clock is set back over midnight, tomorrow's first minutes come before
-    today's last, and a date that a zone left out has its off on the next one.
+    today's last.
     """
     local = now.astimezone(ZoneInfo(schedule.tz)).date()
-    for count in range(-2, 7 * (len(schedule.excepts) + 2)):
+    for count in range(-1, 7 * (len(schedule.excepts) + 2)):
         try:
             day = local + step * count * _DAY
         except OverflowError:  # the years 1 and 9999
