@@ -32,7 +32,8 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
 
 def _is_news(row: Row, one: Decision) -> bool:
     known = row.get("decision") or {}
-    return (known.get("do"), known.get("rule"), known.get("at")) != (one.do, one.rule, one.at and iso(one.at))
+    now = {"do": one.do, "rule": one.rule, "at": one.at and iso(one.at), "activity": one.activity}
+    return any(known.get(name) != value for name, value in now.items())
 
 
 def _line(one: Decision, now: datetime) -> Draft:

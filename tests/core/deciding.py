@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.decide import Decision, Seen, decide
-from cloudgpu.core.decision_lines import decision_line
 from cloudgpu.core.events import Event
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.idle import Judged, Signal
@@ -65,9 +64,8 @@ class Machine:
         return decision
 
     def take(self, at: float, decision: Decision) -> None:
-        draft = decision_line(self.row, decision, minute(at), "here")
-        if draft is not None:
-            self.tell(at, draft.kind, **draft.body)
+        said = {name: getattr(decision, name) for name in ("do", "rule", "why", "activity")}
+        self.tell(at, "decision_made", **said | {"at": decision.at and iso(decision.at)})
         for warned in decision.warnings:
             due = iso(warned.due) if warned.due else None
             self.tell(at, "warning_given", rule=str(warned.rule), due=due, why=warned.why)
