@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import Barred
-from cloudgpu.control import kept
+from cloudgpu.control import kept, timers
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.attempting import record
 from cloudgpu.control.lease import relet
@@ -77,6 +77,7 @@ def launch(
                 agree()
             settle_others(session)
             row = _launch_anew(session, prepared)
+        row = timers.guard(session, row, "launch")
     if not found or row["state"] in ("running", "pending"):
         row = _until_ready(session, row, found=found, wait=wait)
     tidy(session)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control import timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.lifecycle import alone, lease_line
 from cloudgpu.control.limits import check_extended
@@ -84,6 +85,7 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
     provider, now = _taggable(session, row), session.clock()
+    timers.check_reach(session, row, lease.renew_until)
 
     def decision(view: View) -> Sequence[Draft]:
         known = view.machine(row["id"]) or row
@@ -100,7 +102,7 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
     except CloudgpuError:
         _put_back(session, row)
         raise
-    return session.ledger.machine(row["id"]) or row
+    return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
 
 
 def _read_back(session: Session, row: Row) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control import kept, saved
+from cloudgpu.control import kept, saved, timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh
@@ -173,6 +173,7 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
         session.tell(f"{row['name']}: starting")
         try:
             _tag(provider, row, lease)
+            timers.before_start(session, session.ledger.machine(row["id"]) or row)
         except CloudgpuError:
             _not_started(session, row)
             raise
@@ -185,7 +186,7 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
             latest = _look_after(session, latest, fault)
             if latest["state"] not in ("running", "pending"):
                 raise
-        return refresh(session, latest)
+        return timers.guard(session, refresh(session, latest), "start")
 
 
 def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], override: str | None) -> None:
@@ -249,7 +250,7 @@ def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) ->
     kept.discard_line(session, row, why)
     if row["provider_id"]:
         session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
-    return row
+    return timers.drop(session, row) if row.get("timer") else row
 
 
 def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
@@ -283,7 +284,7 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     ask = partial(provider.terminate, row["provider_id"])
     row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
     pin_to_the_end(session, row)
-    return row
+    return timers.drop(session, row)
 
 
 def _is_there(provider: Provider, row: Row) -> bool:

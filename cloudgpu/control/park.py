@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control import kept
+from cloudgpu.control import kept, timers
 from cloudgpu.control.look import refresh
 from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.prove import prove
@@ -44,7 +44,8 @@ def put_back(session: Session, row: Row, *, why: str) -> Row:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     row = kept.park_line(session, row, why, session.clock())
     provider = session.provider(row["account"])
-    return prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
+    row = prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
+    return timers.drop(session, row)
 
 
 def _end_keeping_disk(session: Session, row: Row) -> Row:
@@ -56,7 +57,7 @@ def _end_keeping_disk(session: Session, row: Row) -> Row:
     ask = partial(provider.end_keeping_disk, row["provider_id"])
     row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=True)
     pin_to_the_end(session, row)
-    return row
+    return timers.drop(session, row)
 
 
 def _cannot(row: Row) -> InvalidRequest:
