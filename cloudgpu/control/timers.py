@@ -1,0 +1,220 @@
+"""The timer in the cloud, from here: set after the launch, moved with the lease, dropped once the end is proved.
+
+It never keeps a launch, a start or an end from going on: what could not be set is said, and set by the next pass. The
+one exception is a start under a timer of the life before that might still fire: it would stop what was just started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.events import Draft
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.base import Firing, SetsTimer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
+
+
+@dataclass
+class Repaired:
+    """What a repair did: names of machines whose timer was set or dropped, and a fault for each that could not be.
+
+    `strays` are timers of this ledger whose machine it does not know: account, the provider's id, when they fire.
+    """
+
+    set: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    faults: list[CloudgpuError] = field(default_factory=list)
+    strays: list[tuple[str, str, datetime]] = field(default_factory=list)
+
+
+def guard(session: Session, row: Row, why: str) -> Row:
+    """Let the machine's timer fire at its renew-until; return its row. No call where it does so already.
+
+    Raises nothing: what fails is told, and tried again by the next pass.
+    """
+    provider = _able(session, row)
+    if provider is None or not _is_due(row, session.clock()):
+        return row
+    try:
+        return _set(session, provider, row, why)
+    except CloudgpuError as fault:
+        session.tell(f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+        return row
+
+
+def before_start(session: Session, row: Row) -> None:
+    """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
+
+    Raises what the provider raised where an old timer might still fire on the machine that is about to start.
+    """
+    provider = _able(session, row)
+    if provider is None:
+        return
+    try:
+        if provider.timer_limit(row["provider_id"]) is None:
+            _set(session, provider, row, "start")
+    except CloudgpuError as fault:
+        if not _may_fire(row, session.clock()):
+            session.tell(f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+            return
+        fault.message += f" It was not started: its timer of before would stop it at {_minute(row['timer'])}."
+        raise
+
+
+def check_reach(session: Session, row: Row, until: datetime) -> None:
+    """Raise InvalidRequest where the machine's timer was fixed at launch and fires before `until`."""
+    provider = _able(session, row)
+    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    if limit is not None and until > limit + PRECISE:
+        raise InvalidRequest(
+            f"{row['name']} ends at {limit:%Y-%m-%d %H:%M} UTC: {row['provider']} fixed that at its launch, and cannot "
+            "move it.",
+            field="renew_until",
+            value=iso(until),
+            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row['name']}",
+        )
+
+
+def drop(session: Session, row: Row) -> Row:
+    """Take the timer of a machine away that is proved gone; return its row. What fails is told, not raised."""
+    provider = _able(session, row)
+    if provider is None:
+        return row
+    try:
+        return _dropped(session, provider, row)
+    except CloudgpuError as fault:
+        session.tell(f"{row['name']}: its timer in the cloud stays until the next cloudgpu reap ({fault.message})")
+        return row
+
+
+def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Repaired:
+    """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
+
+    `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
+    """
+    done, rows = Repaired(), list(rows)
+    for row in rows:
+        provider = _able_or_fault(session, row, done)
+        if provider is None:
+            continue
+        try:
+            if _is_due(row, session.clock()):
+                _set(session, provider, row, "repaired")
+                done.set.append(row["name"])
+            elif row["ended"] is not None and _may_fire(row, session.clock()):
+                _dropped(session, provider, row)
+                done.dropped.append(row["name"])
+        except CloudgpuError as fault:
+            done.faults.append(fault)
+    if sweep:
+        latest = {row["id"]: row for row in session.ledger.machines()}
+        _sweep(session, [latest.get(row["id"], row) for row in rows], done)
+    return done
+
+
+def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
+    for account, region in sorted({(row["account"], row["region"]) for row in rows}):
+        here = [row for row in rows if (row["account"], row["region"]) == (account, region)]
+        provider = _able_or_fault(session, here[0], done)
+        if provider is None:
+            continue
+        try:
+            found = provider.timers(region)
+        except CloudgpuError as fault:
+            done.faults.append(fault)
+            continue
+        _compared(session, provider, here, found, done)
+        known = {row["provider_id"] for row in rows}
+        done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
+
+
+def _compared(session: Session, provider: SetsTimer, rows: list[Row], found: Any, done: Repaired) -> None:
+    """Put right each machine whose timer is not where the ledger says."""
+    now = session.clock()
+    for row, wanted in _wanted(rows, now):
+        there = found.get(row["provider_id"])
+        try:
+            if wanted is not None and (there is None or abs(there - max(wanted, now)) > PRECISE):
+                _set(session, provider, row, "it was not there" if there is None else "it was not as it should be")
+                done.set.append(row["name"])
+            elif wanted is None and there is not None and row["ended"] is not None:
+                _dropped(session, provider, row)
+                done.dropped.append(row["name"])
+        except CloudgpuError as fault:
+            done.faults.append(fault)
+
+
+def _wanted(rows: list[Row], now: datetime) -> Iterator[tuple[Row, datetime | None]]:
+    for row in rows:
+        needs = _is_due({**row, "timer": None}, now)
+        yield row, from_iso(row["renew_until"]) if needs else None
+
+
+def _is_due(row: Row, now: datetime) -> bool:
+    """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
+    if row["ended"] is not None or row["provider_id"] is None or row["renew_until"] is None:
+        return False
+    rests = row["state"] in ("stopped", "deallocated") and not row["billed"]
+    return row.get("timer") != row["renew_until"] and not (rests and from_iso(row["renew_until"]) <= now)
+
+
+def _may_fire(row: Row, now: datetime) -> bool:
+    """Say whether the last timer that was set might still do something."""
+    at = row.get("timer")
+    return at is not None and (from_iso(at) + PRECISE > now or _does(row) is Firing.STOP_AGAIN)
+
+
+def _does(row: Row) -> Firing | None:
+    """Return what a timer does with this machine; None where its launch is not known."""
+    if row["stoppable"] is None:
+        return None
+    if not row["stoppable"]:
+        return Firing.TERMINATE
+    return Firing.STOP_AGAIN if (row["setup"] or {}).get("persistent") else Firing.STOP
+
+
+def _set(session: Session, provider: SetsTimer, row: Row, why: str) -> Row:
+    at = from_iso(row["renew_until"])
+    provider.set_timer(row["provider_id"], at, does=_does(row))
+    return _written(session, row, at, why)
+
+
+def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:
+    provider.drop_timer(row["provider_id"])
+    return _written(session, row, None, "the machine has ended") if row.get("timer") else row
+
+
+def _written(session: Session, row: Row, at: datetime | None, why: str) -> Row:
+    now, text = session.clock(), at and iso(at)
+    dedupe = f"timer:{row['id']}:{text}:{iso(now)}"
+    session.ledger.append([Draft("timer_set", row["id"], {"at": text, "why": why}, now, dedupe)])
+    return session.ledger.machine(row["id"]) or row
+
+
+def _able(session: Session, row: Row) -> SetsTimer | None:
+    """Return the machine's provider where it has timers that can be set in this account."""
+    if row["provider_id"] is None:
+        return None
+    provider = session.provider(row["account"])
+    return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
+
+
+def _able_or_fault(session: Session, row: Row, done: Repaired) -> SetsTimer | None:
+    try:
+        return _able(session, row)
+    except CloudgpuError as fault:  # an account that is not configured any more, say
+        done.faults += [fault] * (row["ended"] is None)
+        return None
+
+
+def _minute(text: str) -> str:
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
