@@ -426,6 +426,28 @@ class ChecksPermissions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A credential as words, never the credential itself, and how long it lasts.
+
+    `lasts`: it needs nobody to renew it (True), somebody has to (False), or that is not known (None). `until` is when
+    it ends unless it is renewed; None where it does not, or nobody can say.
+    """
+
+    what: str
+    until: datetime | None
+    lasts: bool | None
+
+
+@runtime_checkable
+class HasLogin(Protocol):
+    """How long the credential lasts with nobody at the keyboard can be told."""
+
+    def login(self) -> Login:
+        """Return what the credential is and how long it lasts. Changes nothing. Raises AuthFailed for none."""
+        ...
+
+
 @runtime_checkable
 class HasMachineRole(Protocol):
     """Machines can be given a role: under it they write when they were last in use, and may do nothing else.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.testing.accounts import (
         ChecksPermissionsContract,
         HasBudgetAlertContract,
+        HasLoginContract,
         HasMachineRoleContract,
         HasQuotaContract,
         HasRegionsContract,
@@ -49,6 +50,7 @@ __all__ = [
     "FakeProvider",
     "HasBudgetAlertContract",
     "HasLeftoversContract",
+    "HasLoginContract",
     "HasMachineRoleContract",
     "HasOrphansContract",
     "HasPriceHistoryContract",

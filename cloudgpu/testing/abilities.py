@@ -10,6 +10,7 @@ from cloudgpu.providers.base import (
     ChecksPermissions,
     HasBudgetAlert,
     HasLeftovers,
+    HasLogin,
     HasMachineRole,
     HasOrphans,
     HasPriceHistory,
@@ -32,6 +33,7 @@ from cloudgpu.providers.base import (
 from cloudgpu.testing.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
+    HasLoginContract,
     HasMachineRoleContract,
     HasQuotaContract,
     HasRegionsContract,
@@ -73,6 +75,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasQuota: HasQuotaContract,
     HasRegions: HasRegionsContract,
     ChecksPermissions: ChecksPermissionsContract,
+    HasLogin: HasLoginContract,
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,

@@ -14,6 +14,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import (
     ChecksPermissions,
     HasBudgetAlert,
+    HasLogin,
     HasMachineRole,
     HasQuota,
     HasRegions,
@@ -79,6 +80,21 @@ class HasQuotaContract(ContractBase):
         quota = self.limits(provider)[0]
         with pytest.raises(InvalidRequest):
             cast("HasQuota", provider).request_quota(quota.region, "L-00000000", 8)
+
+
+class HasLoginContract(ContractBase):
+    """A credential has words, and an end where it has one; asking changes nothing."""
+
+    def test_a_credential_is_told_by_words_and_by_its_end(self, provider: Provider) -> None:
+        """What lasts by itself has no end; an end is an aware time."""
+        found = cast("HasLogin", provider).login()
+        assert found.what.strip()
+        assert found.lasts in (True, False, None)
+        assert found.until is None or (found.until.tzinfo is not None and found.lasts is not True)
+
+    def test_asking_twice_says_the_same(self, provider: Provider) -> None:
+        """It renews nothing and logs in nowhere."""
+        assert cast("HasLogin", provider).login() == cast("HasLogin", provider).login()
 
 
 class ChecksPermissionsContract(ContractBase):

@@ -33,7 +33,7 @@ from cloudgpu.core.facts import (
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.base import Bound, Firing, ProviderSettings, Resolved
+from cloudgpu.providers.base import Bound, Firing, Login, ProviderSettings, Resolved
 from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused
@@ -253,6 +253,11 @@ class FakeProvider(BareFakeProvider):
             if region is not None:
                 limits.check_region(region)
             return limits.permissions(cloud)
+
+    def login(self) -> Login:
+        """Return that the made-up key of this account lasts."""
+        with self._call("login"):
+            return Login(f"the made-up key of {self.account}", None, lasts=True)
 
     def machine_role(self, document: str) -> MachineRole:
         """Return whether the role is there, with this document."""

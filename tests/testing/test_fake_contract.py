@@ -15,6 +15,7 @@ from cloudgpu.testing import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
     HasLeftoversContract,
+    HasLoginContract,
     HasMachineRoleContract,
     HasOrphansContract,
     HasPriceHistoryContract,
@@ -91,6 +92,7 @@ class OnTheWholeFake(
     HasQuotaContract,
     HasRegionsContract,
     ChecksPermissionsContract,
+    HasLoginContract,
     HasMachineRoleContract,
     HasBudgetAlertContract,
 ):

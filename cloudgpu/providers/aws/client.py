@@ -15,6 +15,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
 from cloudgpu.providers.aws.errors import Asked, translated
 from cloudgpu.providers.aws.options import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.calls import count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,6 +59,7 @@ class Aws:
     def _made(self, service: str, region: str, sends: int | None) -> Any:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
+            self._session.events.register("before-send.*", _counted)  # metrics tell of it
         from botocore.config import Config
 
         config = Config(
@@ -135,6 +137,11 @@ def _session(profile: str | None) -> tuple[Any, int]:
     core = Session(profile=profile)
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+
+
+def _counted(event_name: str, **_request: Any) -> None:
+    """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
+    count(KIND, event_name.rpartition(".")[2])
 
 
 @cache

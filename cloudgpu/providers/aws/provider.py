@@ -26,7 +26,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import Bound, Firing, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Bound, Firing, Login, ProviderSettings, Resolved, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -301,6 +301,12 @@ class AwsProvider:
         from cloudgpu.providers.aws import backstop
 
         backstop.remove(self._aws)
+
+    def login(self) -> Login:
+        """Return what the credential is and how long it lasts, by what botocore finds. Asks nobody."""
+        from cloudgpu.providers.aws import login
+
+        return login.login(self._aws)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses at AWS and whether it is allowed; changes are sent as dry runs."""

@@ -1,0 +1,130 @@
+"""Says how long the credentials of an AWS account last, by what botocore found and where. Asks nobody.
+
+How each kind lasts: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html; a refreshed SSO
+session ends when its registration does (https://docs.aws.amazon.com/sdkref/latest/guide/feature-sso-credentials.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.base import Login
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+_BY_ITSELF = {
+    "iam-role": "the role of this machine, renewed by itself",
+    "container-role": "the role of this container, renewed by itself",
+    "assume-role-with-web-identity": "a role by a web identity, renewed by itself",
+}
+_KEYS = {"env": "the environment", "shared-credentials-file": "~/.aws/credentials", "config-file": "~/.aws/config"}
+_ENDS = (
+    "aws_session_expiration",
+    "aws_expiration",
+    "x_security_token_expires",
+    "expiration",
+)  # as login tools write it
+
+
+def login(aws: Aws) -> Login:
+    """Return what the account's credential is and how long it lasts; raise AuthFailed where there is none."""
+    from botocore.session import Session
+
+    with aws.said("credentials", aws.options.home_region):
+        core = Session(profile=aws.options.profile)
+        found, config = core.get_credentials(), core.full_config
+    who = f"profile {core.profile}" if core.profile else "the default profile"
+    if found is None:
+        raise AuthFailed(
+            f"There are no AWS credentials for account {aws.account} ({who}) in this environment.",
+            field="credentials",
+            value=who,
+            next="Put them where a program without your shell finds them, for example with: aws configure",
+        )
+    method = str(found.method)
+    temporary = method in _KEYS and bool(found.token)  # of another kind, to look would log in
+    return _of_profile(config, core.profile or "default", method, temporary, seen=())
+
+
+def _of_profile(config: Mapping[str, Any], profile: str, method: str, temporary: bool, seen: tuple[str, ...]) -> Login:  # noqa: FBT001
+    table = config.get("profiles", {}).get(profile, {})
+    if method in _BY_ITSELF:
+        return Login(_BY_ITSELF[method], None, lasts=True)
+    if method == "assume-role":
+        return _of_role(config, profile, table, seen)
+    if method == "sso":
+        return _of_sso(config, profile, table)
+    if method in _KEYS:
+        return _of_keys(profile, table, _KEYS[method], temporary=temporary)
+    says = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(method, method)
+    return Login(f"{says} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
+
+
+def _of_keys(profile: str, table: Mapping[str, Any], where: str, *, temporary: bool) -> Login:
+    if not temporary:
+        return Login(f"a long-lived key in {where} (profile {profile})", None, lasts=True)
+    until = next((_time(table[name]) for name in _ENDS if table.get(name)), None)
+    return Login(f"a temporary key in {where} (profile {profile})", until, lasts=None if until is None else False)
+
+
+def _of_role(config: Mapping[str, Any], profile: str, table: Mapping[str, Any], seen: tuple[str, ...]) -> Login:
+    """Return how long a role can be taken on: as long as what it is taken on with, and while nobody asks for a code."""
+    if table.get("mfa_serial"):
+        return Login(f"a role that asks for a code of your device each time (profile {profile})", None, lasts=False)
+    source = table.get("source_profile")
+    if source is None or source == profile or source in seen:
+        return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
+    below = config.get("profiles", {}).get(source, {})
+    token = bool(below.get("aws_session_token"))
+    found = _of_profile(config, source, _way(below), token, (*seen, profile))
+    return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
+
+
+def _way(table: Mapping[str, Any]) -> str:
+    """Return which of botocore's ways a source profile is."""
+    if "sso_session" in table or "sso_start_url" in table:
+        return "sso"
+    if "role_arn" in table:
+        return "assume-role"
+    if "credential_process" in table:
+        return "custom-process"
+    return "shared-credentials-file"
+
+
+def _of_sso(config: Mapping[str, Any], profile: str, table: Mapping[str, Any]) -> Login:
+    session = table.get("sso_session")
+    start = config.get("sso_sessions", {}).get(session, {}).get("sso_start_url") if session else None
+    what = f"a login of aws sso (profile {profile})"
+    token = _token(start or table.get("sso_start_url", ""), session)
+    if token is None:
+        return Login(f"{what}, which is over: run aws sso login", None, lasts=False)
+    ends = token.get("registrationExpiresAt") if token.get("refreshToken") else None
+    until = _time(ends or token["expiresAt"])
+    if ends:  # refreshed until then at the latest; the organisation may end the session sooner
+        return Login(f"{what}, refreshed by itself until then at the latest", until, lasts=None)
+    return Login(what, until, lasts=False)
+
+
+def _token(start: str, session: str | None) -> Mapping[str, Any] | None:
+    from botocore.exceptions import SSOTokenLoadError
+    from botocore.utils import JSONFileCache, SSOTokenLoader
+
+    cache = Path("~/.aws/sso/cache").expanduser()  # botocore's, with no setting of its own
+    try:
+        found: Mapping[str, Any] = SSOTokenLoader(JSONFileCache(str(cache)))(start, session)
+    except (SSOTokenLoadError, OSError, ValueError):
+        return None
+    return found
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(text).replace("UTC", "Z").strip())
+    except ValueError:
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -1,0 +1,117 @@
+"""How long each kind of AWS credential lasts with nobody at the keyboard, by the files that login tools write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.login import login
+from cloudgpu.providers.base import ProviderSettings
+
+KEYS = "aws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = wJalrXUtnFEMI\n"
+ENDS = "2026-11-20T23:00:00Z"
+AT = datetime(2026, 11, 20, 23, tzinfo=UTC)
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """Login of an account with these files, as botocore reads them; nothing else is known of AWS here."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".aws" / "sso" / "cache").mkdir(parents=True)
+
+    def login_with(*, config="", credentials="", profile=None, token=None):
+        (tmp_path / ".aws" / "config").write_text(config)
+        (tmp_path / ".aws" / "credentials").write_text(credentials)
+        if token:
+            name = hashlib.sha1(b"lab", usedforsecurity=False).hexdigest()
+            (tmp_path / ".aws" / "sso" / "cache" / f"{name}.json").write_text(json.dumps(token))
+        options = {"profile": profile} if profile else {}
+        settings = ProviderSettings("aws", options, tmp_path, lambda: AT, lambda _: None, "ledger")
+        return login(Aws(settings))
+
+    return login_with
+
+
+SSO = """[profile lab]
+sso_session = lab
+sso_account_id = 123456789012
+sso_role_name = gpu
+[sso-session lab]
+sso_start_url = https://lab.awsapps.com/start
+sso_region = us-east-1
+"""
+
+
+def test_a_long_lived_key_lasts(found):
+    one = found(credentials=f"[default]\n{KEYS}")
+    assert (one.lasts, one.until) == (True, None)
+    assert "wJalr" not in repr(one)
+    assert "AKID" not in repr(one)
+
+
+def test_a_temporary_key_ends_when_the_tool_that_wrote_it_says(found):
+    one = found(credentials=f"[default]\n{KEYS}aws_session_token = x\nx_security_token_expires = {ENDS}\n")
+    assert (one.lasts, one.until) == (False, AT)
+
+
+def test_of_a_temporary_key_without_an_end_nobody_knows(found):
+    one = found(credentials=f"[default]\n{KEYS}aws_session_token = x\n")
+    assert (one.lasts, one.until) == (None, None)
+    assert "temporary" in one.what
+
+
+def test_a_login_of_sso_ends_with_its_token(found):
+    one = found(config=SSO, profile="lab", token={"accessToken": "x", "expiresAt": ENDS})
+    assert (one.lasts, one.until) == (False, AT)
+
+
+def test_a_login_of_sso_that_is_refreshed_ends_with_its_registration_at_the_latest(found):
+    token = {"accessToken": "x", "expiresAt": "2026-11-20T12:00:00Z", "refreshToken": "y"}
+    one = found(config=SSO, profile="lab", token=token | {"registrationExpiresAt": ENDS})
+    assert (one.lasts, one.until) == (None, AT)
+
+
+def test_a_login_of_sso_that_is_over_does_not_last(found):
+    one = found(config=SSO, profile="lab")
+    assert (one.lasts, one.until) == (False, None)
+    assert "aws sso login" in one.what
+
+
+def test_a_role_lasts_as_long_as_what_it_is_taken_on_with(found):
+    role = "[profile gpu]\nrole_arn = arn:aws:iam::123456789012:role/gpu\nsource_profile = "
+    assert found(config=f"{role}keys\n", credentials=f"[keys]\n{KEYS}", profile="gpu").lasts is True
+    one = found(config=f"{role}lab\n{SSO}", profile="gpu", token={"accessToken": "x", "expiresAt": ENDS})
+    assert (one.lasts, one.until) == (False, AT)
+
+
+def test_a_role_that_asks_for_a_code_needs_somebody(found):
+    role = "[profile gpu]\nrole_arn = arn:aws:iam::123456789012:role/gpu\nsource_profile = keys\n"
+    one = found(config=f"{role}mfa_serial = arn:aws:iam::123456789012:mfa/ada\n", credentials=f"[keys]\n{KEYS}",
+                profile="gpu")  # fmt: skip
+    assert (one.lasts, one.until) == (False, None)
+
+
+def test_what_a_command_gives_is_for_the_command_to_say(found):
+    said = json.dumps({"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI"})
+    one = found(config=f"[default]\ncredential_process = echo '{said}'\n")
+    assert (one.lasts, one.until) == (None, None)
+
+
+def test_no_credential_at_all_is_said(found):
+    with pytest.raises(AuthFailed, match="no AWS credentials for account aws"):
+        found()
+
+
+def test_a_profile_that_is_not_there_is_said(found):
+    with pytest.raises(AuthFailed, match="profile nosuch"):
+        found(profile="nosuch")
