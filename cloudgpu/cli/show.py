@@ -1,4 +1,4 @@
-"""`cloudgpu show`: one machine and its history."""
+"""`cloudgpu show`: one machine, why it counts as in use or idle, and its history."""
 
 from __future__ import annotations
 
@@ -12,41 +12,54 @@ from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
 def command(
     name: MaybeName = None,
     *,
-    refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask its provider first.")] = False,
-    history: Annotated[bool, typer.Option("--history", help="Every ledger line of this machine.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", "-r", help="Ask its provider first; with --why the machine, too.")
+    ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Signal by signal: is it in use, and when would it be ended?")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="All that was decided, warned of, asked and seen: who, when, why.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Show one machine: state, price with its source and date, what it has cost, lease, access.
 
-    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too.
+    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too. --why says by which signs
+    a machine counts as in use, idle or unknown: by the samples that the latest pass has kept here, or with --refresh
+    by what the machine says now. --history is every line of the ledger about it, oldest first, in words.
     """
     from cloudgpu.control.documents import shown
 
     session = open_here()
-    value = shown(session, name, refresh=refresh, history=history)
-    emit(output, value, _text(value, value.get("history", []), session.clock()))
+    value = shown(session, name, refresh=refresh, history=history, why=why)
+    emit(output, value, _text(value, session.clock()))
 
 
-def _text(value: dict[str, Any], lines: list[dict[str, Any]], now: Any) -> str:
+def _text(value: dict[str, Any], now: Any) -> str:
     from cloudgpu.cli.render import machine
 
-    shown = [machine(value, now)]
-    if lines:
-        shown.append("")
-    for line in lines:
-        at, kind = line["occurred_at"][:19].replace("T", " "), line["kind"].replace("_", " ")
-        shown.append(f"  {at}  {kind:18}  {_said(line['kind'], line['body'])}".rstrip())
+    parts = []
+    if "why" in value:
+        from cloudgpu.cli.why_text import text
+
+        parts.append(text(value["why"], now))
+    if not parts:
+        parts.append(machine(value, now))
+    if "history" in value:
+        parts.append(_history(value["history"]))
+    return "\n\n".join(parts)
+
+
+def _history(lines: list[dict[str, Any]]) -> str:
+    """Return the ledger's lines in words: when, who, from where, what and why."""
+    from textwrap import TextWrapper
+
+    from cloudgpu.report.history import told, who
+
+    wrapper = TextWrapper(80, subsequent_indent=" " * 23, break_on_hyphens=False, break_long_words=False)
+    shown = []
+    for line, said in zip(lines, told(lines), strict=True):
+        wrapper.initial_indent = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
+        shown.append(wrapper.fill(f"{who(line)}: {said}"))
     return "\n".join(shown)
-
-
-def _said(kind: str, body: dict[str, Any]) -> str:
-    """Return the one thing of a ledger line that a reader of the history looks for."""
-    if kind == "hold_set":
-        return f"until {_minute(body['until'])}" if body["until"] else "released"
-    if kind == "lease_set":
-        return f"{body['why']}: until {_minute(body['expires'])}"
-    return str(body.get("why") or body.get("state") or body.get("proof") or body.get("outcome") or "")
-
-
-def _minute(text: str) -> str:
-    return f"{text[:16].replace('T', ' ')} UTC"

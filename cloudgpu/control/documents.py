@@ -53,17 +53,29 @@ def _plan(session: Session, prepared: Prepared) -> Document:
     return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
 
 
-def shown(session: Session, name: str | None, *, refresh: bool = False, history: bool = False) -> Document:
-    """Return the answer of `show`; ask the machine's provider first where `refresh` says so."""
+def shown(
+    session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
+) -> Document:
+    """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself."""
     row = session.find(name, ended=True)
     if refresh and row["provider_id"] and not row["ended"]:
         from cloudgpu.control.look import refresh as look
 
         row = look(session, row)
     document = machine(session, row)
+    if why:
+        from cloudgpu.control.why import explained
+
+        document["why"] = explained(session, row, refresh=refresh)
     if history:
-        document["history"] = [_line(event) for event in session.ledger.events(row["id"])]
+        document["history"] = [_line(event) for event in _lines_about(session, row)]
     return document
+
+
+def _lines_about(session: Session, row: Row) -> list[Any]:
+    """Return the lines about a machine by seq: its own, and where it was let past a budget."""
+    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row["id"])
+    return sorted([*session.ledger.events(row["id"]), *past], key=lambda one: one.seq)
 
 
 def _line(event: Any) -> Document:

@@ -96,9 +96,14 @@ class Cloudgpu:
         """
         return listed(self._session, refresh=refresh, ended=all)
 
-    def show(self, name: str | None = None, *, refresh: bool = False, history: bool = False) -> Document:
-        """Return one machine, ended ones too; with `history` also its lines of the ledger."""
-        return documents.shown(self._session, name, refresh=refresh, history=history)
+    def show(
+        self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False
+    ) -> Document:
+        """Return one machine, ended ones too; with `history` also its lines of the ledger.
+
+        With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
+        """
+        return documents.shown(self._session, name, refresh=refresh, history=history, why=why)
 
     def exec(self, name: str | None, argv: Sequence[str], *, input: bytes = b"") -> Completed:  # noqa: A002
         """Run a command there and return its `status`, `stdout` and `stderr`; a status that is not 0 raises nothing.

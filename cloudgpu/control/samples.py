@@ -29,7 +29,7 @@ USAGE = 2  # how argparse ends for words that it does not know
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one machine's agent said, or why nothing is known of it (`fault`, one sentence; empty where it spoke).
+    """What one machine's agent said, or why nothing is known of it (`fault`, a clause; empty where it spoke).
 
     `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
     are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
@@ -65,7 +65,8 @@ def probe(
 
     `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
     seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
-    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples, unless `keep` is false.
+    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples,
+    unless `keep` is false.
     """
     with suppress(OSError):
         if keep:
@@ -90,7 +91,7 @@ def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
     try:
         target = session.target(row)
     except CloudgpuError as fault:
-        missing = Report(row["id"], clock(), None, fault.message)
+        missing = Report(row["id"], clock(), None, fault.message.removesuffix("."))
         return lambda: missing
 
     def ask() -> Report:
@@ -98,9 +99,9 @@ def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
         try:
             found = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
         except CloudgpuError as fault:
-            found = unheard(fault.message)
+            found = unheard(fault.message.removesuffix("."))
         except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
-            found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug}).")
+            found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})")
         return _report(shelf, found, at, keep=how.keep)
 
     return ask
@@ -125,7 +126,7 @@ def _answer(connection: Connection, since: float, deadline: float) -> Heard:
     if done.status == USAGE and not done.stdout:
         return unheard(EARLIER)
     if done.status and not done.stdout:
-        return unheard(f"Its agent does not answer (status {done.status}).")
+        return unheard(f"its agent does not answer (status {done.status})")
     return heard(done.stdout)
 
 

@@ -1,6 +1,6 @@
 """What a machine's agent says of itself, checked: anybody with the machine could have written it.
 
-An answer that cannot be used gives no samples and one sentence that says why. Nothing is known then, and nobody may
+An answer that cannot be used gives no samples and a clause that says why. Nothing is known then, and nobody may
 take that for idle.
 """
 
@@ -18,7 +18,7 @@ DAY = 86400.0
 MOST_SAMPLES = 5000  # a day of one a minute is 1440
 MOST_BUSY, MOST_SCRATCH = 64, 32
 LONGEST_TEXT = 300
-EARLIER = "Its agent is of an earlier version and keeps no samples."
+EARLIER = "its agent is of an earlier version and keeps no samples"
 AHEAD = 5.0  # seconds: a stamp may be rounded up
 _DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
 _LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13}
@@ -31,7 +31,7 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else empty.
+    """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else is empty.
 
     `answer` is all that it said beside the samples, cut to a sane size; None where it said nothing that can be read.
     `scratch` are (path, bytes used) of the disks that a stop erases.
@@ -55,16 +55,16 @@ def heard(text: bytes) -> Heard:
     try:
         said = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        return unheard("Its agent does not answer in JSON.")
+        return unheard("its agent does not answer in JSON")
     if not isinstance(said, dict):
-        return unheard("Its agent does not answer with a JSON object.")
+        return unheard("its agent does not answer with a JSON object")
     answer = _cut({name: value for name, value in said.items() if name != "samples"}, _DEEPEST)
     if "samples" not in said:
         return unheard(EARLIER, answer)
     try:
         return _checked(said, answer)
     except Unusable as fault:
-        return unheard(f"What its agent says cannot be used: {fault}.", answer)
+        return unheard(f"what its agent says cannot be used: {fault}", answer)
 
 
 def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> Heard:

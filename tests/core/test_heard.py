@@ -50,7 +50,7 @@ def test_samples_come_in_order_each_once_and_none_is_older_than_a_day():
 
 def test_an_agent_of_an_earlier_version_is_said_to_be_one():
     found = heard(json.dumps({"activity": "IDLE", "why": "nothing runs"}).encode())
-    assert found.fault == "Its agent is of an earlier version and keeps no samples."
+    assert found.fault == "its agent is of an earlier version and keeps no samples"
     assert found.answer == {"activity": "IDLE", "why": "nothing runs"}
 
 
@@ -89,10 +89,10 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
         (answer(scratch=[["/mnt"]]), "no path with a size"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_unknown_with_a_sentence(said, why):
+def test_an_answer_that_cannot_be_used_is_unknown_and_says_why(said, why):
     found = heard(said)
     assert why in found.fault
-    assert found.fault.endswith(".")
+    assert not found.fault.endswith(".")
     assert (found.samples, found.now, found.up_since, found.scratch) == ((), None, None, ())
 
 

@@ -1,0 +1,135 @@
+"""Why a machine counts as what it does, as text: signal by signal, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.cli.render import ago, facts, rounded, table, when
+from cloudgpu.core.times import from_iso
+
+Value = dict[str, Any]
+KILO = 1000.0
+_STATES = {"ACTIVE": "in use", "IDLE": "idle", "UNKNOWN": "not known whether it is used"}
+
+
+def texts(values: Sequence[Value], now: datetime) -> str:
+    """Return what `reap --explain` says: a block for each machine."""
+    return "\n\n".join(text(one, now) for one in values)
+
+
+def text(value: Value, now: datetime) -> str:
+    """Return why one machine counts as what it does, and when it would be ended."""
+    parts = [_head(value)]
+    if value["signals"]:
+        parts += ["", indented(_signals(value)), ""]
+    parts.append(_facts(value, now))
+    return "\n".join(parts)
+
+
+def _head(value: Value) -> str:
+    from textwrap import fill
+
+    said = f"{value['name']}: {_STATES[value['activity']]} ({value['because']})"
+    return fill(said, 80, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def indented(shown: str) -> str:
+    """Return lines moved to the right, as facts are."""
+    return "\n".join(f"  {line}" for line in shown.splitlines())
+
+
+def _signals(value: Value) -> str:
+    rows = [
+        [
+            one["what"],
+            _reading(one["value"], one["unit"]),
+            _limit(one),
+            "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
+            "yes" if one["counts"] else "",
+        ]
+        for one in value["signals"]
+    ]
+    return table(rows, ["SIGNAL", "SEEN", "COUNTS FROM", "LAST SIGN OF LIFE", "NOW"])
+
+
+def _limit(one: Value) -> str:
+    if one["limit"] is None:
+        return "any"
+    return ("within " if one["unit"] == "seconds" else "") + _reading(one["limit"], one["unit"], ago="")
+
+
+def _reading(value: Any, unit: str, ago: str = " ago") -> str:
+    if value is None:
+        return "nothing" if unit == "seconds" else "not read"
+    return _UNITS[unit](value) + (ago if unit == "seconds" else "")
+
+
+def _kernels(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")  # noqa: PLR2004  (what a column has room for)
+    return shown[:28] or "none"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < KILO or unit == "GB":
+            break
+        value /= KILO
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004  (three digits)
+
+
+_UNITS: dict[str, Callable[[Any], str]] = {
+    "percent": lambda value: f"{value:g} %",
+    "cores": lambda value: f"{value:.2f} cores",
+    "bytes_per_s": lambda value: f"{size(value)}/s",
+    "kernels": _kernels,
+    "seconds": rounded,
+}
+
+
+def _facts(value: Value, now: datetime) -> str:
+    decision, policy, ends = value["decision"], value["policy"], value["ends"]
+    idle = policy["idle"]
+    return facts(
+        [
+            ("known", _known(value, now)),
+            ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
+            ("idle", idle and _idle(value, now)),
+            ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
+            ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
+            ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
+            ("renewable", ends["renew_until"] and f"until {when(ends['renew_until'], now)}"),
+            ("warned", "; ".join(_warning(one, now) for one in value["warnings"])),
+            ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
+            ("decision", f"{decision['do']} ({decision['rule']}): {decision['why']}"),
+            ("ends", f"{when(decision['at'], now)} if nothing changes" if decision["at"] else "no rule ends it"),
+        ]
+    )
+
+
+def _known(value: Value, now: datetime) -> str:
+    known = value["known"]
+    again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
+    if known["how"] == "asked":
+        return "asked over SSH; nothing is known" if known["at"] is None else f"asked over SSH, {ago(known['at'], now)}"
+    if known["at"]:
+        return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
+    return f"nothing{again}"
+
+
+def _idle(value: Value, now: datetime) -> str:
+    idle = value["policy"]["idle"]
+    if idle["do"] == "off":
+        return "does not end it"
+    rule = f"{rounded(idle['after_s'])} without a sign of life, then a warning and {rounded(idle['grace_s'])}"
+    if idle["do"] == "warn":
+        return f"{rule}; it is only warned"
+    end = value["ends"]["idle"]
+    return rule + (f"; not used from now on, it ends {when(end, now)} at the earliest" if end else "")
+
+
+def _warning(one: Value, now: datetime) -> str:
+    due = f", ends {when(one['due'], now)}" if one["due"] else ""
+    return f"{one['rule']}, {ago(one['at'], now)}{due}" if from_iso(one["at"]) <= now else one["rule"]

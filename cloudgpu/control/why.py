@@ -1,0 +1,128 @@
+"""Answers why a machine counts as what it does: from the samples kept here, or by asking it now."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.samples import probe
+from cloudgpu.core.activity import up_since
+from cloudgpu.core.decide import decide
+from cloudgpu.core.decisions import Seen
+from cloudgpu.core.heard import DAY
+from cloudgpu.core.idle import Judged, Thresholds, judge
+from cloudgpu.core.policy import thresholds
+from cloudgpu.core.promises import runs_on
+from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.ledger.samples import Shelf
+from cloudgpu.report.why import why_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.budget_stops import Stop
+
+Row = dict[str, Any]
+INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is known of a machine's use: `judged` as of `at` (None: nothing), and `how` it came to be known."""
+
+    judged: Judged | None
+    at: datetime | None
+    how: str
+    fault: str = ""
+    scratch: tuple[tuple[str, int], ...] = ()
+
+
+def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
+    """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
+
+    `ask`: over SSH, now, keeping what it says; else from what is kept here. Writes no ledger and stops nothing.
+    Raises InvalidRequest for a policy or limits that cannot be read.
+    """
+    from cloudgpu.control.policies import policy_of
+
+    held, now = policy_of(session, row), session.clock()
+    if held.broken is not None:
+        raise held.broken
+    limits = Thresholds() if held.policy is None else thresholds(held.policy)
+    source = _asked(session, row, limits) if ask and runs_on(row) else kept(session, row, limits)
+    last = from_iso(row["last_active"]) if row["last_active"] else None
+    seen = with_source(Seen(row, held.policy, held.why, last_active=last), source, now)
+    (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
+    return why_value(seen, decision, now, at=source.at, how=source.how, judged=source.judged)
+
+
+def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
+    """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
+    if source.judged is None or source.at is None:
+        return replace(seen, judged_fault=source.fault)
+    if now - source.at > STALE:
+        return replace(seen, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
+    return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
+
+
+def _asked(session: Session, row: Row, limits: Thresholds) -> Source:
+    report = probe(session, [row])[row["id"]]
+    if report.machine_now is None:
+        return Source(None, None, "asked", report.fault)
+    return Source(report.judged(limits), report.asked_at, "asked", scratch=report.scratch)
+
+
+def kept(session: Session, row: Row, limits: Thresholds) -> Source:
+    """Return what the samples kept here say, as of the last of them; ages are counted up to now."""
+    if not runs_on(row):
+        return Source(None, None, "unasked", f"it is {row['state']}")
+    shelf, began = Shelf(session.home.samples, row["id"]), up_since(row).timestamp()
+    last = shelf.last()
+    if last <= began:
+        return Source(None, None, "unasked", "no samples of it since its latest start are kept here")
+    judged = judge(shelf.read(last - DAY, last), limits, last, began)
+    age = max(0.0, session.clock().timestamp() - last)
+    return Source(_older(judged, age), datetime.fromtimestamp(last, UTC), "samples")
+
+
+def _older(judged: Judged, age: float) -> Judged:
+    """Return what was judged `age` seconds ago with its ages as they are now; what counted then is not counted anew."""
+    signals = tuple(
+        one._replace(
+            ago=one.ago + age if one.ago >= 0 else one.ago,
+            value=one.value + age if _is_age(one.what, one.value) else one.value,
+        )
+        for one in judged.signals
+    )
+    return judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
+
+
+def _is_age(what: str, value: Any) -> bool:
+    return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
+
+
+def _stops(session: Session, row: Row) -> list[Stop]:
+    """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
+    from cloudgpu.control.budgets import budgets, standings
+    from cloudgpu.core.budget_stops import stops
+
+    count = row.get("warnings", {}).get("budget", {}).get("count", 0)
+    with suppress(CloudgpuError):
+        every = budgets(session)
+        return stops(standings(session, every), [row], {row["id"]: count}, session.clock()) if every else []
+    return []
+
+
+def explained(session: Session, row: Row, *, refresh: bool) -> dict[str, Any]:
+    """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
+    if row["ended"]:
+        raise InvalidRequest(
+            f"{row['name']} has ended, so nothing is judged of it any more.",
+            field="--why",
+            value=row["name"],
+            next=f"See what was decided: cloudgpu show {row['name']} --history",
+        )
+    return why(session, row, ask=refresh)

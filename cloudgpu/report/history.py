@@ -1,0 +1,165 @@
+"""What the ledger's lines about a machine say, in words: the audit trail of `show --history`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import minute
+
+Body = Mapping[str, Any]
+_CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
+_DONE = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
+_NO_LEASE = {"expires": None, "renew_until": None}
+GB = 1e9
+
+
+def who(line: Mapping[str, Any]) -> str:
+    """Return who wrote a line, and from where where it says so: `ada`, `ada on tower`."""
+    host = line["body"].get("host")
+    return f"{line['actor']} on {host}" if host else str(line["actor"])
+
+
+def told(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what each of a machine's lines says; a lease that a look sees is said where it is another one."""
+    found, known = [], list[str]()
+    for line in lines:
+        lease = _lease(line["body"])
+        same = line["kind"] == "instance_observed" and lease == known
+        found.append(said(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
+        known = lease or known
+    return found
+
+
+def said(line: Mapping[str, Any]) -> str:
+    """Return what a line says, as a sentence without a full stop; a kind that nobody knows here by its own name."""
+    tell = _WORDS.get(line["kind"], _other)
+    words = tell(line["body"]) if tell is not _other else _other({**line["body"], "kind": line["kind"]})
+    return words + _CLOCKS.get(line["clock"], "")
+
+
+def _other(body: Body) -> str:
+    why = body.get("why") or body.get("state") or body.get("proof") or ""
+    return f"{str(body['kind']).replace('_', ' ')}{': ' * bool(why)}{why}"
+
+
+def _launched(body: Body) -> str:
+    where = body.get("zone") or body.get("region")
+    market = "on spot" if body.get("market") == "spot" else "on demand"
+    by = f" ({body['policy_by']})" if body.get("policy_by") else ""
+    parts = [f"attempt {body['attempt']} to launch {body['instance_type']} in {where} of {body['account']}, {market}"]
+    parts += [_price(body.get("price")), f"policy {body['policy']}{by}" if body.get("policy") else ""]
+    return ", ".join([part for part in parts if part] + _lease(body))
+
+
+def _lease(body: Body) -> list[str]:
+    """Return how long it may live, in parts."""
+    ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
+    return [f"{what} {minute(at)}" for what, at in ends if at]
+
+
+def _price(price: Body | None) -> str:
+    return f"{Money(price['nanos_per_hour']).text(4)} an hour" if price else "no price is known"
+
+
+def _settled(body: Body) -> str:
+    words = {"made": "the launch is accepted", "refused": "the launch is refused", "void": "the launch came to nothing"}
+    return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
+
+
+def _adopted(body: Body) -> str:
+    return f"found by its tags and taken over: {body.get('why') or 'no launch of it is known here'}"
+
+
+def _observed(body: Body) -> str:
+    billed = "billed" if body["billed"] else "not billed"
+    reason = f": {body['reason']}" if body.get("reason") else ""
+    return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease(body)])
+
+
+def _asked(what: str) -> Callable[[Body], str]:
+    def tell(body: Body) -> str:
+        failed = ", as it never came up" if body.get("failed") else ""
+        return f"asked to {what}{failed}: {body['why']}"
+
+    return tell
+
+
+def _kept(body: Body) -> str:
+    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["kept"])
+    return f"what is kept of it: {things}" if things else "nothing is kept of it"
+
+
+def _priced(body: Body) -> str:
+    source = body["price"] and body["price"].get("source")
+    return f"it costs {_price(body['price'])}" + (f": {source}" if source else "")
+
+
+def _sent(body: Body) -> str:
+    return f"{body['bytes_out'] / GB:.3g} GB sent since {minute(body['since'])}"
+
+
+def _leased(body: Body) -> str:
+    return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}"
+
+
+def _held(body: Body) -> str:
+    return f"held until {minute(body['until'])}" if body["until"] else "hold released"
+
+
+def _decided(body: Body) -> str:
+    do = _DONE.get(body["do"], f"decided to {body['do']} it")
+    rule = "" if body["rule"] == "none" else f" ({body['rule']})"
+    at = f"; ends {minute(body['at'])} if nothing changes" if body.get("at") and body["do"] in _DONE else ""
+    return f"{do}{rule}: {body['why']}{at}"
+
+
+def _warned(body: Body) -> str:
+    due = f", ends {minute(body['due'])}" if body["due"] else ""
+    how = body.get("how") or ()
+    by = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
+    return f"warning given ({body['rule']}{due}){by}: {body['why']}"
+
+
+def _timed(body: Body) -> str:
+    what = f"timer of its cloud set to {minute(body['at'])}" if body["at"] else "timer of its cloud dropped"
+    return f"{what}: {body['why']}" if body.get("why") else what
+
+
+def _overridden(body: Body) -> str:
+    over = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
+    return f"let past a budget ({over}): {body['reason']}"
+
+
+def _thing(body: Body) -> str:
+    at = f", attached to {body['attached_to']}" if body.get("attached_to") else ""
+    return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
+
+
+_WORDS: dict[str, Callable[[Body], str]] = {
+    "launch_intended": _launched,
+    "launch_settled": _settled,
+    "machine_adopted": _adopted,
+    "instance_observed": _observed,
+    "instance_vanished": lambda body: f"gone: {body['proof']}",
+    "stop_asked": _asked("stop"),
+    "start_asked": _asked("start"),
+    "park_asked": _asked("park"),
+    "end_asked": _asked("end"),
+    "start_refused": lambda body: f"the start has not begun: {body['why']}",
+    "kept_observed": _kept,
+    "price_observed": _priced,
+    "traffic_observed": _sent,
+    "thing_observed": _thing,
+    "thing_vanished": lambda body: f"gone: {body['proof']}",
+    "lease_set": _leased,
+    "hold_set": _held,
+    "interruption_asked": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
+    "decision_made": _decided,
+    "warning_given": _warned,
+    "warning_lifted": lambda body: f"warning lifted ({body['rule']}): {body['why']}",
+    "timer_set": _timed,
+    "orphan_removed": lambda body: f"left-over {body['what']} {body['id']} removed: {body['why']}",
+    "budget_overridden": _overridden,
+}

@@ -1,0 +1,115 @@
+"""Why a machine counts as in use, idle or unknown, and when it would be ended: as the plain value that is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.activity import Known, known, up_since
+from cloudgpu.core.decisions import UNKNOWN, Decision, Seen
+from cloudgpu.core.promises import runs_on
+from cloudgpu.core.schedule import next_off
+from cloudgpu.core.times import from_iso, iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.idle import Judged, Signal
+
+Value = dict[str, Any]
+_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", "busy kernel": "kernels"}
+AGES = "seconds"  # the unit of every other signal: how long ago it showed life
+
+
+def why_value(
+    seen: Seen, decision: Decision, now: datetime, *, at: datetime | None, how: str, judged: Judged | None = None
+) -> Value:
+    """Return what is known of one machine's use, signal by signal, and what follows from it.
+
+    `at` is when it was so (None: nothing is known), and `how` that came to be known: `asked` now, from the `samples`
+    kept here, or `unasked`. `judged` has the signals where those are too old to decide by. Times are UTC text, spans
+    seconds.
+    """
+    row = seen.row
+    found = known(seen, now) if runs_on(row) else Known(UNKNOWN, f"it is {row['state']}", asked=False)
+    return {
+        "machine": row["id"],
+        "name": row["name"],
+        "activity": found.activity,
+        "because": found.why,
+        "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
+        "known": {"how": how, "at": None if at is None else iso(at), "fault": seen.judged_fault},
+        "signals": signal_values(judged or seen.judged),
+        "last_active": row["last_active"],
+        "up_since": iso(up_since(row)),
+        "scratch": [{"path": path, "bytes": size} for path, size in seen.scratch],
+        "policy": _policy(seen),
+        "decision": decision_value(decision),
+        "warnings": _warnings(row),
+        "ends": _ends(seen, now, found.activity, found.quiet),
+    }
+
+
+def signal_values(judged: Judged | None) -> list[Value]:
+    """Return each signal that was looked at; none where nothing is known."""
+    return [] if judged is None else [_signal(one) for one in judged.signals]
+
+
+def _signal(one: Signal) -> Value:
+    return {
+        "what": one.what,
+        "unit": _UNITS.get(one.what, AGES),
+        "value": one.value,
+        "limit": one.limit,
+        "ago_s": None if one.ago < 0 else round(one.ago),
+        "counts": one.counts,
+    }
+
+
+def decision_value(decision: Decision) -> Value:
+    """Return a decision: what is done, by which rule, why, and when it would be ended if nothing changes."""
+    return {
+        "do": str(decision.do),
+        "rule": str(decision.rule),
+        "why": decision.why,
+        "at": None if decision.at is None else iso(decision.at),
+        "after": None if decision.after is None else iso(decision.after),
+        "urgent": decision.urgent,
+    }
+
+
+def _policy(seen: Seen) -> Value:
+    policy = seen.policy
+    if policy is None:
+        return {"name": seen.row["policy"], "why": seen.why_policy, "idle": None}
+    idle = policy.idle
+    spans = {"after_s": idle.after.total_seconds(), "grace_s": idle.grace.total_seconds()}
+    return {"name": policy.name, "why": seen.why_policy, "idle": {"do": str(idle.do), **spans}}
+
+
+def _warnings(row: Any) -> list[Value]:
+    given = row.get("warnings", {})
+    return [{"rule": rule, **{name: one[name] for name in ("at", "due", "count")}} for rule, one in given.items()]
+
+
+def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> Value:
+    """Return when each rule by itself would end the machine, as things are; null where it would not."""
+    row, policy = seen.row, seen.policy
+    off = None if policy is None else next_off(policy.schedules, now)
+    return {
+        "idle": _idle_end(seen, now, activity, quiet),
+        "lease": row["expires"],
+        "renew_until": row["renew_until"],
+        "schedule": None if off is None else iso(off),
+        "held_until": row["hold_until"] if row["hold_until"] and from_iso(row["hold_until"]) > now else None,
+    }
+
+
+def _idle_end(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
+    """Return the earliest moment at which idle time could end it, were it used no more from now on."""
+    policy = seen.policy
+    if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:
+        return None
+    limits = policy.idle
+    idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
+    given = seen.row.get("warnings", {}).get("idle")
+    warned_at = from_iso(given["at"]) if given and given["due"] else max(idle_at, now)
+    return iso(max(warned_at + limits.grace, now))

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.cli.why_text import text
+from cloudgpu.control.documents import shown
+from cloudgpu.core.events import Draft
+from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.ledger.samples import Shelf
+
+MINUTE = timedelta(minutes=1)
+
+
+def samples(lab, minutes, *, last=0, **more):
+    """Keep what an agent would have said of the last `minutes`: a quiet machine, `more` in each bucket."""
+    end = lab.clock() - last * MINUTE
+    found = [
+        {"t": (end - n * MINUTE).timestamp(), "s": 60, "cpu": 0.02, "net": 800, "disk": 0} | more
+        for n in range(minutes)
+    ]
+    (row,) = lab.rows()
+    Shelf(lab.session.home.samples, row["id"]).keep(found[::-1], end.timestamp(), end)
+
+
+def why(lab, **more):
+    return shown(lab.session, None, why=True, **more)["why"]
+
+
+def signal(value, what):
+    (found,) = [one for one in value["signals"] if one["what"] == what]
+    return found
+
+
+@pytest.fixture
+def running(lab):
+    lab.up()
+    lab.later(hours=2)
+    return lab
+
+
+def test_a_quiet_machine_is_idle_and_each_signal_is_said(running):
+    samples(running, 100)
+    value = why(running)
+    assert (value["activity"], value["known"]["how"]) == ("IDLE", "samples")
+    assert signal(value, "network") == {
+        "what": "network", "unit": "bytes_per_s", "value": 800, "limit": 100e3, "ago_s": None, "counts": False,
+    }  # fmt: skip
+    assert value["policy"]["name"] == "default"
+    assert value["decision"]["do"] == "warn"
+    assert value["ends"]["idle"] == value["decision"]["at"] == iso(running.clock() + 10 * MINUTE)
+
+
+def test_what_shows_life_is_named_and_when_idleness_would_end_it(running):
+    samples(running, 100)
+    running.later(minutes=1)
+    samples(running, 1, busy=["kernel 1a2b"])
+    running.later(minutes=5)
+    value = why(running)
+    assert value["activity"] == "ACTIVE"
+    assert signal(value, "busy kernel")["counts"]
+    assert signal(value, "busy kernel")["ago_s"] == 300
+    assert value["because"].startswith("busy kernel")
+    assert value["ends"]["idle"] == iso(running.clock() + 65 * MINUTE)
+
+
+def test_samples_that_are_old_are_shown_and_decide_nothing(running):
+    samples(running, 100)
+    running.later(minutes=40)
+    value = why(running)
+    assert value["activity"] == "UNKNOWN"
+    assert value["because"] == "its samples were last read 40m ago"
+    assert signal(value, "start")["ago_s"] == 160 * 60
+    assert value["ends"]["idle"] is None
+    assert value["decision"]["do"] == "keep"
+
+
+def test_nothing_kept_is_unknown_and_says_how_to_ask(running):
+    value = why(running)
+    assert (value["activity"], value["signals"], value["known"]["at"]) == ("UNKNOWN", [], None)
+    assert "cloudgpu show" in text(value, running.clock())
+
+
+def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
+    samples(running, 100, last=130)
+    assert why(running)["because"] == "no samples of it since its latest start are kept here"
+
+
+def test_a_hold_and_a_warning_are_said(running):
+    samples(running, 100)
+    row = running.rows()[0]
+    now = iso(running.clock())
+    due = iso(running.clock() + 10 * MINUTE)
+    body = {"rule": "idle", "due": due, "why": "idle", "how": ["terminals"], "host": "tower"}
+    running.session.ledger.append([Draft("warning_given", row["id"], body, running.clock(), f"w:{now}")])
+    running.later(minutes=4)
+    value = why(running)
+    assert value["warnings"] == [{"rule": "idle", "at": now, "due": due, "count": 1}]
+    assert value["ends"]["idle"] == value["decision"]["at"] == due
+    assert "warned     idle, 4m ago, ends" in text(value, running.clock())
+
+
+def test_a_machine_that_has_ended_is_not_judged(running):
+    row = running.rows()[0]
+    running.cloud.terminate(row["provider_id"])
+    shown(running.session, row["name"], refresh=True)
+    with pytest.raises(InvalidRequest, match="has ended") as caught:
+        shown(running.session, row["name"], why=True)
+    assert "--history" in caught.value.next
+
+
+def own_policy(lab, text):
+    (lab.home / "policies").mkdir(exist_ok=True)
+    (lab.home / "policies" / "mine.yaml").write_text(text)
+
+
+def test_a_policy_that_is_gone_leaves_the_lease_alone_and_says_so(lab):
+    own_policy(lab, "lease: 3h\nrenew_until: 4h\n")
+    lab.up(policy="mine")
+    (lab.home / "policies" / "mine.yaml").unlink()
+    lab.later(hours=2)
+    samples(lab, 100)
+    value = why(lab)
+    assert value["policy"]["idle"] is value["ends"]["idle"] is None
+    assert "cannot be resolved" in value["policy"]["why"]
+    assert "only its lease counts" in value["decision"]["why"]
+
+
+def test_a_policy_with_a_fault_is_an_error_and_no_answer(lab):
+    own_policy(lab, "lease: 3h\nrenew_until: 4h\n")
+    lab.up(policy="mine")
+    own_policy(lab, "lease: 3h\nno_such_key: 1\n")
+    with pytest.raises(InvalidRequest, match="no_such_key"):
+        why(lab)
+
+
+def test_the_text_has_room_in_eighty_columns(running):
+    samples(running, 100, gpu=97.5, mem=71234.0, **{"in": 4000.0, "out": 12.0, "jup": 30.0})
+    for value in (why(running), why(running) | {"scratch": [{"path": "/mnt/nvme" * 4, "bytes": 123_456_789}]}):
+        shown_text = text(value, running.clock())
+        assert max(map(len, shown_text.splitlines())) <= 80
+        assert "97.5 %" in shown_text
+    assert "in use (GPU, 0 s ago)" in shown_text
+    assert "123 MB" in shown_text
