@@ -36,5 +36,5 @@ def _of(key: Key | Section) -> Mapping[str, Any]:
         return {"description": key.means, **key.kind.schema, **({} if default is None else {"default": default})}
     table = _table(key.keys)
     if key.many:
-        return {"description": key.means, "anyOf": [table, {"type": "array", "items": table}]}
+        return {"description": key.means, "anyOf": [table, {"type": "array", "items": table, "minItems": 1}]}
     return {"description": key.means, **table}
