@@ -33,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "down": ("down", "End a machine and all that was made with it, and prove it."),
     "image": ("image", "Save a machine as an image under a name, list images, remove one."),
     "volume": ("volume", "List data volumes, or remove one."),
+    "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
     "hold": ("hold", "Keep a machine from being ended by its lease until a given time."),
     "extend": ("extend", "Make a machine's lease longer."),
     "allow": ("allow", "Open SSH on machines to the address that you have now."),

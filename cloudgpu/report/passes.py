@@ -1,0 +1,72 @@
+"""A pass of the reaper as the plain value that `-o json` prints and the library returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.times import iso
+from cloudgpu.report.why import decision_value, why_value
+
+if TYPE_CHECKING:
+    from cloudgpu.core.decisions import Decision, Seen
+    from cloudgpu.core.passes import Done, Left, Pass, Told
+
+Value = dict[str, Any]
+
+
+def pass_value(found: Pass, *, explain: bool = False) -> Value:
+    """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
+    value: Value = {
+        "begun_at": iso(found.begun_at),
+        "took_s": round(found.took.total_seconds(), 3),
+        "dry_run": found.dry_run,
+        "busy": found.busy or None,
+        "exit_code": found.exit_code,
+        "decided": found.decided,
+        "decisions": [_decision(seen, one) for seen, one in zip(found.seen, found.decisions, strict=True)],
+        "ended": [_done(one) for one in found.ended],
+        "renewed": [_done(one) for one in found.renewed],
+        "warned": [_told(one) for one in found.warned],
+        "spared": [_left(one) for one in found.spared],
+        "unproved": [_left(one) for one in found.unproved],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered],
+        "faults": list(found.faults),
+        "sentences": list(found.sentences),
+        "undelivered": list(found.undelivered),
+    }
+    return value | ({"explained": explained(found)} if explain else {})
+
+
+def explained(found: Pass) -> Sequence[Value]:
+    """Return why each machine counts as what it does, signal by signal, and what follows from it."""
+    pairs = zip(found.seen, found.decisions, strict=True)
+    return [_why(found, seen, one) for seen, one in pairs]
+
+
+def _why(found: Pass, seen: Seen, one: Decision) -> Value:
+    how = "unasked" if seen.reached_at is None else "asked"
+    return why_value(seen, one, found.begun_at, at=seen.reached_at, how=how)
+
+
+def _decision(seen: Seen, one: Decision) -> Value:
+    row = seen.row
+    place = {name: row[name] for name in ("provider", "account", "region")}
+    what = {"machine": one.machine, "name": one.name, **place, "state": row["state"], "activity": one.activity}
+    return what | decision_value(one)
+
+
+def _done(one: Done) -> Value:
+    what = {"machine": one.machine, "name": one.name, "do": str(one.do), "rule": str(one.rule), "why": one.why}
+    return what | ({"expires": one.now} if one.do is Do.RENEW else {"state": one.now})
+
+
+def _told(one: Told) -> Value:
+    due = None if one.due is None else iso(one.due)
+    what = {"machine": one.machine, "name": one.name, "rule": str(one.rule), "why": one.why}
+    return what | {"due": due, "how": list(one.how)}
+
+
+def _left(one: Left) -> Value:
+    return {"machine": one.machine, "name": one.name, "do": str(one.do), "why": one.why}
