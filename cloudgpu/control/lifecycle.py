@@ -44,6 +44,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.base import Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from cloudgpu.core.facts import Leftover
@@ -219,14 +220,19 @@ def end(session: Session, row: Row, *, why: str) -> Row:
     return end_all_of(session, row, why=why).row
 
 
-def end_all_of(session: Session, row: Row, *, why: str, failed: bool = False) -> Ended:
+def end_all_of(
+    session: Session, row: Row, *, why: str, failed: bool = False, check: Callable[[Row], None] | None = None
+) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
-    `failed`: because it never came up. Works on every machine of this ledger, also one whose launch was interrupted or
+    `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
+    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
     whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, Unrecorded when
     the machine is gone and the ledger is full.
     """
     with alone(session, row):
+        if check is not None:
+            check(session.ledger.machine(row["id"]) or row)
         try:
             row = session.ledger.machine(row["id"]) or row
             row = _settled_and_ended(session, row, why, failed=failed)

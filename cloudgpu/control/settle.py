@@ -9,6 +9,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control import saved
 from cloudgpu.control.observe import observed, settled
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.shared_things import wait_while_cleaned
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
 from cloudgpu.core.keeping import is_of_earlier_life
@@ -121,6 +122,7 @@ def send(
     """
     provider = session.provider(attempt.request.account)
     known_hosts.pin(session.home.known_hosts, attempt.machine, attempt.boot.host_public_key)
+    wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
     try:
         instance = provider.launch(attempt, deadline=deadline)

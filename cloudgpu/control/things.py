@@ -214,15 +214,21 @@ def _is_same(one: Leftover, other: Leftover) -> bool:
     return (one.region, one.name, one.tags.get(TAG_LEDGER)) == (other.region, other.name, other.tags.get(TAG_LEDGER))
 
 
-def _rest(found: Leftovers, thing: Leftover) -> list[Leftover]:
-    """Return what is still there: the thing itself, or a snapshot that an image left behind."""
+def complete(found: Leftovers) -> list[Leftover]:
+    """Return all that was answered; raise ProviderUnavailable where a part was not."""
     if found.unanswered:
         gap = found.unanswered[0]
         raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-    itself = [one for one in found.items if one.id == thing.id]
+    return list(found.items)
+
+
+def _rest(found: Leftovers, thing: Leftover) -> list[Leftover]:
+    """Return what is still there: the thing itself, or a snapshot that an image left behind."""
+    items = complete(found)
+    itself = [one for one in items if one.id == thing.id]
     if itself or thing.kind is not Kind.IMAGE:
         return itself
-    return [one for one in found.items if one.kind is Kind.SNAPSHOT and _is_same(one, thing)]
+    return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, thing)]
 
 
 def _provider(session: Session, account: str) -> object:

@@ -1,0 +1,196 @@
+"""Asks all accounts what there is, looks as `ls --refresh` does, and returns what is left over, with its price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.accounts import with_machines
+from cloudgpu.control.extras import rate_of_thing
+from cloudgpu.control.look import look_at
+from cloudgpu.control.things import complete
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Leftovers, Unanswered
+from cloudgpu.core.money import ZERO
+from cloudgpu.core.names import lock_name, near
+from cloudgpu.core.orphan import Cost, Do, Known, Orphan, Wish
+from cloudgpu.core.orphans import orphans
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.base import HasLeftovers, HasOrphans, HasRegions, SetsTimer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is left over in all accounts, and who did not answer: of those there may be more."""
+
+    orphans: tuple[Orphan, ...]
+    unanswered: tuple[Unanswered, ...]
+
+
+def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey:
+    """Look at all accounts and return what is left over in all regions, or in this one.
+
+    What a look puts in order is told. Raises InvalidRequest for a region that no account has.
+    """
+    accounts = _accounts(session)
+    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+        more = [pool.submit(_beside_of, session, account) for account in accounts]
+        look = look_at(session, accounts, kept=True)
+        answers = [one.result() for one in more]
+    for sentence in look.sentences:
+        session.tell(sentence)
+    rows = session.ledger.machines()
+    things = [*look.things, *(thing for answer in answers for thing in answer.things)]
+    things += [thing for answer in answers for thing in _timers(session, answer, rows)]
+    gaps = _once([*look.unanswered, *(gap for answer in answers for gap in answer.unanswered)])
+    known = _known(session, rows, look.foreign, gaps, things)
+    found = [one for one in orphans(things, known, wish) if _concerns(one, session.ledger.id)]
+    if region is not None:
+        _check_region(session, accounts, region, [*found, *rows])
+        found = [one for one in found if one.region == region]
+        gaps = [gap for gap in gaps if gap.scope in (region, *accounts)]
+    return Survey(tuple(found), tuple(gaps))
+
+
+def again(session: Session, one: Orphan) -> Orphan | None:
+    """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
+
+    The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
+    """
+    rows = session.ledger.machines()
+    now = [thing for thing in there(session, one) if thing.id == one.id]
+    known = _known(session, rows, (), (), now, but=one.row["id"] if one.row else None)
+    return next(iter(orphans(now, known)), None)
+
+
+def there(session: Session, one: Orphan) -> list[Leftover]:
+    """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
+    provider, kind = session.provider(one.account), Kind(one.what)
+    if kind is Kind.TIMER:
+        fires = provider.timers(one.region) if isinstance(provider, SetsTimer) else {}
+        rows = session.ledger.machines()
+        return _timers(session, _Beside(one.account, provider.kind, timers=fires), rows)
+    if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
+        return complete(provider.leftovers(one.region) if isinstance(provider, HasLeftovers) else Leftovers(()))
+    return complete(provider.orphans(one.region) if isinstance(provider, HasOrphans) else Leftovers(()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What an account has beside machines, disks and images; `timers` say when they fire, by the machine's id."""
+
+    account: str
+    provider: str
+    things: tuple[Leftover, ...] = ()
+    timers: Mapping[str, datetime] | None = None
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+def _accounts(session: Session) -> list[str]:
+    """Return the accounts to ask; their providers are made here, since two threads would make two."""
+    named = set(session.settings.accounts) | {row["account"] for row in session.ledger.machines() if not row["ended"]}
+    accounts = with_machines(session, sorted(named))
+    for account in accounts:
+        with suppress(CloudgpuError):  # said by whoever asks it
+            session.provider(account)
+    return accounts
+
+
+def _beside_of(session: Session, account: str) -> _Beside:
+    """Ask one account; what did not answer is named, and never an error."""
+    try:
+        provider = session.provider(account)
+        found = provider.orphans() if isinstance(provider, HasOrphans) else Leftovers(())
+    except CloudgpuError as fault:
+        return _Beside(account, "", unanswered=(Unanswered(account, fault.message),))
+    try:
+        fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
+    except CloudgpuError as fault:
+        gap = Unanswered(account, f"its timers are not known: {fault.message}")
+        return _Beside(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
+    return _Beside(account, provider.kind, found.items, fires, found.unanswered)
+
+
+def _timers(session: Session, answer: _Beside, rows: Sequence[Row]) -> list[Leftover]:
+    """Return the timers of an account as things, each at its machine."""
+    of = {row["provider_id"]: row for row in rows if row["account"] == answer.account}
+    return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
+
+
+def _timer(session: Session, answer: _Beside, machine: str, row: Row | None) -> Leftover:
+    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row["id"]} if row else {})
+    return Leftover(
+        provider=answer.provider,
+        account=answer.account,
+        region=row["region"] if row else machine.partition("/")[0],
+        zone="",
+        id=machine,
+        kind=Kind.TIMER,
+        name="",
+        size_gb=0,
+        stored_as="",
+        tags=tags,
+    )
+
+
+def _known(
+    session: Session,
+    rows: Sequence[Row],
+    foreign: Sequence[Instance],
+    gaps: Sequence[Unanswered],
+    things: Sequence[Leftover],
+    but: str | None = None,
+) -> Known:
+    """Return what is known beside the things; `but` is the machine whose lock is our own."""
+    named = {thing.tags.get(TAG_ID) for thing in things}
+    in_question = [row for row in rows if row["id"] in named or row["ended"] is None]
+    busy = (row for row in in_question if row["id"] != but and session.held(lock_name(row["key"] or row["id"])))
+    return Known(
+        ledger=session.ledger.id,
+        rows=rows,
+        foreign=foreign,
+        busy=frozenset(row["id"] for row in busy),
+        silent=frozenset(gap.scope for gap in gaps),
+        costs={thing.id: _cost(thing) for thing in things},
+        now=session.clock(),
+    )
+
+
+def _cost(thing: Leftover) -> Cost:
+    if not thing.stored_as:
+        return Cost(ZERO, source="it costs nothing by itself")
+    rate = rate_of_thing(thing)
+    return Cost(rate.per_month, bool(rate.why_at_most), rate.source)
+
+
+def _concerns(one: Orphan, ledger: str) -> bool:
+    """Say whether this is worth a line: what others have for nothing is not."""
+    return one.origin.ledger == ledger or one.do is not Do.STAY or one.cost.per_month != ZERO
+
+
+def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:
+    return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
+
+
+def _check_region(session: Session, accounts: Sequence[str], region: str, found: Sequence[Any]) -> None:
+    known = {one["region"] if isinstance(one, dict) else one.region for one in found}
+    for account in accounts:
+        with suppress(CloudgpuError):  # an account that does not answer is named elsewhere
+            provider = session.provider(account)
+            known |= {one.name for one in provider.regions()} if isinstance(provider, HasRegions) else set()
+    if region not in known:
+        meant = near(region, known)
+        raise InvalidRequest(
+            f"No account has a region {region!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            field="--region",
+            value=region,
+            next="See them: cloudgpu regions",
+        )

@@ -1,0 +1,230 @@
+"""Removes what is left over, one thing after the other: looked at again under its lock, recorded, proved gone."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control import kept
+from cloudgpu.control.lifecycle import end_all_of
+from cloudgpu.control.orphans import again, there
+from cloudgpu.control.orphans_image import saved
+from cloudgpu.control.shared_things import LOCK
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import Kind, Leftover, Leftovers
+from cloudgpu.core.names import digest, lock_name
+from cloudgpu.core.orphan import Do, Orphan, is_held, is_paused
+from cloudgpu.core.times import iso
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
+from cloudgpu.providers.base import HasLeftovers, HasOrphans, SetsTimer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+ONE_AT_A_TIME = "orphans"  # two cleanings would be in each other's way
+GONE_WITHIN = timedelta(minutes=5)
+REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet
+_DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
+_ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What became of one thing: it is gone, `image` was saved of it before; or it stays; or nobody knows (`fault`)."""
+
+    orphan: Orphan
+    gone: bool
+    image: Leftover | None = None
+    fault: CloudgpuError | None = None
+
+
+def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) -> list[Cleaned]:
+    """Remove what may go of this, and return what became of each; one that cannot be removed keeps none of the others.
+
+    `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
+    is under way, LedgerUnavailable.
+    """
+    going = [one for one in found if one.do is not Do.STAY]
+    ended: dict[str, Cleaned] = {}
+    with session.hold(ONE_AT_A_TIME, wait=False):
+        outcomes = []
+        for one in sorted(going, key=_place):
+            if one.do is Do.END and one.row is not None:
+                before = ended.get(one.row["id"])
+                outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
+                ended[one.row["id"]] = outcome
+            else:
+                outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _place(one: Orphan) -> int:
+    """Return when it is its turn: what can launch machines first, then what costs, then what that hung on."""
+    kinds = [str(kind) for kind in _ORDER]
+    return kinds.index(one.what) if one.what in kinds else len(kinds)
+
+
+def _tried(one: Orphan, do: partial[Cleaned]) -> Cleaned:
+    try:
+        return do()
+    except LedgerUnavailable:
+        raise
+    except InvalidRequest as fault:  # in use, held, or somebody has come back
+        return Cleaned(replace(one, do=Do.STAY, stays=fault.message), gone=False)
+    except CloudgpuError as fault:
+        return Cleaned(one, gone=False, fault=fault)
+
+
+def _ended(session: Session, one: Orphan) -> Cleaned:
+    """End a stopped machine with all that is kept of it; what is kept by name stays."""
+    assert one.row is not None  # noqa: S101  (for the type checker: only a machine is ended)
+
+    def check(row: Row) -> None:
+        if not is_paused(row) or row["asked"] == "start" or is_held(row, session.clock()):
+            raise InvalidRequest(f"{row['name']} was started or is held since", field="name", value=row["name"])
+
+    why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
+    row = end_all_of(session, dict(one.row), why=why, check=check).row
+    _record(session, one, row["id"], "the machine was ended with all that was kept of it")
+    return Cleaned(one, gone=True)
+
+
+def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
+    """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
+    row, image = one.row, None
+    _check_free(session, row)
+    with session.hold(lock_name(row["key"] or row["id"]), wait=0) if row else nullcontext():
+        with nullcontext() if row else session.hold(LOCK, wait=5):
+            if not _may_go(session, one):
+                return Cleaned(one, gone=True)  # others have removed it
+            if snapshot and one.what == Kind.DISK:
+                image = saved(session, one)
+                _may_go(session, one)  # that took its time
+            session.tell(f"removing the {one.what.replace('_', ' ')} {one.id}")
+            _ask(session, one)
+        left = _prove(session, one)
+        _record(session, one, row["id"] if row else "orphans", one.why, image)
+        if row is not None:
+            _note_what_stays(session, one, left)
+    return Cleaned(one, gone=True, image=image)
+
+
+def _check_free(session: Session, row: Row | None) -> None:
+    if row is not None and session.held(lock_name(row["key"] or row["id"])):
+        raise InvalidRequest(f"something is under way at {row['name']}", field="name", value=row["name"])
+
+
+def _may_go(session: Session, one: Orphan) -> bool:
+    """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
+    now = again(session, one)
+    if now is not None and now.do is Do.REMOVE:
+        return True
+    if now is None and not [thing for thing in there(session, one) if thing.id == one.id]:
+        return False
+    raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=one.id)
+
+
+def _ask(session: Session, one: Orphan) -> None:
+    """Ask for its removal; a reply that was lost, or a region that is busy, is left to the proof."""
+    with suppress(ProviderUnavailable):
+        _remove(session, one)
+
+
+def _remove(session: Session, one: Orphan, thing: Leftover | None = None) -> None:
+    """Ask for the removal of a thing, or of a part of it that was left behind; again, where it is still in use."""
+    for number in range(REFUSED_TIMES - 1):
+        try:
+            return _delete(session, one, thing or one.thing)
+        except InvalidRequest:
+            session.pause(2.0**number)
+    return _delete(session, one, thing or one.thing)
+
+
+def _delete(session: Session, one: Orphan, thing: Leftover | None) -> None:
+    provider = session.provider(one.account)
+    if thing is None:
+        return
+    if thing.kind is Kind.TIMER and isinstance(provider, SetsTimer):
+        provider.drop_timer(thing.id)
+    elif thing.kind in _DISKS and isinstance(provider, HasLeftovers):
+        provider.remove(thing)
+    elif isinstance(provider, HasOrphans):
+        provider.remove_orphan(thing)
+
+
+def _prove(session: Session, one: Orphan) -> list[Leftover]:
+    """Look until it is gone, asking again on the way; return what else there is of its kind in its region.
+
+    Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
+    """
+    deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
+    while True:
+        try:
+            found = there(session, one)
+            rest = [thing for thing in found if _is_rest(one, thing)]
+            if not rest:
+                return found
+            for thing in rest:
+                _remove(session, one, thing)
+        except ProviderUnavailable as fault:
+            last = fault.message
+        if session.clock() >= deadline:
+            raise _unproved(one, last)
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def _is_rest(one: Orphan, thing: Leftover) -> bool:
+    """Say whether this is the thing itself, or a snapshot that its image left behind."""
+    if thing.id == one.id:
+        return True
+    was_image = one.thing is not None and one.what == Kind.IMAGE and thing.kind is Kind.SNAPSHOT
+    return was_image and one.thing is not None and dict(thing.tags) == dict(one.thing.tags)
+
+
+def _unproved(one: Orphan, last: str) -> CloudgpuError:
+    kind = ProviderUnavailable if one.cost.per_month is not None and not one.cost.per_month else StopUnproved
+    return kind(
+        f"That the {one.what.replace('_', ' ')} {one.id} is gone could not be proved ({last}).",
+        field="id",
+        value=one.id,
+        next="Run the same again: cloudgpu orphans --clean",
+    )
+
+
+def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftover | None = None) -> None:
+    """Write that something left over was removed, and what was saved of it before."""
+    now = session.clock()
+    body = {
+        "what": one.what,
+        "id": one.id,
+        "name": one.name,
+        "account": one.account,
+        "region": one.region,
+        "nanos_per_month": None if one.cost.per_month is None else one.cost.per_month.nanos,
+        "image": image and image.name,
+        "why": why,
+        "host": platform.node(),
+    }
+    dedupe = f"orphan:{digest(one.account, one.id, iso(now))}"
+    session.ledger.append([Draft("orphan_removed", subject, body, now, dedupe)])
+
+
+def _note_what_stays(session: Session, one: Orphan, left: list[Leftover]) -> None:
+    """Write what is kept of the machine without it: its bill ends now."""
+    row = session.ledger.machine(one.row["id"]) if one.row else None
+    if row is not None and one.what in _DISKS:
+        kept.record(session, row, kept.things_of(session, row, Leftovers(tuple(left))))
