@@ -374,6 +374,8 @@ class FakeProvider(BareFakeProvider):
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         persistent, by_tag = attempt.request.setup.persistent, self.options.timer == timers.BY_TAG
         machine = replace(super()._make(cloud, attempt), persistent=persistent, by_tag=by_tag)
+        if self.options.timer == timers.FIXED:
+            machine = replace(machine, run_s=timers.span_s(attempt, self.clock()))
         cloud.machines[machine.id] = machine
         if self.options.timer == timers.FIXED:
             timers.fix(cloud, machine, self.clock())

@@ -51,6 +51,7 @@ class FakeMachine:
     persistent: bool = False  # a spot machine that can be stopped
     restarts: int = 0  # for images that had to be consistent
     by_tag: bool = True  # its renew-until tag ends it; else a timer of its own does, if anything
+    run_s: float = 0.0  # how long it may run from each start, where that was fixed at its launch
 
 
 @dataclass(frozen=True, slots=True)

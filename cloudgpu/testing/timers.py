@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Market, State
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Attempt, Market, State
 from cloudgpu.core.times import from_epoch, from_iso, iso
 from cloudgpu.providers.base import Firing
 from cloudgpu.testing.faults import refused
@@ -23,8 +23,12 @@ def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, d
 
 def fix(cloud: Cloud, machine: FakeMachine, now: datetime) -> None:
     """Let a machine run for as long as its launch said, from now on."""
-    span = from_epoch(machine.tags[TAG_RENEW_UNTIL]) - machine.made_at
-    set_timer(cloud, machine, now + span, now, None)
+    set_timer(cloud, machine, now + timedelta(seconds=machine.run_s), now, None)
+
+
+def span_s(attempt: Attempt, now: datetime) -> float:
+    """Return for how many seconds the machine of an attempt may run."""
+    return (from_epoch(attempt.tags[TAG_RENEW_UNTIL]) - now).total_seconds()
 
 
 def check_fixed(cloud: Cloud, machine: FakeMachine, at: datetime) -> None:

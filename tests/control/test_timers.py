@@ -1,0 +1,272 @@
+"""The timer in the cloud, from here: it fires while everything of ours is dead, and never on a machine's next life."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lease import extend, plan_extension
+from cloudgpu.control.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.resume import started
+from cloudgpu.control.timers import repair
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Setup, State, Want
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(params=["moves", "fixed"])
+def either(request, make_lab):
+    """A cloud whose timers can be moved, and one that fixes them at launch."""
+    return make_lab(f'timer = "{request.param}"')
+
+
+@pytest.fixture
+def moves(make_lab):
+    return make_lab('timer = "moves"')
+
+
+@pytest.fixture
+def fixed(make_lab):
+    return make_lab('timer = "fixed"')
+
+
+def up(lab, **more):
+    row = lab.up(lease=2 * HOUR, renew_until=5 * HOUR, **more).row
+    lab.later(seconds=1)
+    return row
+
+
+def latest(lab, row):
+    return lab.session.ledger.machine(row["id"])
+
+
+def fires(lab, row):
+    return lab.cloud.timer(latest(lab, row)["provider_id"])
+
+
+def state(lab, row):
+    return lab.cloud.get(row["provider_id"]).state
+
+
+def lines(lab, row):
+    return [line.body["at"] for line in lab.session.ledger.events(row["id"]) if line.kind == "timer_set"]
+
+
+def calls(lab, name):
+    return lab.cloud.calls[name]
+
+
+def test_a_launched_machine_is_ended_at_renew_until_by_the_cloud_alone(either):
+    row = up(either)
+    assert fires(either, row) == from_iso(row["renew_until"])
+    assert row["timer"] == row["renew_until"]
+    either.later(hours=5, minutes=1)  # nobody looks, no pass, no agent
+    assert state(either, row) is State.STOPPED
+    look_at_all(either.session)
+    assert not latest(either, row)["billed"]
+
+
+def test_what_cannot_be_stopped_is_ended(moves):
+    row = up(moves, spot=True)
+    moves.later(hours=5, minutes=1)
+    assert state(moves, row) is State.TERMINATED
+
+
+def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_again(moves):
+    wish = Wish(Want(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
+    row = launch(moves.session, prepare(moves.session, wish), wait=False).row
+    moves.later(hours=5, minutes=1)
+    assert state(moves, row) is State.STOPPED
+    moves.cloud.start(row["provider_id"])  # as a cloud does that has capacity again
+    moves.later(seconds=1)
+    assert state(moves, row) is State.STOPPED
+
+
+def test_a_launch_goes_on_without_its_timer_and_the_next_pass_sets_it(moves):
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer"))
+    row = up(moves)
+    assert "timer" not in row
+    assert [said for said in moves.said if "its timer in the cloud is not set" in said] != []
+    assert repair(moves.session, moves.rows()).set == [row["name"]]
+    assert fires(moves, row) == from_iso(row["renew_until"])
+
+
+def test_a_crash_between_the_launch_and_its_timer_is_put_right_by_the_next_pass(moves):
+    def dies():
+        raise KeyboardInterrupt
+
+    moves.cloud.fail_next("set_timer", dies)
+    with pytest.raises(KeyboardInterrupt):
+        moves.up()
+    again = moves.opened()
+    look_at_all(again)
+    (row,) = again.ledger.machines()
+    assert fires(moves, row) is None
+    repair(again, again.ledger.machines())
+    assert fires(moves, row) == from_iso(row["renew_until"])
+
+
+def test_a_pass_over_machines_that_have_their_timers_asks_nothing(moves):
+    up(moves)
+    before = moves.cloud.calls
+    assert repair(moves.session, moves.session.ledger.machines()).set == []
+    assert moves.cloud.calls == before
+
+
+def test_an_extension_moves_the_timer(moves):
+    row = up(moves)
+    row = extend(moves.session, plan_extension(moves.session, row, 10 * HOUR))
+    assert fires(moves, row) == from_iso(row["renew_until"])
+    moves.later(hours=6)
+    assert state(moves, row) is State.RUNNING
+    moves.later(hours=7)
+    assert state(moves, row) is State.STOPPED
+
+
+def test_a_lease_that_is_renewed_within_renew_until_moves_no_timer(moves):
+    row = up(moves)
+    before = calls(moves, "set_timer")
+    extend(moves.session, plan_extension(moves.session, row, HOUR))
+    assert calls(moves, "set_timer") == before
+
+
+def test_an_extension_past_a_timer_that_was_fixed_at_launch_is_refused_with_the_date(fixed):
+    row = up(fixed)
+    lines_before, limit = fixed.session.ledger.head()[0], from_iso(row["renew_until"])
+    with pytest.raises(InvalidRequest) as refused:
+        extend(fixed.session, plan_extension(fixed.session, row, 10 * HOUR))
+    assert f"ends at {limit:%Y-%m-%d %H:%M} UTC" in refused.value.message
+    assert refused.value.exit_code == 2
+    assert fixed.session.ledger.head()[0] == lines_before
+    assert latest(fixed, row)["renew_until"] == row["renew_until"]
+    assert fixed.cloud.get(row["provider_id"]).tags["cloudgpu-renew-until"] == f"{limit.timestamp():.0f}"
+
+
+def test_an_extension_within_a_fixed_timer_is_taken(fixed):
+    row = up(fixed)
+    assert extend(fixed.session, plan_extension(fixed.session, row, HOUR))["expires"] > row["expires"]
+
+
+def test_a_timer_of_the_life_before_does_not_fire_on_a_machine_that_was_started(either):
+    row = up(either)
+    either.later(hours=4)
+    stop(either.session, row, why="test")
+    either.later(minutes=10)
+    row = start(either.session, latest(either, row), new_lease(either.session, latest(either, row), None))
+    either.later(hours=2)  # long after the first renew-until
+    assert state(either, row) is State.RUNNING
+    either.later(hours=4)
+    assert state(either, row) is State.STOPPED
+
+
+def test_the_old_timer_is_moved_before_the_machine_starts(moves):
+    row = up(moves)
+    stop(moves.session, row, why="test")
+    order = []
+    for call in ("set_timer", "start"):
+        moves.cloud.fail_next(call, lambda call=call: order.append(call))
+    start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
+    assert order == ["set_timer", "start"]
+
+
+def test_a_machine_whose_old_timer_cannot_be_moved_is_not_started(moves):
+    row = up(moves)
+    stop(moves.session, row, why="test")
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."))
+    with pytest.raises(ProviderUnavailable) as failed:
+        start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
+    assert "would stop it at" in failed.value.message
+    assert state(moves, row) is State.STOPPED
+    assert latest(moves, row)["asked"] is None
+
+
+def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set(moves):
+    row = up(moves)
+    moves.later(hours=6)
+    look_at_all(moves.session)
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."), times=2)
+    row = start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
+    assert state(moves, row) is State.RUNNING
+    assert repair(moves.session, moves.rows()).set == [row["name"]]
+    assert fires(moves, row) == from_iso(row["renew_until"])
+
+
+def test_an_ended_machine_has_no_timer_any_more(moves):
+    row = end(moves.session, up(moves), why="test")
+    assert moves.cloud.timers() == {}
+    assert lines(moves, row)[-1] is None
+    assert "timer" not in row
+
+
+def test_an_end_that_is_not_proved_keeps_its_timer(moves):
+    row = up(moves)
+    moves.cloud.fail_next("get", ProviderUnavailable("no answer"), times=100)
+    moves.session.pause = lambda _seconds: moves.clock.advance(300)
+    with pytest.raises(StopUnproved):
+        end(moves.session, row, why="test")
+    assert calls(moves, "drop_timer") == 0
+    assert moves.cloud.timers() == {row["provider_id"]: from_iso(row["renew_until"])}
+
+
+def test_an_end_goes_on_where_the_timer_cannot_be_dropped_and_the_next_pass_drops_it(moves):
+    row = up(moves)
+    moves.cloud.fail_next("drop_timer", ProviderUnavailable("no answer"))
+    assert end(moves.session, row, why="test")["ended"]
+    assert moves.cloud.timers() != {}
+    assert repair(moves.session, moves.session.ledger.machines()).dropped == [row["name"]]
+    assert moves.cloud.timers() == {}
+
+
+def test_a_parked_machine_has_none_and_its_comeback_has_one_of_its_own(moves):
+    row = up(moves, spot=True)
+    stop(moves.session, row, why="test")
+    assert moves.cloud.timers() == {}
+    moves.later(minutes=1)
+    back = started(moves.session, latest(moves, row), None, wait=False)
+    assert back["provider_id"] != row["provider_id"]
+    assert moves.cloud.timers() == {back["provider_id"]: from_iso(back["renew_until"])}
+
+
+def test_a_sweep_sets_what_somebody_took_away_moves_what_is_elsewhere_and_names_strays(moves):
+    rows = [up(moves, new=number > 0) for number in range(3)]
+    missing, moved, right = rows
+    moves.cloud.drop_timer(missing["provider_id"])
+    moves.cloud.set_timer(moved["provider_id"], from_iso(moved["renew_until"]) + HOUR)
+    assert repair(moves.session, moves.rows()).set == []  # the ledger knows of nothing
+    known = [row for row in moves.session.ledger.machines() if row["id"] != right["id"]]
+    done = repair(moves.session, known, sweep=True)
+    assert sorted(done.set) == sorted([missing["name"], moved["name"]])
+    assert [(account, id_) for account, id_, _ in done.strays] == [("lab", right["provider_id"])]
+    assert {moves.cloud.timer(row["provider_id"]) for row in rows} == {from_iso(row["renew_until"]) for row in rows}
+    again = repair(moves.session, moves.session.ledger.machines(), sweep=True)
+    assert (again.set, again.dropped, again.strays, again.faults) == ([], [], [], [])
+
+
+def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_nothing(moves):
+    row = up(moves)
+    moves.cloud.hide(row["region"])
+    done = repair(moves.session, moves.session.ledger.machines(), sweep=True)
+    assert [row["region"] in fault.message for fault in done.faults] == [True]
+    assert (done.set, done.dropped) == ([], [])
+
+
+def test_a_cloud_whose_timers_follow_the_tag_is_asked_for_nothing(lab):
+    row = up(lab)
+    end(lab.session, row, why="test")
+    assert not {"set_timer", "drop_timer", "timers", "timer_limit"} & set(lab.cloud.calls)
+    assert lines(lab, row) == []
+
+
+def test_a_stopped_machine_past_its_time_gets_no_timer(moves):
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"))
+    row = up(moves)
+    stop(moves.session, row, why="test")
+    moves.later(hours=6)
+    assert repair(moves.session, moves.session.ledger.machines()).set == []
