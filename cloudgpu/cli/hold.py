@@ -20,7 +20,8 @@ def command(
     """Keep a machine from being ended by its lease until a given time. A hold always has an end."""
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import moment
-    from cloudgpu.control.lease import check_hold, hold_loses_to, set_hold
+    from cloudgpu.control.hold_loses import hold_loses_to
+    from cloudgpu.control.lease import check_hold, set_hold
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value
 

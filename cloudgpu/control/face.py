@@ -235,7 +235,8 @@ class Cloudgpu:
 
         Where something else ends it before, `tell` is given the sentence that says so.
         """
-        from cloudgpu.control.lease import check_hold, hold_loses_to, set_hold
+        from cloudgpu.control.hold_loses import hold_loses_to
+        from cloudgpu.control.lease import check_hold, set_hold
 
         session = self._session
         row = session.find(name)

@@ -13,13 +13,12 @@ from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.lifecycle import alone, lease_line
 from cloudgpu.control.limits import check_extended
 from cloudgpu.control.look import refresh
-from cloudgpu.control.policies import limits_of, policy_of
+from cloudgpu.control.policies import limits_of
 from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
-from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso, iso, minute
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import Taggable
@@ -149,28 +148,6 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
             value=None if until is None else str(until),
             next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
         )
-
-
-def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
-    """Return the sentence that says where a hold does not help: its renew-until or a schedule comes first; or None.
-
-    A budget that stops machines ends it, too, whenever it is passed.
-    """
-    end = from_iso(row["renew_until"]) if row["renew_until"] else None
-    off = _next_off(session, row)
-    if off is not None and off < until and (end is None or off < end):
-        return f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; start brings it back until the next off"
-    if end is not None and end < until:
-        return f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same; extend moves that"
-    return None
-
-
-def _next_off(session: Session, row: Row) -> datetime | None:
-    """Return when a schedule ends this machine next; None: none does, or it only warns."""
-    policy = policy_of(session, row).policy
-    if policy is None or policy.only_warned(stoppable=row["stoppable"] is not False):
-        return None
-    return next_off(policy.schedules, session.clock())
 
 
 def _taggable(session: Session, row: Row) -> Taggable:

@@ -180,7 +180,7 @@ def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | Non
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
     """
     try:
-        return spans_of(find_policy(session, row["policy"]), session.settings, Said(lease))
+        return spans_of(find_policy(session, _of_row(session, row, None).name), session.settings, Said(lease))
     except InvalidRequest as fault:
         fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row['name']} --lease 8h".strip()
         raise

@@ -1,0 +1,51 @@
+"""Says what ends a held machine all the same: its renew-until, a schedule, a budget. Said when a hold is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets import budgets
+from cloudgpu.control.policies import policy_of
+from cloudgpu.core.budget import Action
+from cloudgpu.core.budget_stops import WARNINGS
+from cloudgpu.core.policy import Act, Policy
+from cloudgpu.core.schedule import next_off
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
+    """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
+    try:
+        policy = policy_of(session, row).policy
+        said = [*_moments(session, row, policy, until), *_spent(session, row, policy)]
+    except InvalidRequest as fault:  # a hold keeps a machine from being ended: no broken file is to be in its way
+        return f"whether something ends it all the same is not known: {fault.message}"
+    return "; ".join(said) or None
+
+
+def _moments(session: Session, row: Row, policy: Policy | None, until: datetime) -> Iterator[str]:
+    end = from_iso(row["renew_until"]) if row["renew_until"] else None
+    off = None
+    if policy is not None and not policy.only_warned(stoppable=row["stoppable"] is not False):
+        off = next_off(policy.schedules, session.clock())
+    if off is not None and off < until and (end is None or off < end):
+        yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; start brings it back until the next off"
+    if end is not None and end < until:
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same; extend moves that"
+
+
+def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:
+    stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(row)]
+    if stops:
+        names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings"
+    if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
+        yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings"
