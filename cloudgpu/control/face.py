@@ -260,6 +260,28 @@ class Cloudgpu:
         plan = plan_extension(self._session, self._session.find(name), span)
         return self._machine(extend(self._session, plan, override=check_reason(override)))
 
+    def reap(
+        self,
+        *,
+        dry_run: bool = False,
+        explain: bool = False,
+        policy: str | None = None,
+        max_stops: int | None = None,
+        nightly: bool = False,
+    ) -> Document:
+        """Make one pass over all machines and return what was found, decided and done; with `dry_run` change nothing.
+
+        A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
+        InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
+        """
+        from cloudgpu.control.reap import ReapWish, reap
+        from cloudgpu.core.decide import MAX_IDLE_STOPS
+        from cloudgpu.report.passes import pass_value
+
+        most = MAX_IDLE_STOPS if max_stops is None else max_stops
+        wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
+        return pass_value(reap(self._session, wish), explain=explain)
+
     def interrupt(self, name: str | None = None) -> Document:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.rehearse import interrupt

@@ -12,6 +12,7 @@ from cloudgpu.control.budgets import budgets, standings
 from cloudgpu.control.policies import find_policy, policies_of
 from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
 from cloudgpu.control.reap_end import carry_out
+from cloudgpu.control.reap_foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reap_look import Sight, look, rehearse
 from cloudgpu.control.reap_record import record_decisions, record_failure, record_pass
 from cloudgpu.control.reap_renew import renew
@@ -19,6 +20,7 @@ from cloudgpu.control.reap_seen import check_whole, seen_of, unresolved, warned_
 from cloudgpu.control.reap_tell import deliver_all
 from cloudgpu.control.reap_warn import warn
 from cloudgpu.control.session import living
+from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.budget_stops import stops
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.decisions import Decision, Seen
@@ -102,7 +104,9 @@ class _Judged:
 def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     _check_readable(session, wish)
     judged = _judged(session, wish, rehearse(session))
-    return replace(judged.found(begun), dry_run=True, took=session.clock() - begun)
+    found, now = judged.found(begun), session.clock()
+    would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
+    return replace(found, dry_run=True, sentences=(*found.sentences, *would), took=session.clock() - begun)
 
 
 def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
@@ -115,6 +119,8 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     outcome = carry_out(session, judged.seen, judged.decisions, judged.judge)
     record_decisions(session, outcome.again, rows)
     told += warn(session, outcome.again, {})
+    outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
+    repaired = repair(session, session.ledger.machines(), sweep=wish.sweep)
     found = judged.found(begun)
     found = replace(
         found,
@@ -125,10 +131,20 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
         spared=(*left, *outcome.spared),
         unproved=tuple(outcome.unproved),
         unanswered=(*found.unanswered, *outcome.unanswered),
+        faults=(
+            *found.faults,
+            *(f"a timer in the cloud is not as it should be: {one.message}" for one in repaired.faults),
+        ),
+        sentences=(*found.sentences, *_said(repaired)),
     )
     found = replace(found, undelivered=deliver_all(session, found, judged.standings), took=session.clock() - begun)
     record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
     return found
+
+
+def _said(repaired: Repaired) -> list[str]:
+    set_ = [f"{name}: its timer in the cloud was missing and is set again" for name in repaired.set]
+    return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
 
 
 def _check_readable(session: Session, wish: ReapWish) -> None:

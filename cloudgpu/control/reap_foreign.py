@@ -1,0 +1,141 @@
+"""What a payer's reaper does with machines of other ledgers: those long past their renew-until are stopped, no others.
+
+Nobody else touches them: they are shown. The lab's limits name who pays (`payers`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.policies import limits_of
+from cloudgpu.control.prove import PROVED_WITHIN
+from cloudgpu.control.reap_carry import LOCK, Outcome
+from cloudgpu.core.decisions import Do, Rule
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
+from cloudgpu.core.limits import PAYERS_WAIT
+from cloudgpu.core.names import tag_value
+from cloudgpu.core.passes import Done, Left
+from cloudgpu.core.times import duration_text, from_epoch, iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.providers.base import Imageable, Pausable, Provider
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+LONGEST_PAUSE_S = 5.0
+
+
+def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
+    """Return the machines of other ledgers that this user may stop: billed, and 24 hours past their renew-until.
+
+    Raises InvalidRequest for a fault in the limits.
+    """
+    payers = {tag_value(one) for one in limits_of(session).payers}
+    if tag_value(session.settings.owner) not in payers:
+        return []
+    return [one for one in foreign if _is_over(one, session.clock())]
+
+
+def sentence(one: Instance, now: datetime) -> str:
+    """Return whose machine it is and since when it is over."""
+    owner, ledger = one.tags.get(TAG_OWNER, "somebody"), one.tags.get(TAG_LEDGER, "unknown")
+    late = duration_text(now - _renew_until(one, now))
+    return f"it is {owner}'s, of the ledger {ledger}, and {late} past its renew-until"
+
+
+def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
+    """Stop these machines and prove it; one that cannot be stopped ends while its disk stays. What fails is named."""
+    outcome = Outcome()
+    for one in machines:
+        why = sentence(one, session.clock())
+        try:
+            state = _stopped(session, one, why)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, fault.message))
+            continue
+        if state:
+            outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+    return outcome
+
+
+def name_of(one: Instance) -> str:
+    """Return what people call it."""
+    return one.tags.get(TAG_NAME) or one.tags[TAG_ID]
+
+
+def _stopped(session: Session, one: Instance, why: str) -> str:
+    """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
+    provider = session.provider(one.account)
+    if not _is_over(provider.get(one.id), session.clock()):
+        return ""
+    session.check_hold(LOCK)
+    session.ledger.append([_line(one, why, session.clock())])
+    return _proved(session, provider, one.id, _way(provider, one.id))
+
+
+def _way(provider: Provider, id: str) -> Callable[[], None]:  # noqa: A002
+    def ask() -> None:
+        if isinstance(provider, Pausable):
+            try:
+                provider.stop(id)
+            except InvalidRequest:  # a one-time spot machine, mostly
+                if not isinstance(provider, Imageable):
+                    raise
+                provider.end_keeping_disk(id)
+        elif isinstance(provider, Imageable):
+            provider.end_keeping_disk(id)
+
+    return ask
+
+
+def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
+    """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
+    deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
+    while True:
+        try:
+            if not arrived:
+                ask()
+                arrived = True
+            seen = provider.get(id)
+        except InstanceNotFound:
+            return "terminated"
+        except ProviderUnavailable as fault:
+            last = fault.message
+        else:
+            last = f"it was last seen {seen.state}"
+            if not seen.billed:
+                return str(seen.state)
+        if session.clock() >= deadline:
+            raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
+        session.pause(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _is_over(one: Instance, now: datetime) -> bool:
+    return one.billed and now - _renew_until(one, now) >= PAYERS_WAIT
+
+
+def _renew_until(one: Instance, now: datetime) -> datetime:
+    """Return its renew-until; now for one that says none: nobody knows that it is over."""
+    try:
+        return from_epoch(one.tags.get(TAG_RENEW_UNTIL, ""))
+    except ValueError:
+        return now
+
+
+def _line(one: Instance, why: str, now: datetime) -> Draft:
+    body = {
+        "do": str(Do.STOP),
+        "rule": str(Rule.RENEW_UNTIL),
+        "why": f"{why}; the lab's limits let its payer stop it",
+        "activity": None,
+        "at": None,
+        "host": platform.node(),
+    }
+    return Draft("decision_made", one.tags[TAG_ID], body, now, f"decided:{one.tags[TAG_ID]}:{iso(now)}:foreign")
