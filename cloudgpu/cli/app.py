@@ -46,7 +46,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
     "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
+    "orphans": ("orphans", "Find what launches have left and goes on costing, in all regions; --clean removes it."),
     "policy": ("policy", "Say which policies there are, what they say, and which one holds for a machine."),
+    "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
+    "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),
     "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
     "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
 }

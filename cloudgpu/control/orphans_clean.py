@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control import kept
 from cloudgpu.control.lifecycle import end_all_of
@@ -19,6 +19,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Kind, Leftover, Leftovers
 from cloudgpu.core.names import digest, lock_name
 from cloudgpu.core.orphan import Do, Orphan, is_held, is_paused
+from cloudgpu.core.rows import Row
 from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
@@ -32,7 +33,6 @@ from cloudgpu.providers.base import HasLeftovers, HasOrphans, SetsTimer
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
-Row = dict[str, Any]
 ONE_AT_A_TIME = "orphans"  # two cleanings would be in each other's way
 GONE_WITHIN = timedelta(minutes=5)
 REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet

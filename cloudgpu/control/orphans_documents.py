@@ -1,0 +1,58 @@
+"""The answers of `orphans`: what is left over, and what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.orphans_image import name_of, price_of, saves
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.report.orphans import orphan_value, orphans_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.orphans import Survey
+    from cloudgpu.control.orphans_clean import Cleaned
+    from cloudgpu.core.orphan import Cost, Orphan
+
+Document = dict[str, Any]
+_GRAVE = {9: 0, 8: 1}
+
+
+def surveyed(found: Survey, *, snapshot: bool = False) -> Document:
+    """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
+    return orphans_value(found.orphans, found.unanswered, _images(found.orphans) if snapshot else {})
+
+
+def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[Document, CloudgpuError | None]:
+    """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
+    gone = {one.orphan.id: one for one in outcomes if one.gone}
+    after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
+    document = orphans_value(
+        [after.get(one.id, one) for one in found.orphans if one.id not in gone], found.unanswered, {}
+    )
+    document["removed"] = [_removed(one) for one in gone.values()]
+    faults = [one.fault for one in outcomes if one.fault is not None]
+    document["failed"] = [fault.as_dict() for fault in faults]
+    return document, min(faults, key=lambda fault: _GRAVE.get(fault.exit_code, 2), default=None)
+
+
+def check_words(*, clean: bool, snapshot: bool, stopped_older_than: str | None) -> None:
+    """Raise InvalidRequest for an option that says what to do, where nothing is to be done."""
+    for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than)):
+        if given and not clean:
+            raise InvalidRequest(
+                f"{option} says how to clean, and nothing is cleaned without --clean.",
+                field=option,
+                value=stopped_older_than if option != "--snapshot" else None,
+                next="Add --clean: it shows what would go, and asks.",
+            )
+
+
+def _removed(one: Cleaned) -> Document:
+    image = one.image
+    return orphan_value(one.orphan, None if image is None else (image.name, price_of(one.orphan)))
+
+
+def _images(found: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
+    return {one.id: (name_of(one), price_of(one)) for one in found if saves(one)}

@@ -1,0 +1,74 @@
+"""What is left over, and what became of it, as the plain values that `cloudgpu orphans -o json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.facts import Kind
+from cloudgpu.core.money import Money
+from cloudgpu.core.orphan import Do
+from cloudgpu.core.times import iso
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.core.facts import Unanswered
+    from cloudgpu.core.orphan import Cost, Orphan
+
+Document = dict[str, Any]
+_HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
+
+
+def orphans_value(
+    found: Sequence[Orphan], unanswered: Iterable[Unanswered], images: Mapping[str, tuple[str, Cost]]
+) -> Document:
+    """Return what is left over: the answer of `orphans`; `images` are the names and prices of images to be made first.
+
+    Sums are of what has a known price; `unpriced` says how many have none and are in neither sum.
+    """
+    return {
+        "orphans": [orphan_value(one, images.get(one.id)) for one in found],
+        "usd_per_month": _sum(found),
+        "goes_usd_per_month": _sum([one for one in found if one.do is not Do.STAY]),
+        "unpriced": sum(one.cost.per_month is None for one in found),
+        "removed": [],
+        "failed": [],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
+    }
+
+
+def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> Document:
+    """Return one thing or machine that is left over; `usd_per_month` is null where no price is known, never zero."""
+    made = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
+    origin = one.origin
+    return {
+        "what": one.what,
+        "id": one.id,
+        "name": one.name or None,
+        "provider": one.provider,
+        "account": one.account,
+        "region": one.region,
+        "zone": one.zone or None,
+        "size_gb": one.size_gb if one.what in _HAVE_SIZES else None,
+        "usd_per_month": _usd(one.cost),
+        "at_most": one.cost.at_most,
+        "price_source": one.cost.source or None,
+        "launch": {"id": origin.id, "name": origin.name, "project": origin.project} if origin.id else None,
+        "owner": origin.owner or None,
+        "ledger": origin.ledger or None,
+        "since": one.since and iso(one.since),
+        "why": one.why,
+        "do": str(one.do),
+        "stays": one.stays or None,
+        "way": one.way or None,
+        "image": made,
+    }
+
+
+def _usd(cost: Cost) -> str | None:
+    return None if cost.per_month is None else usd(cost.per_month)
+
+
+def _sum(found: Iterable[Orphan]) -> str:
+    """Return what all of these cost a month, a parked machine's parts each by itself."""
+    return usd(Money(sum(one.cost.per_month.nanos for one in found if one.cost.per_month is not None)))
