@@ -54,8 +54,10 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
     with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
         _say(f"watching, with a pass every {every}" + (f"; metrics at {at}" if at else ""))
-        watch.run()
+        done = watch.run()
     _say("ended")
+    if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
+        os._exit(0)
 
 
 def _span(text: str, option: str) -> timedelta:

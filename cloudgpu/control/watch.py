@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,35 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.session import open_session, utc_now
+from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session, Tell
+    from cloudgpu.control.session import Tell
 
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
 USUAL: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+
+
+_SESSION = ("home", "settings", "ledger", "clock", "tell", "pause")
+
+
+class _Ended(Session):
+    """A session whose pass ends no further machine once the watch is to end; what it has begun is proved."""
+
+    def __init__(self, *args: Any) -> None:
+        *of_session, self._acting, self._ending = args
+        super().__init__(*of_session)
+
+    def check_hold(self, name: str) -> None:
+        """Raise, as for a lock that is lost, where the watch is being ended: this is asked before each stop."""
+        super().check_hold(name)
+        self._acting.set()
+        if self._ending.is_set():
+            raise ProviderUnavailable("The watch was ended before all was done.", next="The next pass goes on with it.")
 
 
 class Watch:
@@ -44,13 +62,19 @@ class Watch:
         self._environ, self._tell, self._clock = environ, tell, clock
         self._ending = threading.Event()
         self._busy = threading.Lock()  # held while a pass is being made
+        self._acting = threading.Event()  # a machine is being ended
+        self._working: set[str] = set()
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
         self._scheduler = scheduler(len(self.jobs))
 
-    def run(self) -> None:
-        """Run the jobs until `end`; a job that is at work then is waited for."""
+    def run(self) -> bool:
+        """Run the jobs until `end`; a stop that is under way then is proved first.
+
+        Returns whether nothing is at work any more. What still is (a look at a cloud, a price list) changes nothing:
+        the process may be left without it.
+        """
         for job in self.jobs:
             trigger = IntervalTrigger(seconds=max(1, job.every.total_seconds()), timezone=UTC)
             self._scheduler.add_job(self._run, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
@@ -59,8 +83,10 @@ class Watch:
             self._tick()
         finally:
             self._scheduler.shutdown(wait=False)
-            with self._busy:  # the stop that is under way is proved and written down
-                pass
+            if self._acting.is_set():
+                with self._busy:
+                    pass
+        return not self._working
 
     def end(self) -> None:
         """Have `run` return soon. May be called from a signal's handler and from any thread."""
@@ -103,13 +129,21 @@ class Watch:
 
     def _work(self, job: Job, session: Session) -> None:
         self.ran[job.name] = self.ran.get(job.name, 0) + 1
-        if job.name == "pass":
-            with self._busy:
-                said = job.work(session)
-        else:
+        with self._at_work(job.name):
             said = job.work(session)
         if said:
             self._tell(said)
+
+    @contextmanager
+    def _at_work(self, name: str) -> Iterator[None]:
+        self._working.add(name)
+        try:
+            with self._busy if name == "pass" else nullcontext():
+                yield
+        finally:
+            self._working.discard(name)
+            if name == "pass":
+                self._acting.clear()
 
     def _fault(self, job: Job, said: str) -> None:
         self.faults[job.name] = self.faults.get(job.name, 0) + 1
@@ -120,7 +154,7 @@ class Watch:
         """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
-            yield session
+            yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
         finally:
             session.ledger.close()
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.passes import Pass
 
 LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
+WATCHES = "watches"  # which of several watches makes the pass that is due
 
 OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
 SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
@@ -47,7 +48,13 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
     """
     often = min(OFTEN, every)
     found = [
-        Job("pass", every, lambda session: _pass_due(session, every), make_pass, min(SOON, every)),
+        Job(
+            "pass",
+            every,
+            lambda session: _pass_due(session, every),
+            lambda session: make_pass(session, every),
+            min(SOON, every),
+        ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
     ]
@@ -65,14 +72,26 @@ def _pass_due(session: Session, every: timedelta) -> datetime:
     return pass_due(last_pass(session.ledger), session.ledger.machines(), every, session.clock())
 
 
-def make_pass(session: Session) -> str:
-    """Make one pass, a full sweep where the night's is due; return its summary."""
+def make_pass(session: Session, every: timedelta) -> str:
+    """Make one pass, a full sweep where the night's is due; return its summary, nothing where another one makes one.
+
+    Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
+    other.
+    """
     from cloudgpu.control.reap import ReapWish, reap
 
-    if session.held(LOCK):  # another one is at it: what is due afterwards is read again
-        return ""
-    swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
-    done = reap(session, ReapWish(sweep=swept, cron=True))
+    try:
+        with session.hold(WATCHES, wait=False):
+            if _pass_due(session, every) > session.clock():
+                return ""
+            swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
+            done = reap(session, ReapWish(sweep=swept, cron=True, interval=every))
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as other:
+        if other.field == "lock":
+            return ""
+        raise
     return "" if done.busy or (done.is_quiet and not swept) else summary(done)
 
 
