@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.cloud_init import Preparation
-    from cloudgpu.core.facts import BudgetAlert
+    from cloudgpu.core.facts import BudgetAlert, RolePart
 
 
 def prepare(
@@ -37,18 +37,23 @@ def prepare(
     found = look(os.environ)
     if remove:
         made = cloud_init.removal(found, cloud, account=account, profile=profile)
-        changes = [part.what for part in made.present] + ["budget"] * (made.budget_there is not None)
+        changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
         wanted = _budget(*budget)
         made = cloud_init.prepared(found, cloud, account=account, profile=profile, regions=regions, budget=wanted)
-        changes = [part.what for part in made.missing] + ["budget"] * made.sets_budget
+        changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
         _show(made, "makes", changes)
     if changes or made.draft.changed:
         confirm("Do it?", yes=yes, why="This changes your cloud account and config.toml")
         (cloud_init.remove if remove else cloud_init.make)(made)
     value = _value(made, changes, removed=remove)
     emit(output, value, _text(value))
+
+
+def _named_part(made: Preparation, part: RolePart) -> str:
+    """Return what a part is, with its name where it is not one of the machines' role."""
+    return part.what if part in made.role.parts else f"{part.what} {part.name}"
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
@@ -88,18 +93,35 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     name = made.role.parts[0].name
     tell(f"{made.role.where} (account {made.account} of config.toml)")
     for what in changes:
-        tell(_budget_line(made, verb) if what == "budget" else f"{verb} the {what} {name}")
-    for part in made.role.parts:
+        whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
+        tell(_budget_line(made, verb) if what == "budget" else f"{verb} the {whole}")
+    for part in made.parts:
         if not part.ours:
             tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
-        tell(f"nothing to do there: the role {name} is {'there' if verb == 'makes' else 'not there'}")
+        tell(f"nothing to do there: {_roles(made)} {'there' if verb == 'makes' else 'not there'}")
     if made.unseen:
         tell(f"whether there is a budget of ours is not known: {made.unseen}")
     if verb == "makes":
-        tell("With it a machine may write its own cloudgpu-last-active tag, and nothing else. It costs nothing.")
+        tell(f"Under {name} a machine may write its own cloudgpu-last-active tag, and nothing else. It costs nothing.")
+        if made.timer is not None:
+            tell(
+                f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
+                "renew-until, when everything else is dead. Far below a cent each."
+            )
+    elif made.timer is not None and any(part.there and part.ours for part in made.timer.parts):
+        tell("Timers that are set for machines do nothing any more without their role.")
     shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
+
+
+def _roles(made: Preparation) -> str:
+    return _both({"role": made.role.parts[0].name, "timer_role": made.timer.parts[0].name if made.timer else None})
+
+
+def _both(value: dict[str, Any]) -> str:
+    """Return the roles' names, and the verb that goes with them."""
+    return f"{value['role']} is" if value["timer_role"] is None else f"{value['role']} and {value['timer_role']} are"
 
 
 def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[str, Any]:
@@ -108,6 +130,7 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[
         "account": made.account,
         "where": made.role.where,
         "role": made.role.parts[0].name,
+        "timer_role": made.timer.parts[0].name if made.timer else None,
         "made": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
         "budget": None if removed or made.budget is None else _budget_value(made.budget),
@@ -121,14 +144,14 @@ def _budget_value(budget: BudgetAlert) -> dict[str, Any]:
 
 
 def _text(value: dict[str, Any]) -> str:
-    name, kind = value["role"], value["cloud"]
+    kind = value["cloud"]
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
     if not value["made"] and not value["removed"]:
         return "\n".join([*wrote, f"Nothing {'else ' * bool(wrote)}to change."])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
-        gone = [f"The role {name} is gone."] * (value["removed"] != ["budget"])
+        gone = [f"{_both(value)} gone."] * (value["removed"] != ["budget"])
         gone += ["The budget is gone."] * ("budget" in value["removed"])
         return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
     mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
-    return "\n".join([*wrote, f"The role {name} is there.", *mails, f"Next: cloudgpu doctor --provider {kind}"])
+    return "\n".join([*wrote, f"{_both(value)} there.", *mails, f"Next: cloudgpu doctor --provider {kind}"])

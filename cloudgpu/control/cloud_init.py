@@ -1,4 +1,4 @@
-"""Prepares a cloud account for launches: a role for machines there, its table here; and takes the role away again."""
+"""Prepares a cloud account: a role for machines and one for timers there, its table here; and takes them away again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgpu.core.facts import BudgetAlert, MachineRole, RolePart
 from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.base import HasBudgetAlert, HasMachineRole, ProviderSettings
+from cloudgpu.providers.base import HasBudgetAlert, HasMachineRole, HasTimerRole, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
 CENT = NANO // 100
@@ -27,7 +27,7 @@ class Preparation:
     """What would be done: the role's parts as they are, the change to config.toml, and who does it.
 
     `budget` is the provider's own budget as it is wanted, `budget_there` as it is; None for none, or where nobody asks.
-    `unseen` says why it could not be looked at.
+    `unseen` says why it could not be looked at. `timer` is the role of timers in the cloud, None where there are none.
     """
 
     kind: str
@@ -39,6 +39,8 @@ class Preparation:
     budget: BudgetAlert | None = None
     budget_there: BudgetAlert | None = None
     unseen: str | None = None
+    timer: MachineRole | None = None
+    timer_document: str = ""
 
     @property
     def sets_budget(self) -> bool:
@@ -46,14 +48,19 @@ class Preparation:
         return self.budget is not None and self.budget != self.budget_there
 
     @property
+    def parts(self) -> tuple[RolePart, ...]:
+        """All parts of both roles."""
+        return (*self.role.parts, *(self.timer.parts if self.timer else ()))
+
+    @property
     def missing(self) -> tuple[RolePart, ...]:
         """The parts that would be made."""
-        return tuple(part for part in self.role.parts if not part.there)
+        return tuple(part for part in self.parts if not part.there)
 
     @property
     def present(self) -> tuple[RolePart, ...]:
         """The parts of ours that would be taken away."""
-        return tuple(part for part in self.role.parts if part.there and part.ours)
+        return tuple(part for part in self.parts if part.there and part.ours)
 
 
 def prepared(
@@ -65,7 +72,7 @@ def prepared(
     regions: Sequence[str] = (),
     budget: BudgetAlert | None = None,
 ) -> Preparation:
-    """Return what making the role (and the cloud's own budget) would do, and the account's table with it.
+    """Return what making the roles (and the cloud's own budget) would do, and the account's table with it.
 
     Asks the cloud; changes nothing.
 
@@ -79,11 +86,11 @@ def prepared(
     if regions:
         table |= {"home_region": regions[0], "regions": list(regions)}
     made = _preparation(found, kind, name, table)
-    for part in made.role.parts:
+    for part in made.parts:
         if not part.ours:
             raise InvalidRequest(
                 f"There is an {part.what} called {part.name} already that cloudgpu init has not made.",
-                field="instance_profile",
+                field="instance_profile" if part in made.role.parts else "timer_role",
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
@@ -97,7 +104,8 @@ def removal(found: Found, kind: str, *, account: str | None = None, profile: str
     name = _account(found, kind, account)
     made = _preparation(found, kind, name, {} if profile is None else {"profile": profile})
     known = value_at(found.table, ("accounts", name)) or {}
-    options = {key: None for key, value in made.role.options.items() if known.get(key) == value}
+    ours = {**made.role.options, **(made.timer.options if made.timer else {})}
+    options = {key: None for key, value in ours.items() if known.get(key) == value}
     made = replace(made, draft=with_account(found, name, options))
     if not isinstance(made.provider, HasBudgetAlert):
         return made
@@ -108,8 +116,10 @@ def removal(found: Found, kind: str, *, account: str | None = None, profile: str
 
 
 def make(made: Preparation) -> None:
-    """Make the role and the budget, then write the file: a table never names what does not exist. Idempotent."""
+    """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
     made.provider.make_machine_role(made.document)
+    if isinstance(made.provider, HasTimerRole):
+        made.provider.make_timer_role(made.timer_document)
     if made.budget is not None:
         _able(made.provider, made.kind).set_budget_alert(made.budget)
     if made.draft.changed:
@@ -117,10 +127,12 @@ def make(made: Preparation) -> None:
 
 
 def remove(made: Preparation) -> None:
-    """Write the file, then take the role and the budget away: no launch names what is going. Idempotent."""
+    """Write the file, then take the roles and the budget away: no launch names what is going. Idempotent."""
     if made.draft.changed:
         write(made.draft)
     made.provider.remove_machine_role()
+    if isinstance(made.provider, HasTimerRole):
+        made.provider.remove_timer_role()
     if made.budget_there is not None:
         _able(made.provider, made.kind).remove_budget_alert()
 
@@ -164,11 +176,18 @@ def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]
     provider = open_provider(kind, ProviderSettings(name, options, found.home.provider(kind, name), utc_now))
     if not isinstance(provider, HasMachineRole):
         raise _unknown(kind)
-    document = (data_dir("policies") / "permissions" / f"{kind}-machine.json").read_text()
-    role = provider.machine_role(document)
+    document, timers = _document(kind, "machine"), ""
+    role, timer = provider.machine_role(document), None
+    if isinstance(provider, HasTimerRole):
+        timers = _document(kind, "timer")
+        timer = provider.timer_role(timers)
     if table.get("provider"):
-        draft = with_account(found, name, {**table, **role.options})
-    return Preparation(kind, name, role, draft, provider, document)
+        draft = with_account(found, name, {**table, **role.options, **(timer.options if timer else {})})
+    return Preparation(kind, name, role, draft, provider, document, timer=timer, timer_document=timers)
+
+
+def _document(kind: str, whose: str) -> str:
+    return (data_dir("policies") / "permissions" / f"{kind}-{whose}.json").read_text()
 
 
 def _account(found: Found, kind: str, account: str | None) -> str:

@@ -18,7 +18,9 @@ from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 
 MACHINE = data_dir("policies") / "permissions" / "aws-machine.json"
 CHANGES = {"CreateRole", "PutRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile"}
-NAME = "cloudgpu-machine"
+NAME, TIMERS = "cloudgpu-machine", "cloudgpu-timer"
+TIMER_ROLE = f"arn:aws:iam::123456789012:role/{TIMERS}"
+TIMER = data_dir("policies") / "permissions" / "aws-timer.json"
 OURS = [{"Key": "cloudgpu-made-by", "Value": "init"}]
 
 
@@ -48,6 +50,29 @@ def test_it_makes_the_role_its_policy_and_the_profile_with_our_tag(aws, iam, con
     assert profile["Tags"] == OURS
 
 
+def test_it_makes_the_role_of_timers_that_schedules_of_this_account_alone_may_take(iam, config):
+    assert run(["init", "aws", "--yes"]) == 0
+    role = iam.get_role(RoleName=TIMERS)["Role"]
+    assert role["Tags"] == OURS
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    group = "arn:aws:scheduler:*:123456789012:schedule-group/cloudgpu"
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": "123456789012"},
+        "ArnLike": {"aws:SourceArn": group},
+    }
+    assert iam.get_role_policy(RoleName=TIMERS, PolicyName=TIMERS)["PolicyDocument"] == json.loads(TIMER.read_text())
+
+
+def test_a_role_of_timers_that_is_somebody_elses_is_neither_used_nor_removed(aws, iam, config, capsys):  # noqa: F811
+    iam.create_role(RoleName=TIMERS, AssumeRolePolicyDocument="{}")
+    before = changes(aws)
+    assert run(["init", "aws", "--yes", "-o", "json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["field"] == "timer_role"
+    assert run(["init", "aws", "--remove", "--yes"]) == 0
+    assert changes(aws) == before
+
+
 def test_the_account_stands_in_config_toml_afterwards(iam, config):
     config.write_text('# mine\nowner = "ada"\n')
     assert run(["init", "aws", "--account", "lab", "--region", "eu-west-1", "--region", "us-east-1", "--yes"]) == 0
@@ -57,6 +82,7 @@ def test_the_account_stands_in_config_toml_afterwards(iam, config):
         "home_region": "eu-west-1",
         "regions": ["eu-west-1", "us-east-1"],
         "instance_profile": NAME,
+        "timer_role": TIMER_ROLE,
     }
 
 
@@ -96,7 +122,7 @@ def test_what_a_broken_off_run_has_made_is_taken_up(aws, iam, config):  # noqa: 
     assert not config.exists()  # a table never names what does not work
     assert run(["init", "aws", "--yes"]) == 0
     assert len(iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]["Roles"]) == 1
-    assert len(iam.list_roles()["Roles"]) == 1
+    assert sorted(one["RoleName"] for one in iam.list_roles()["Roles"]) == [NAME, TIMERS]
 
 
 def test_a_policy_that_somebody_widened_is_put_right(aws, iam, config):  # noqa: F811
@@ -147,7 +173,9 @@ def test_a_missing_permission_is_named(aws, iam, config, capsys):  # noqa: F811
 def test_the_answer_as_a_document(aws, iam, config, capsys):  # noqa: F811
     assert run(["init", "aws", "--yes", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["made"] == ["IAM role", "policy of the role", "instance profile"]
+    timers = [f"IAM role {TIMERS}", f"policy of the role {TIMERS}"]
+    assert answer["made"] == ["IAM role", "policy of the role", "instance profile", *timers]
+    assert (answer["role"], answer["timer_role"]) == (NAME, TIMERS)
     assert (answer["account"], answer["role"], answer["removed"], answer["written"]) == ("aws", NAME, [], True)
 
 
