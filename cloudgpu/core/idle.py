@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 BASE = 0.1  # cores, the most that counts as a machine's own noise: a job that runs from the boot on is none
+FIRST = 60.0  # seconds after a start in which there need be no sample
 FRESH = 300.0  # seconds: where the last sample is older than that, nothing is known of now
 METERS = {"gpu": "GPU", "cpu": "CPU", "net": "network", "disk": "disk"}
+AGES = {"in": "terminal input", "out": "terminal output", "jup": "kernel", "busy": "busy kernel"}
 
 
 class Thresholds(NamedTuple):
@@ -43,7 +45,8 @@ class Signal(NamedTuple):
     """One thing that may show life. `ago`: seconds since it last did, -1 for never; `counts`: it makes ACTIVE.
 
     `value` is a meter's highest reading within the window (None: no reading), or the names of the kernels at work, else
-    None. `limit` is what a meter has to reach, or the seconds for which the signal counts; None: as long as it lasts.
+    `ago` (None: never). `limit` is what a meter has to reach, or the seconds for which the signal counts; None: as long
+    as it lasts.
     """
 
     what: str
@@ -68,63 +71,54 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
     `now` and `up_since` (its latest start) are by the machine's own clock. ACTIVE: some signal counts. IDLE: none does
     and `share` of the window was looked at without a fault. Source of the rule: docs/agent.md, "What counts".
     """
-    samples = list(samples)
-    signals = tuple(_signals(samples, thresholds, now, up_since))
-    last = min((one for one in signals if one.ago >= 0), key=lambda one: one.ago, default=None)
-    live = min((one for one in signals if one.counts), key=lambda one: one.ago, default=last)
-    why = f"{live.what}, {live.ago:.0f} s ago" if live else "nothing runs"
-    gap = _gap(samples, thresholds, now)
-    activity = ACTIVE if live and live.counts else UNKNOWN if gap else IDLE
-    return Judged(activity, last.ago if last else -1, gap if activity == UNKNOWN else why, signals)
+    samples = sorted(samples, key=lambda one: one["t"])
+    signals = tuple(_signals(samples, thresholds, now, now - up_since))
+    seen = sorted((not one.counts, one.ago, one.what) for one in signals if one.ago >= 0)
+    quiet, ago, what = (*seen, (True, -1, ""))[0]
+    gap = _gap(samples, thresholds, now, now - up_since) if quiet else ""
+    why = gap or (f"{what}, {ago:.0f} s ago" if seen else "nothing runs")
+    ago = min((one[1] for one in seen), default=-1)
+    return Judged(UNKNOWN if gap else IDLE if quiet else ACTIVE, ago, why, signals)
 
 
-def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up_since: float) -> Iterable[Signal]:
-    """Yield one signal per thing that was looked at."""
-    aged = [(now - one["t"], one) for one in samples]
-    for key, limit in zip(METERS, limits[1:5]):
-        if any(key in one for _, one in aged):
-            yield _metered(key, [(age, one[key]) for age, one in aged if one.get(key) is not None], limit, limits.after)
-    for key, what in (("in", "terminal input"), ("out", "terminal output"), ("jup", "kernel")):
-        found = [(age, one) for age, one in aged if one.get(key) is not None]
-        if key == "out":  # of a terminal in which nobody ever typed, too, it is no sign of life
-            found = [
-                (age, one)
-                for age, one in found
-                if one.get("in") is not None and one["in"] - one[key] <= limits.terminal_output
-            ]
-        limit = limits.terminal_output if key == "out" else limits.after
-        yield _signal(what, [age + one[key] for age, one in found], None, limit, limits.after)
-    busy = [(age, one["busy"]) for age, one in aged if one.get("busy")]
-    yield _signal("busy kernel", [age for age, _ in busy], min(busy, default=(0, None))[1], None, limits.after)
+def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> Iterable[Signal]:
+    """Yield one signal per thing that was looked at. The CPU's own noise is the least it ever showed."""
+    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None)])
+    after, network, disk = limits.after, limits.network, limits.disk
+    reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None)
+    for (key, what), limit in zip({**METERS, **AGES}.items(), reached):
+        found = [one for one in samples if one.get(key) not in (None, [])]
+        read = [one[key] for one in found if now - one["t"] < after]
+        if key in AGES:
+            ages = [now - one["t"] + (one[key] if limit else 0) for one in found if key != "out" or _typed(one, limit)]
+        else:
+            ages = [now - one["t"] for one in found if one[key] >= limit]
+        if key in AGES or any(key in one for one in samples):
+            ago = max(0.0, min(ages)) if ages else -1
+            value = max(read, default=None) if key in METERS or not limit else ago if ages else None
+            yield Signal(what, value, limit, ago, 0 <= ago < after)
     if limits.uptime:
-        counts = max(limits.after, limits.uptime)
-        yield _signal("start", [now - up_since], None, counts, counts)
+        limit = max(after, limits.uptime)
+        yield Signal("start", up, limit, max(0.0, up), up < limit)
 
 
-def _metered(key: str, read: list[tuple[float, float]], limit: float, counts: float) -> Signal:
-    """Return what a meter shows; the CPU's own noise is the least it ever showed."""
-    if key == "cpu":
-        limit += min([BASE, *(value for _, value in read)])
-    highest = max((value for age, value in read if age < counts), default=None)
-    return _signal(METERS[key], [age for age, value in read if value >= limit], highest, limit, counts)
+def _typed(one: dict[str, Any], limit: float) -> bool:
+    """Tell whether output comes soon enough after the last input of anybody to count."""
+    return one.get("in") is not None and one["in"] - one["out"] <= limit
 
 
-def _signal(what: str, ages: list[float], value: Any, limit: Any, counts: float) -> Signal:
-    """Return a signal that was seen at these ages."""
-    ago = max(0.0, min(ages)) if ages else -1
-    return Signal(what, value, limit, ago, 0 <= ago < counts)
-
-
-def _gap(samples: list[dict[str, Any]], limits: Thresholds, now: float) -> str:
-    """Return why silence is no idleness here, empty where it is."""
-    have, reach, fault = 0.0, now - limits.after, "no sample"
-    for one in sorted(samples, key=lambda one: one["t"]):
-        bad = one.get("fault") or " ".join(f"{METERS[key]} not read" for key in METERS if one.get(key, 0) is None)
-        if bad and one["t"] > now - limits.after:
-            fault = bad
-        elif not bad:
+def _gap(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> str:
+    """Return why silence is no idleness here, empty where it is. A machine's first minute needs no samples."""
+    window = max(0.0, min(limits.after, up - FIRST))
+    have, reach, fresh, fault = 0.0, now - window, False, ""
+    for one in samples:
+        bad = one.get("fault") or ", ".join(METERS[key] + " not read" for key in METERS if one.get(key, 0) is None)
+        if not bad:
             have += max(0.0, min(one["t"], now) - max(one["t"] - one["s"], reach))
             reach = max(one["t"], reach)
-    if have < limits.share * limits.after:
-        return f"{fault}: {100 * have / limits.after:.0f}% of the window is known"
-    return "" if reach >= now - FRESH else f"{fault} for {now - reach:.0f} s"
+            fresh = fresh or now - one["t"] < FRESH
+        elif one["t"] > now - window:
+            fault = fault or bad
+    if fresh and have >= limits.share * window:
+        return ""
+    return f"{fault or 'no sample'}: {have / 60:.0f} of {window / 60:.0f} min are known"
