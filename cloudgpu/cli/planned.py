@@ -28,6 +28,7 @@ def plan(value: Value, now: datetime) -> str:
                 f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
             ),
             ("policy", _policy(value)),
+            *((one["rule"], _rule(one, now)) for one in value["rules"]),
             ("cost", _cost(value)),
             *(("beside", _extra(extra)) for extra in value["extras"] if extra["running"]),
             ("stop", _stop(value)),
@@ -71,6 +72,10 @@ def _policy(value: Value) -> str:
     lease = duration_text(value["lease_s"]) + by.get(value["lease_from"], "")
     renew = duration_text(value["renew_s"]) + by.get(value["renew_until_from"], "")
     return f"{value['policy']}: lease {lease}, renew-until {renew}"
+
+
+def _rule(one: Value, now: datetime) -> str:
+    return f"{when(one['at'], now)}: {one['text']}" if one["at"] else str(one["text"])
 
 
 def _cost(value: Value) -> str:

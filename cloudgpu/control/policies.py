@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.limits import load_limits
-from cloudgpu.config.policies import load_policy
+from cloudgpu.config.policies import Found, load_policy
 from cloudgpu.control.limits import check_allowed, check_typed
 from cloudgpu.core.choice import FACTS, TYPED, USUAL, Chosen, choose
 from cloudgpu.core.limits import Limits, cut, cut_spans
@@ -33,13 +33,13 @@ _NOTHING = Said()
 class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
-    `cuts` says in a sentence each what the limits took away.
+    `remarks` are sentences for the plan: what the limits took away, and where the policy's file is not found.
     """
 
     policy: Policy
     spans: Spans
     by: str
-    cuts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,14 @@ def find_policy(session: Session, name: str | None) -> Policy:
 
     Raises InvalidRequest as `load_policy` does.
     """
-    settings = session.settings
-    found = load_policy(name or settings.policy, search=policy_paths(session.home), tz=settings.tz)
+    return _found(session, name or session.settings.policy).policy
+
+
+def _found(session: Session, name: str) -> Found:
+    found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
     if found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
         session.tell(f"the policy {found.policy.name} is from {found.path}")
-    return found.policy
+    return found
 
 
 def limits_of(session: Session) -> Limits:
@@ -91,17 +94,27 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     chosen = choose(typed, facts, session.settings.policies, session.settings.policy)
     limits = limits_of(session)
     check_allowed(chosen, limits)
-    policy = _chosen_policy(session, chosen)
+    found = _chosen_policy(session, chosen)
+    policy = found.policy
     wished = spans_of(policy, session.settings, said)
     lasting, shorter = cut_spans(wished, limits)
     check_typed(lasting, limits)
     within = cut(policy, limits)
-    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts))
+    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts, *_found_here_alone(session, found)))
 
 
-def _chosen_policy(session: Session, chosen: Chosen) -> Policy:
+def _found_here_alone(session: Session, found: Found) -> Iterator[str]:
+    """Yield the sentence about a project's own policy: cron runs elsewhere, and what it cannot find does not hold."""
+    if found.path.parent == policy_paths(session.home)[0]:
+        yield (
+            f"the policy {found.policy.name} is this directory's own: where cloudgpu runs elsewhere, as from cron, it "
+            f"is not found and only the lease counts; a copy in {session.home.policies} is found everywhere"
+        )
+
+
+def _chosen_policy(session: Session, chosen: Chosen) -> Found:
     try:
-        return find_policy(session, chosen.name)
+        return _found(session, chosen.name)
     except InvalidRequest as fault:
         if chosen.why not in (TYPED, USUAL) and fault.field == "policy":
             fault.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"

@@ -15,10 +15,12 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import check_setup, setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
+from cloudgpu.core.decisions import Rule
 from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Policy, Said, Spans
+from cloudgpu.core.policy_words import rules_of
 from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import minute
 from cloudgpu.errors import InvalidRequest
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
+_PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     offers = offers_in(session, provider, request, wished, there)
     first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first, terms.spans, terms),
+        plan=_plan(session, provider, template, request, offers, first, terms.spans, terms.policy, terms.remarks),
         offers=tuple(offers),
         template=template,
         fingerprint=fingerprint,
@@ -96,11 +99,12 @@ def prepare_again(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), find_template(session, request.template)
+    policy = policy_of(session, row).policy
     request = tied(session, provider, request)
     offers = offers_or_known(session, provider, request.want, None)
     first = first_exact(session, provider, request, offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first, spans),
+        plan=_plan(session, provider, template, request, offers, first, spans, policy),
         offers=tuple(offers),
         template=template,
         fingerprint=row["request"],
@@ -110,7 +114,7 @@ def prepare_again(
         again=True,
         exact=first,
         override=override,
-        policy=policy_of(session, row).policy,
+        policy=policy,
     )
 
 
@@ -122,10 +126,11 @@ def _plan(
     offers: Sequence[Offer],
     first: Exact,
     spans: Spans,
-    terms: Agreed | None = None,
+    policy: Policy | None,
+    remarks: tuple[str, ...] = (),
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it."""
-    resolved = first.resolved
+    resolved, now = first.resolved, session.clock().replace(microsecond=0)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts
     return launch_plan(
@@ -133,12 +138,13 @@ def _plan(
         offers[offers.index(first.offer) :],
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
         guards=resolved.guards or _guards(provider),
-        now=session.clock().replace(microsecond=0),
+        now=now,
         extras=extras_of(first.offer, resolved),
-        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *(terms.cuts if terms else ())),
+        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *remarks),
         said_by=(spans.lease_from, spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session.ledger, request),
+        rules=() if policy is None else tuple(one for one in rules_of(policy, now) if one.rule in _PLANNED),
     )
 
 

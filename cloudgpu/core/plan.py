@@ -10,6 +10,7 @@ from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, La
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Origin
+from cloudgpu.core.policy_words import Says
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
 
@@ -40,7 +41,8 @@ class LaunchPlan:
 
     `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
     `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
-    `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked.
+    `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
+    the policy says beside lease and renew-until.
     """
 
     request: LaunchRequest
@@ -59,6 +61,7 @@ class LaunchPlan:
     lease_from: Origin = Origin.POLICY
     renew_from: Origin = Origin.POLICY
     licence: str = ""
+    rules: tuple[Says, ...] = ()
 
 
 def launch_plan(
@@ -73,6 +76,7 @@ def launch_plan(
     said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
     volume_there: bool = False,
+    rules: tuple[Says, ...] = (),
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
@@ -99,6 +103,7 @@ def launch_plan(
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,
+        rules=rules,
     )
 
 

@@ -112,6 +112,8 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "owner": request.owner,
         "project": request.project,
         "policy": request.policy,
+        "policy_by": request.policy_by or None,
+        "rules": [{"rule": str(one.rule), "text": one.text, "at": one.at and iso(one.at)} for one in plan.rules],
         "lease_s": request.lease_s,
         "lease_from": str(plan.lease_from),
         "renew_s": request.renew_s,
