@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.cli.render import ago, facts, paragraph, when
+from cloudgpu.cli.render import ago, facts, when
 
 Document = dict[str, Any]
 
@@ -51,7 +51,7 @@ def trial_text(value: Document, now: datetime) -> str:
 def _ended(value: Document) -> str:
     if value["error"] is not None:
         way = f" {value['error']['next']}" if value["error"]["next"] else ""
-        return paragraph(f"It failed with {value['exit_code']}: {value['error']['message']}{way}")
+        return f"It failed with {value['exit_code']}: {value['error']['message']}{way}"
     after = "" if not value["exit_code"] else f" (exit code {value['exit_code']}: a part of the answer is missing)"
     return f"It runs{after}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
-INSIDE = ("cron", "test", "--inside")
+INSIDE = ("cron", "test", "--inside", "-o", "json")
 WAIT_S = 900
 MORNING = time(8)
 SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant

@@ -1,0 +1,321 @@
+"""cron install, show, remove and test: the user's own jobs stay as they are, and cron's own environment is tried."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.control.cron import SECRETS, carry_out, plan_install, plan_remove, shown
+from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, would
+from cloudgpu.control.launch import launch
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.session import open_session
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from tests.cli.program import Program
+
+MINE = b"# my own\nMAILTO=ada\n\n5 4 * * * true 100\\% \xe9\n"
+
+# A crontab as Vixie's and cronie's behave: a table in a file, `-l` that fails where there is none, no line without end.
+CRONTAB = """#!/bin/sh
+case "$1" in
+-l) [ -e "$TABLE" ] || { echo "no crontab for ada" >&2; exit 1; }; [ ! -e "$TABLE.broken" ] || { echo "cannot fork" >&2
+    exit 1; }; cat "$TABLE" ;;
+-r) rm "$TABLE" ;;
+-) cat > "$TABLE.new"; [ ! -e "$TABLE.full" ] || { echo "disk full" >&2; exit 1; }; mv "$TABLE.new" "$TABLE" ;;
+esac
+"""
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >> "$CALLS"
+"""
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A `crontab` on PATH whose table is a file, and no systemd."""
+    programs(tmp_path, monkeypatch, crontab=CRONTAB, systemctl="#!/bin/sh\nexit 1\n")
+    monkeypatch.setenv("TABLE", str(tmp_path / "table"))
+    return tmp_path / "table"
+
+
+def programs(tmp_path, monkeypatch, **texts):
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name, text in texts.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name in (*SECRETS, "CLOUDGPU_LEDGER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def session(own_home):
+    return open_session(os.environ)
+
+
+def install(session, *, every=None, nightly=False, kind=None):
+    return carry_out(session, plan_install(session, os.environ, every=every, nightly=nightly, kind=kind), os.environ)
+
+
+def test_a_crontab_gets_one_job_and_keeps_every_other_byte(table, session):
+    table.write_bytes(MINE)
+    first = install(session)
+    assert first["changed"]
+    assert table.read_bytes().startswith(MINE)
+    assert first["lines"][1].endswith("reap --cron")
+    assert f"CLOUDGPU_HOME={session.home.root} PATH=" in first["lines"][1]
+    written = table.read_bytes()
+    assert not install(session)["changed"]
+    assert table.read_bytes() == written
+    assert install(session, every=timedelta(hours=1))["replaced"] == first["lines"]
+    assert table.read_bytes().count(b"reap --cron") == 1
+    (there,) = shown(session, os.environ)["installed"]
+    assert there["table"] == "crontab"
+    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    assert table.read_bytes() == MINE
+    assert plan_remove(session, os.environ, kind=None) is None
+
+
+def test_a_crontab_that_was_ours_alone_is_gone_afterwards(table, session):
+    install(session)
+    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    assert not table.exists()
+
+
+def test_a_crontab_that_cannot_be_read_is_not_taken_for_an_empty_one(table, session):
+    table.write_bytes(MINE)
+    Path(f"{table}.broken").touch()
+    with pytest.raises(InvalidRequest, match="cannot fork"):
+        install(session)
+    assert table.read_bytes() == MINE
+
+
+def test_a_crontab_that_cannot_be_written_is_said_and_stays(table, session):
+    table.write_bytes(MINE)
+    Path(f"{table}.full").touch()
+    with pytest.raises(InvalidRequest, match="disk full"):
+        install(session)
+    assert table.read_bytes() == MINE
+
+
+def test_secrets_of_the_shell_are_not_written_down_and_that_is_said(table, session, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    done = install(session)
+    assert "wJalr" not in table.read_text()
+    assert "AWS_PROFILE=lab" in table.read_text()
+    assert any("AWS_SECRET_ACCESS_KEY is set in this shell" in note for note in done["notes"])
+
+
+def test_a_ledger_that_only_this_shell_knows_is_refused(table, session, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_LEDGER", "postgresql://ada:secret@127.0.0.1/lab")
+    with pytest.raises(InvalidRequest) as fault:
+        install(session)
+    assert fault.value.field == "CLOUDGPU_LEDGER"
+    assert "secret" not in str(fault.value.as_dict())
+    assert not table.exists()
+
+
+def test_the_sweep_alone_has_no_interval(table, session):
+    with pytest.raises(InvalidRequest, match="once a night"):
+        install(session, nightly=True, every=timedelta(hours=1))
+    assert install(session, nightly=True)["lines"][1].endswith("reap --cron --nightly")
+
+
+@pytest.fixture
+def timers(tmp_path, monkeypatch):
+    """A systemd of the user that takes every call, and no crontab; PATH has nothing else."""
+    programs(tmp_path, monkeypatch, systemctl=SYSTEMCTL, loginctl="#!/bin/sh\necho Linger=no\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path
+
+
+def test_without_a_crontab_a_systemd_timer_is_written_and_started(timers, session):
+    done = install(session)
+    assert done["table"] == "systemd"
+    names = sorted(path.name for path in (timers / ".config" / "systemd" / "user").iterdir())
+    assert [name.rpartition(".")[2] for name in names] == ["service", "timer"]
+    calls = (timers / "calls").read_text()
+    assert f"--user restart {names[1]}" in calls
+    assert f"--user enable {names[1]}" in calls
+    assert any("loginctl enable-linger" in note for note in done["notes"])
+    assert not install(session)["changed"]
+    carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
+    assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
+    assert f"--user disable --now {names[1]}" in (timers / "calls").read_text()
+
+
+def test_one_home_has_one_job_in_one_place(timers, session, monkeypatch):
+    install(session)
+    (timers / "bin" / "crontab").write_text(CRONTAB)
+    (timers / "bin" / "crontab").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{timers / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("TABLE", str(timers / "table"))
+    with pytest.raises(InvalidRequest) as fault:
+        install(session, kind="crontab")
+    assert "cron remove --systemd" in str(fault.value.next)
+
+
+def test_where_there_is_neither_the_way_out_is_said(tmp_path, monkeypatch, session):
+    programs(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(InvalidRequest) as fault:
+        install(session)
+    assert "apt-get install cron" in str(fault.value.next)
+    assert "cloudgpu watch" in str(fault.value.next)
+
+
+@pytest.fixture
+def real():
+    """The crontab of whoever runs this, where it is empty: it is as it was afterwards."""
+    if shutil.which("crontab") is None:
+        pytest.skip("There is no crontab here: install it (Debian: apt-get install cron) to run its test.")
+    if subprocess.run(["crontab", "-l"], capture_output=True, check=False).stdout:
+        pytest.skip("Whoever runs this has a crontab of their own, which no test touches.")
+    yield lambda: subprocess.run(["crontab", "-l"], capture_output=True, check=False).stdout
+    subprocess.run(["crontab", "-r"], capture_output=True, check=False)
+
+
+def test_the_real_crontab_takes_our_line_and_gives_it_back(real, tmp_path):
+    cloudgpu = Program(tmp_path / "it's 100% odd")
+    refused = cloudgpu("cron", "install")
+    assert refused.code == 2
+    assert "This changes your crontab" in refused.err
+    assert real() == b""
+    assert cloudgpu("cron", "install", "--yes").code == 0
+    assert b"reap --cron" in real()
+    assert cloudgpu("cron", "show", "-o", "json").json["installed"][0]["lines"] == real().decode().splitlines()
+    assert cloudgpu("cron", "remove", "--yes", "-o", "json").json["changed"]
+    assert real() == b""
+
+
+def test_a_pass_is_tried_in_crons_own_environment(tmp_path):
+    cloudgpu = Program(tmp_path / "home", {"AWS_SECRET_ACCESS_KEY": "of the shell", "LANG": "C.UTF-8"})
+    done = cloudgpu("cron", "test", "-o", "json")
+    assert (done.code, done.json["error"]) == (0, None), done.err
+    assert set(done.json["environment"]) == {"HOME", "LOGNAME", "PATH", "SHELL"}
+    assert done.json["environment"]["PATH"] == "/usr/bin:/bin"
+    assert "of the shell" not in done.out
+    assert done.json["would"] == ["Nothing: no machine would be ended or warned."]
+    assert [(one["account"], one["outlives"]) for one in done.json["credentials"]] == [("local", True)]
+    assert not (tmp_path / "home").exists(), "it changed something"
+
+
+def test_what_would_fail_at_night_is_said_by_day(tmp_path):
+    cloudgpu = Program(tmp_path / "home")
+    cloudgpu.config("")
+    file = tmp_path / "home" / "policies" / "budgets" / "lab.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("amount: much\nperiod: day\n")
+    done = cloudgpu("cron", "test")
+    assert done.code == 2
+    assert "It failed with 2" in done.out
+    assert "lab.yaml" in done.out
+    assert "Look at the command" not in done.out
+
+
+NOW = datetime(2026, 11, 20, 22, 0, tzinfo=UTC)
+MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("until", "lasts", "found"),
+    [
+        (None, True, True),
+        (None, None, None),
+        (None, False, False),
+        ("2026-11-21T02:00:00Z", False, False),
+        ("2026-11-21T02:00:00Z", None, False),
+        ("2026-11-21T10:00:00Z", False, True),
+        ("2026-11-21T10:00:00Z", None, None),
+    ],
+)
+def test_a_credential_has_to_be_good_in_the_morning(until, lasts, found):
+    assert outlives({"until": until, "lasts": lasts}, MORNING) is found
+
+
+@pytest.mark.parametrize(
+    ("code", "good", "ends"), [(0, True, 0), (0, None, 0), (0, False, 6), (8, False, 8), (9, True, 9)]
+)
+def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good, ends):
+    assert exit_code({"exit_code": code, "credentials": [{"outlives": good}]}) == ends
+
+
+def test_a_night_is_at_least_eight_hours_long():
+    for hour in range(24):
+        now = NOW + timedelta(hours=hour)
+        morning = next_morning(now)
+        assert timedelta(hours=8) <= morning - now < timedelta(hours=33)
+        assert morning.astimezone().hour == 8
+
+
+def test_tonight_says_what_ends_before_the_morning_and_not_what_ends_later():
+    def decided(name, do, at):
+        return {"name": name, "do": do, "at": at, "rule": "idle", "why": "it is not used"}
+
+    found = would(
+        {
+            "decisions": [
+                decided("now", "stop", None),
+                decided("soon", "keep", "2026-11-21T02:30:00.000000Z"),
+                decided("later", "keep", "2026-11-21T22:00:00.000000Z"),
+                decided("kept", "keep", None),
+            ],
+            "unanswered": [{"scope": "aws/eu-west-3", "why": "it timed out"}],
+            "faults": [],
+        },
+        MORNING,
+    )
+    assert found == [
+        "now: stop now (idle): it is not used",
+        "soon: ended at 2026-11-21 02:30 UTC unless it is used: it is not used",
+        "aws/eu-west-3 does not answer: it timed out",
+    ]
+
+
+@pytest.fixture
+def unwatched(tmp_path, monkeypatch):
+    """A home whose machine runs since thirty hours, with no pass ever; the clouds are made up."""
+    plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
+    monkeypatch.syspath_prepend(plugin)
+    cloudgpu = Program(tmp_path / "home", {"PYTHONPATH": f"{plugin}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"})
+    cloudgpu.config(f'provider = "fake"\n[accounts.lab]\nprovider = "fake"\nstate_file = "{tmp_path / "cloud.json"}"\n')
+    clock = ManualClock(datetime.now(UTC) - timedelta(hours=30))
+    session = open_session({"CLOUDGPU_HOME": str(cloudgpu.home), "USER": "ada"}, clock=clock)
+    session.pause = clock.advance
+    launch(session, prepare(session, Wish(Want(gpu="v100"))), wait=False)
+    session.ledger.close()
+    return cloudgpu
+
+
+def test_every_verb_says_that_nothing_looks_after_the_machines(unwatched):
+    for words in (("ls", "-o", "json"), ("budget", "ls", "-o", "json")):
+        done = unwatched(*words)
+        assert done.code == 0
+        assert done.json is not None
+        assert done.err.count("No pass has ever succeeded, and a machine runs") == 1
+        assert "cloudgpu cron install" in done.err
+
+
+def test_what_makes_passes_does_not_say_so_of_itself(unwatched):
+    done = unwatched("cron", "show")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_the_module_stands_in_for_a_program_that_has_no_name_of_its_own(monkeypatch):
+    from cloudgpu.control.cron import program
+
+    monkeypatch.setattr(sys, "argv", ["/somewhere/pytest"])
+    assert program() == (sys.executable, "-m", "cloudgpu")
