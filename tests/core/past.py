@@ -1,0 +1,64 @@
+"""A recorded past as tests write it: a machine's lines and samples, minutes counted from START."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.events import Line
+from cloudgpu.core.fold import folded
+from cloudgpu.core.policy import Policy
+from cloudgpu.core.replay import Recorded
+from cloudgpu.core.times import iso
+from cloudgpu.core.uses import use_from_json
+from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
+
+TEN = timedelta(minutes=10)
+DAYS = timedelta(days=30)
+LASTING = {"expires": iso(START + DAYS), "renew_until": iso(START + DAYS)}
+
+
+def minute(number: float) -> datetime:
+    return START + timedelta(minutes=number)
+
+
+def bucket(number: float, **more: Any) -> dict[str, Any]:
+    """Return the sample of the minute that ends then: a quiet machine, and `more`."""
+    return {"t": minute(number).timestamp(), "s": 60, "cpu": 0.01, "net": 500, "disk": 0} | more
+
+
+def quiet(begin: int, end: int, **more: Any) -> list[dict[str, Any]]:
+    return [bucket(number, **more) for number in range(begin + 1, end + 1)]
+
+
+def busy(begin: int, end: int) -> list[dict[str, Any]]:
+    return quiet(begin, end, busy=["kernel 1"])
+
+
+def life(*lines: Line, price: int | None = HOUR_NANOS, **more: Any) -> list[Line]:
+    """Return the lines of a machine that is launched at START and runs, and then `lines`."""
+    return [intent(0, price, **(LASTING | more)), settled(1, "made"), running(2, since=0), *lines]
+
+
+def ended(minutes: float) -> Line:
+    return stopped(minutes * 60, since=minutes * 60)
+
+
+def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float, since: float = 0) -> Past:
+    every = list(lines)
+    found = folded(every)
+    assert found is not None
+    row = found.state["row"]
+    uses = [one for one in (*found.closed, *row["uses"]) if only_while_it_runs(row, one)]
+    known = tuple(use_from_json(one) for one in uses)
+    runs = runs_of(known, minute(since), minute(until))
+    return Past(row, Recorded(every, runs, list(samples)), known)
+
+
+def tried(
+    policy: Policy, lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float = 300, since: float = 0
+) -> Tested:
+    known = past(lines, samples, until, since)
+    return backtest(known, policy, minute(since), minute(until), interval=TEN)
