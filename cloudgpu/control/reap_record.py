@@ -13,6 +13,7 @@ from cloudgpu.core.decisions import Decision
 from cloudgpu.core.events import Draft
 from cloudgpu.core.passes import Pass
 from cloudgpu.core.times import iso
+from cloudgpu.core.told import not_before_said
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -27,7 +28,8 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
     An end is written each time that it is decided: it is why the machine is asked to stop now.
     """
     now = session.clock()
-    session.ledger.append([_line(one, now) for one in decisions if one.ends or _is_news(rows[one.machine], one)])
+    news = [(one, rows[one.machine]) for one in decisions if one.ends or _is_news(rows[one.machine], one)]
+    session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
 
 
 def _is_news(row: Row, one: Decision) -> bool:

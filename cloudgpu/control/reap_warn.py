@@ -14,6 +14,7 @@ from cloudgpu.core.decisions import Decision, Lifted, Rule, Warned
 from cloudgpu.core.events import Draft
 from cloudgpu.core.passes import Told
 from cloudgpu.core.times import iso, minute
+from cloudgpu.core.told import not_before_said
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -46,9 +47,8 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
         _told(one, warned, alerted=alerted, terminals=count)
         for (one, warned), count in zip(given, at_terminals, strict=True)
     ]
-    now = session.clock()
-    lifted = [_lifted_line(one.machine, what, now) for one in decisions for what in one.lifted]
-    session.ledger.append([*(_given_line(one, now) for one in told), *lifted])
+    lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
+    session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in told), *lifted])
     return told
 
 
@@ -87,6 +87,10 @@ def sentence(name: str, warned: Warned) -> str:
 def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Told:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
     return Told(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
+
+
+def _time(session: Session, machine: str) -> datetime:
+    return not_before_said(session.ledger.machine(machine) or {}, session.clock())
 
 
 def _given_line(one: Told, now: datetime) -> Draft:

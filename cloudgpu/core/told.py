@@ -5,9 +5,12 @@ The fields are there only where there is something to say, so that rows of earli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.events import Line
+from cloudgpu.core.times import from_iso
 
 Row = dict[str, Any]
 
@@ -65,3 +68,13 @@ def timed(row: Row, line: Line) -> None:
     row["timer"] = line.body["at"]
     if row["timer"] is None:
         del row["timer"]
+
+
+def not_before_said(row: Mapping[str, Any], now: datetime) -> datetime:
+    """Return `now`, or when a pass last said something of this machine where this clock is behind that.
+
+    Lines are folded by their time: what a clock that was set back takes back would else count as said before.
+    """
+    said = [warning["last"] for warning in row.get("warnings", {}).values()]
+    said += [row["decision"]["since"]] if "decision" in row else []
+    return max([now, *map(from_iso, said)])

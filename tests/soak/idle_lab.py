@@ -271,7 +271,7 @@ class Lab(RuleBasedStateMachine):
             world.clouds[account].show(region)
         self.hidden.clear()
         for box in world.boxes.values():
-            box.used = [(begin, min(end, world.now)) for begin, end in box.used]
+            box.used = [(begin, min(end, world.now)) for begin, end in box.used if begin < world.now]
             box.blind = False
             if not box.lives(world.now):
                 box.deaf[-1] = (box.deaf[-1][0], world.now)
