@@ -7,7 +7,10 @@ bear at that moment. What AWS itself makes of a document is not proved here: REA
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 
 import boto3
 import pytest
@@ -16,18 +19,21 @@ from botocore.exceptions import UnknownServiceError
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.config.data import data_dir
+from cloudgpu.control import session as sessions
+from cloudgpu.control.timers import repair
 from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
 from tests.clouds.aws.errors import PERMISSIONS
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 from tests.clouds.aws.iam import Judge, actions
+from tests.clouds.aws.plain import role_of_timers
 from tests.clouds.aws.userdata import cloud_config
 
-NAMES = ("aws-init", "aws-launch", "aws-machine", "aws-read", "aws-reap")
+NAMES = ("aws-init", "aws-launch", "aws-machine", "aws-read", "aws-reap", "aws-timer")
 # Actions that are no call of ours, each with the call that takes them, as AWS's documentation has it.
 NO_CALLS = {
-    "iam:PassRole": "RunInstances with an instance profile, and AddRoleToInstanceProfile",
+    "iam:PassRole": "RunInstances with an instance profile, AddRoleToInstanceProfile, CreateSchedule",
     "iam:CreateServiceLinkedRole": "RunInstances on the spot market, once in the life of an account",
     "iam:TagRole": "CreateRole with tags",
     "iam:TagInstanceProfile": "CreateInstanceProfile with tags",
@@ -44,13 +50,14 @@ def document(name):
 class Watched:
     """A user of the model; `under` a document, every call is judged by it."""
 
-    def __init__(self, server, home):
-        self.server, self.home = server, home
+    def __init__(self, server, home, monkeypatch):
+        self.server, self.home, self._monkeypatch = server, home, monkeypatch
         self.machines = server.serve_ssh()
         self.service = AddressService(b"198.51.100.7")
         (home / "config.toml").write_text(
             f'owner = "ada"\nprovider = "aws"\naddress_services = ["{self.service.url}"]\n'
             f"[accounts.aws]\nssh_port = {server.ssh_port}\nregions = ['us-east-1']\n"
+            f'timer_role = "{role_of_timers("made-before")}"\n'
         )
 
     @contextmanager
@@ -67,6 +74,23 @@ class Watched:
         yield judge
         self.server.on_call = None
         assert judge.faults == []
+
+    @contextmanager
+    def unseen(self):
+        """Let calls of the test's own pass unjudged."""
+        before, self.server.on_call = self.server.on_call, None
+        yield
+        self.server.on_call = before
+
+    def ledger(self):
+        """Return the id of the user's ledger."""
+        return sessions.open_session(os.environ).ledger.id
+
+    def a_day_later(self):
+        """Let a day pass, here and at AWS."""
+        self.server.advance(86_400)
+        later = partial(sessions.open_session, clock=lambda: sessions.utc_now() + timedelta(days=1))
+        self._monkeypatch.setattr(sessions, "open_session", later)
 
     def ask_for_regions(self):
         """Take the list of regions out of the settings: AWS is asked for it then. All but one are left out again."""
@@ -85,13 +109,23 @@ class Watched:
                 path.write_text(file["content"])
                 path.chmod(0o700)
 
+    def sweep(self):
+        """Compare the timers in the cloud with the ledger, as a nightly pass does; one was taken away meanwhile."""
+        schedules = boto3.client("scheduler", region_name="us-east-1")
+        with self.unseen():
+            taken, *_ = schedules.list_schedules(GroupName="cloudgpu")["Schedules"]
+            schedules.delete_schedule(GroupName="cloudgpu", Name=taken["Name"])
+        session = sessions.open_session(os.environ)
+        done = repair(session, session.ledger.machines(), sweep=True)
+        assert (len(done.set), done.faults) == (1, [])
+
     def do(self, *words, code=0):
         assert run(list(words)) == code, words
 
 
 @pytest.fixture
-def user(aws, own_home):  # noqa: F811
-    watched = Watched(aws, own_home)
+def user(aws, own_home, monkeypatch):  # noqa: F811
+    watched = Watched(aws, own_home, monkeypatch)
     yield watched
     watched.service.end()
 
@@ -116,8 +150,25 @@ def look(user):
     user.do("up", "--dry-run", "--gpu", "t4", "--no-public-ip", "--jump", "ada@bastion")
     user.do("quota", "--region", "us-east-1")
     user.do("regions", "--gpu", "t4")
+    user.do("orphans")
     user.ask_for_regions()
     user.do("ls", "--refresh")
+
+
+def left_behind(user):
+    """Let there be an address and an interface that nothing uses, and clean up after all launches, a day later."""
+    ledger = user.ledger()
+    tags = [{"Key": "cloudgpu-ledger", "Value": ledger}]
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+    with user.unseen():
+        ec2.allocate_address(Domain="vpc", TagSpecifications=[{"ResourceType": "elastic-ip", "Tags": tags}])
+        subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+        named = [{"ResourceType": "network-interface", "Tags": tags}]
+        ec2.create_network_interface(SubnetId=subnet, TagSpecifications=named)
+    user.a_day_later()
+    user.do("orphans", "--clean", "--yes")
+    with user.unseen():
+        assert ec2.describe_key_pairs()["KeyPairs"] == ec2.describe_addresses()["Addresses"] == []
 
 
 def test_reading_needs_its_document_and_no_more(user):
@@ -137,7 +188,8 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
     key.write_text(new_host_key().public_line)
     with user.under("aws-launch") as judge:
         user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data:20")
-        for words in (["stop"], ["start"], ["extend", "1h"], ["hold", "1h"]):
+        user.sweep()
+        for words in (["stop"], ["start"], ["extend", "80h"], ["hold", "1h"]):
             user.do(words[0], "fox", *words[1:], "--yes")
         user.do("allow", "fox", "--from", "198.51.100.8/32")
         user.settle()
@@ -154,6 +206,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
         user.do("down", "owl", "--yes")
         user.do("image", "rm", "mine", "--yes")
         user.do("volume", "rm", "data", "--yes")
+        left_behind(user)
         user.do("quota", "--request", "L-DB2E81BA=128", "--region", "us-east-1", "--yes")
         look(user)
     assert unused(judge, "aws-launch") == ([], [])
@@ -166,8 +219,10 @@ def test_reaping_needs_its_document_and_no_more(user):
     with user.under("aws-reap") as judge:
         for name in ("elk", "owl"):
             user.do("stop", name, "--yes")
-        user.do("extend", "hen", "1h", "--yes")
+        user.do("extend", "hen", "80h", "--yes")
+        user.sweep()
         user.do("down", "--all", "--yes")
+        left_behind(user)
         user.ask_for_regions()
         user.do("ls", "--refresh")
     assert unused(judge, "aws-reap") == ([], [])

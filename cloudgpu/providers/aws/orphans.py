@@ -75,7 +75,7 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
 
 
 def _address(aws: Aws, region: str, found: Raw) -> Leftover:
-    used_by = found.get("InstanceId") or found.get("NetworkInterfaceId")
+    used_by = found.get("InstanceId") or found.get("NetworkInterfaceId") or None
     more = {"stored_as": ADDRESS, "size_gb": 1, "name": found.get("PublicIp", ""), "attached_to": used_by}
     return _thing(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
 
@@ -125,7 +125,7 @@ def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any
         id=ids.joined(region, own),
         kind=kind,
         tags=ours,
-        attached_to=used_by and ids.joined(region, used_by),
+        attached_to=ids.joined(region, used_by) if used_by else None,
         **usual,
     )
 

@@ -104,6 +104,8 @@ READS = (
     _read("DescribeVpcs", "find the network of --no-public-ip", MaxResults=5, needed=False),
     _read("DescribeSecurityGroups", "let SSH in from the caller", Filters=_with(TAG_OWNER)),
     _read("DescribeKeyPairs", "log in", Filters=_with(TAG_OWNER)),
+    _read("DescribeAddresses", "see addresses that are left", Filters=_with(TAG_LEDGER), needed=False),
+    _read("DescribeNetworkInterfaces", "see interfaces that are left", Filters=_with(TAG_LEDGER), needed=False),
     _read("DescribeVolumes", "see disks that are left", Filters=_with(TAG_LEDGER)),
     _read("DescribeSnapshots", "see snapshots that are left", OwnerIds=["self"], Filters=_with(TAG_LEDGER)),
     _read("DescribeSpotInstanceRequests", "end, stop and date spot machines", Filters=_with(TAG_ID)),
@@ -111,6 +113,7 @@ READS = (
     _other("service-quotas", "servicequotas:ListServiceQuotas", "list quotas", ServiceCode="ec2", MaxResults=1),
     _other("service-quotas", "servicequotas:GetServiceQuota", "check a quota before a launch", ServiceCode="ec2",
            QuotaCode="L-1216C47A"),
+    _other("scheduler", "scheduler:ListSchedules", "see the timers in the cloud", MaxResults=1),
     _other("pricing", "pricing:GetProducts", "price machines without a GPU", region=PRICES_IN, ServiceCode="AmazonEC2",
            MaxResults=1),
 )  # fmt: skip
@@ -150,11 +153,20 @@ CHANGES = (
             TagSpecifications=_tagged("image", TAG_LEDGER) + _tagged("snapshot", TAG_LEDGER)),
     _change("DeregisterImage", "remove images", ImageId="{own image}"),
     _change("DeleteSnapshot", "remove snapshots", SnapshotId="{snapshot}"),
+    _change("DeleteKeyPair", "remove key pairs that are left", KeyPairId="{key pair}", needed=False),
+    _change("DeleteSecurityGroup", "remove groups that are left", GroupId="{group}", needed=False),
+    _change("DeleteNetworkInterface", "remove interfaces that are left", NetworkInterfaceId="{interface}",
+            needed=False),
+    _change("ReleaseAddress", "remove addresses that are left", AllocationId="{address}", needed=False),
 )  # fmt: skip
 
 UNASKED = (
     Probe("servicequotas:RequestServiceQuotaIncrease", "ask for a higher quota", needed=False,
           unasked="AWS has no dry run of it"),
+    *(
+        Probe(f"scheduler:{action}", "set the timers in the cloud", needed=False, unasked="AWS has no dry run of it")
+        for action in ("CreateSchedule", "CreateScheduleGroup", "DeleteSchedule", "GetSchedule", "UpdateSchedule")
+    ),
     Probe("iam:CreateServiceLinkedRole", "launch the account's first spot machine", needed=False,
           unasked="AWS has no dry run of it"),
 )  # fmt: skip

@@ -18,7 +18,10 @@ from tests.clouds.aws.errors import PERMISSIONS
 
 KINDS = {
     "ami": "image",
+    "eipalloc": "elastic-ip",
+    "eni": "network-interface",
     "i": "instance",
+    "key": "key-pair",
     "sg": "security-group",
     "sir": "spot-instances-request",
     "snap": "snapshot",
@@ -54,6 +57,12 @@ def _arns(call: Call) -> Iterator[str]:
     if call.service == "budgets":
         name = call.parameters.get("BudgetName") or call.parameters["Budget"]["BudgetName"]
         yield f"arn:aws:budgets::123456789012:budget/{name}"
+    if call.service == "scheduler" and call.action != "ListSchedules":
+        name, group = call.parameters["Name"], call.parameters.get("GroupName", "default")
+        of_group = call.action.endswith("Group")
+        place = f"schedule-group/{name}" if of_group else f"schedule/{group}/{name}"
+        yield f"arn:aws:scheduler:us-east-1:123456789012:{place}"
+        return
     for name in call.parameters.get("Names", []):
         yield _ARN["ssm"].format(name)
     for key, kind in (("InstanceProfileName", "instance-profile"), ("RoleName", "role")):
