@@ -77,6 +77,26 @@ def _budgets(run, root):
     run("budget rm", "budget", "rm", "lab", "--yes")
 
 
+def _refreshed(run, root):
+    run("ls", "ls", "--refresh")
+    _policies(run, root)
+
+
+def _policies(run, root):
+    home = root / "home" / "policies"
+    home.mkdir(parents=True, exist_ok=True)
+    run("policy explain", "policy", "explain", "one")
+    (home / "broken.yaml").write_text("lease: soon\n")
+    run("policy list", "policy", "list")
+    (home / "broken.yaml").unlink()
+    (home / "limits.yaml").write_text("renew_until: 6d\npayers: [ada]\n")
+    run("policy list", "policy", "list")
+    run("policy check", "policy", "check")
+    run("policy show", "policy", "show", "classroom")
+    run("policy show", "policy", "show", "never")
+    (home / "limits.yaml").unlink()
+
+
 def _costs(run):
     run("cost", "cost")
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
@@ -115,7 +135,7 @@ def printed(tmp_path_factory) -> dict[str, list[Any]]:
         run("allow", "allow")
         run("tunnel", "tunnel", "--background")
         run("tunnel --stop", "tunnel", "--stop")
-        run("ls", "ls", "--refresh")
+        _refreshed(run, root)
         run("machine", "stop", "--yes")
         run("machine", "start", "--yes")
         _costs(run)
@@ -216,6 +236,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "sustained",
     }
     parts |= {"credits", "credit", "live", "trial", "stage", "resource", "reason"}
+    parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     assert set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in KEPT} == set()
 
