@@ -6,10 +6,12 @@ import pytest
 
 from cloudgpu.control.launch import launch
 from cloudgpu.control.prepare import prepare
+from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from tests.control.agents import Agents
 
 
 class Lab:
@@ -52,6 +54,36 @@ class Lab:
         self.clock.advance(timedelta(**span).total_seconds())
 
 
+class Fleet(Lab):
+    """A lab whose machines have an agent: all of them the same one, that says what the test wants."""
+
+    def __init__(self, tmp_path, monkeypatch, options, agents):
+        super().__init__(tmp_path, monkeypatch, options)
+        self.agents = agents
+
+    def pass_(self, **wish):
+        return reap(self.session, ReapWish(**wish))
+
+    def idle(self, **span):
+        """Let time go by in which nobody does anything, and make a pass."""
+        self.later(**span)
+        self.agents.says(self.clock())
+        return self.pass_()
+
+    def row(self, name="fox"):
+        (row,) = [one for one in self.session.ledger.machines() if one["name"] == name]
+        return row
+
+    def kinds(self, name="fox"):
+        return [line.kind for line in self.session.ledger.events(self.row(name)["id"])]
+
+    def policy(self, name, text):
+        """Write a policy of one's own."""
+        path = self.session.home.policies / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
     return Lab(tmp_path, monkeypatch)
@@ -60,3 +92,17 @@ def lab(tmp_path, monkeypatch):
 @pytest.fixture
 def make_lab(tmp_path, monkeypatch):
     return lambda options: Lab(tmp_path, monkeypatch, options)
+
+
+@pytest.fixture
+def agents(tmp_path):
+    """The agents of all machines, behind one SSH server."""
+    made = Agents(tmp_path / "agents", tmp_path / "home" / "keys")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch, agents):
+    """A lab whose machines are reached over SSH, and which no timer of the cloud's ends."""
+    return Fleet(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\n', agents)

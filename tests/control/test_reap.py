@@ -2,59 +2,337 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.lease import set_hold
 from cloudgpu.core.decisions import Do, Rule
-from tests.control.agents import Agents
-from tests.control.conftest import Lab
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.ledger import locks
+from cloudgpu.testing.clock import START
 
 
-def a_pass(lab, **wish):
-    return reap(lab.session, ReapWish(**wish))
+def ends(found):
+    return [(one.name, one.do, one.rule, one.now) for one in found.ended]
 
 
-@pytest.fixture
-def agents(tmp_path):
-    made = Agents(tmp_path / "agents", tmp_path / "home" / "keys")
-    yield made
-    made.end()
+def warned(found):
+    return [(one.name, one.rule) for one in found.warned]
 
 
-@pytest.fixture
-def lab(tmp_path, monkeypatch, agents):
-    """A lab whose machines are reached over SSH, and have no timer of the cloud's own."""
-    return Lab(tmp_path, monkeypatch, f'{agents.options}timer = "moves"\n')
-
-
-def names(found):
-    return [one.name for one in found]
-
-
-def test_nothing_is_done_and_nothing_said_where_nothing_happens(lab, agents):
-    lab.up(name="fox")
-    lab.later(minutes=5)
-    found = a_pass(lab)
+def test_nothing_is_done_and_nothing_said_where_nothing_happens(fleet, agents):
+    fleet.up(name="fox")
+    found = fleet.idle(minutes=5)
     assert found.is_quiet
     assert found.exit_code == 0
     assert [(one.name, one.do) for one in found.decisions] == [("fox", Do.KEEP)]
-    assert agents.asked == 0, "one that runs for five minutes cannot be idle"
+    assert agents.asked == 0, "what runs for five minutes cannot be idle"
 
 
-def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(lab, agents):
-    lab.up(name="fox")
-    lab.later(hours=2)
-    agents.says(lab.clock())
-    first = a_pass(lab)
-    assert [(one.name, one.rule) for one in first.warned] == [("fox", Rule.IDLE)]
-    assert len(lab.machines()) == 1
-    lab.later(minutes=10)
-    agents.says(lab.clock())
-    second = a_pass(lab)
-    assert [(one.name, one.do, one.rule, one.now) for one in second.ended] == [("fox", Do.STOP, Rule.IDLE, "stopped")]
-    assert lab.machines() == []
-    (row,) = lab.rows()
+def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet):
+    fleet.up(name="fox")
+    assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)]
+    assert len(fleet.machines()) == 1
+    assert ends(fleet.idle(minutes=10)) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
+    assert fleet.machines() == []
+    row = fleet.row()
     assert (row["state"], row["billed"]) == ("stopped", False)
-    kinds = [line.kind for line in lab.session.ledger.events(row["id"])]
-    assert kinds.index("warning_given") < kinds.index("stop_asked")
+    kinds = fleet.kinds()
+    assert kinds.index("warning_given") < kinds.index("stop_asked") < kinds.index("instance_observed", 3)
 
+
+def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.idle(minutes=10)
+    lines = {line.kind: line for line in fleet.session.ledger.events(fleet.row()["id"])}
+    for kind in ("decision_made", "warning_given"):
+        assert lines[kind].body["host"]
+        assert "idle for" in lines[kind].body["why"]
+    assert "idle for" in lines["stop_asked"].body["why"]
+    assert {line.actor for line in lines.values()} == {"ada"}
+    (*_, ended) = fleet.session.ledger.events("reaper")
+    assert ended.body["ok"]
+    assert (ended.body["machines"], ended.body["stopped"], ended.body["decided"]) == (1, 1, {"stop": 1})
+
+
+def test_a_warning_within_the_grace_ends_nothing(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    assert fleet.idle(minutes=8).ended == ()
+    assert len(fleet.machines()) == 1
+
+
+def test_activity_within_the_grace_takes_the_warning_back(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock(), gpu=80)
+    found = fleet.pass_()
+    assert (found.ended, found.decisions[0].activity) == ((), "ACTIVE")
+    assert "warning_lifted" in fleet.kinds()
+    assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)], "the next time it is warned anew"
+    assert len(fleet.machines()) == 1
+
+
+def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
+    """SkyPilot #9524: the list of terminals was cached. The samples are read again right before the stop."""
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+    typed = {"now": fleet.clock().timestamp(), "up_since": fleet.clock().timestamp() - 9000, "scratch": []}
+    typed["samples"] = [
+        {"t": typed["now"] - 60 * n, "s": 60, "cpu": 0.01, "in": 1 if n == 0 else None} for n in range(90)
+    ]
+    path = agents.home / ".cloudgpu" / "answer"
+    (agents.home / "typed").write_text(json.dumps(typed))
+    agents.runs(f"cat {path}; cp ~/typed {path}")  # the first look sees nothing, the second a key that was pressed
+    found = fleet.pass_()
+    assert [(one.name, one.do) for one in found.spared] == [("fox", Do.KEEP)]
+    assert found.ended == ()
+    assert found.exit_code == 0
+    assert "stop_asked" not in fleet.kinds()
+    assert fleet.kinds().count("warning_lifted") == 1
+    assert len(fleet.machines()) == 1
+
+
+def test_missing_metrics_read_as_zero_so_that_a_dead_agent_looks_idle(fleet, agents):
+    """cloud-custodian 0.9.53, `missing-value: 0`."""
+    fleet.up(name="fox")
+    agents.runs("exit 127")
+    for _ in range(12):
+        found = fleet.idle(minutes=30)
+        assert found.ended == ()
+        assert {one.activity for one in found.decisions} == {"UNKNOWN"}
+    assert len(fleet.machines()) == 1
+    assert "warning_given" in fleet.kinds(), "its owner is told that nothing is known of it"
+
+
+def test_an_agent_that_dies_during_the_grace_stops_nothing(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.end()
+    found = fleet.pass_()
+    assert found.ended == ()
+    assert len(fleet.machines()) == 1
+
+
+def test_a_held_machine_is_not_asked_and_not_ended(fleet, agents):
+    fleet.up(name="fox")
+    set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=20))
+    found = fleet.idle(hours=2)
+    assert (found.decisions[0].rule, agents.asked, found.ended, found.warned) == (Rule.HOLD, 0, (), ())
+
+
+def test_a_hold_set_after_the_warning_counts(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=20))
+    assert fleet.idle(minutes=10).ended == ()
+    assert "warning_lifted" in fleet.kinds()
+
+
+def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, agents):
+    fleet.up(name="fox")
+    fleet.later(hours=3)
+    fleet.cloud.heard_from(fleet.row()["provider_id"], fleet.clock())
+    found = fleet.idle(minutes=10)
+    assert (found.decisions[0].activity, agents.asked) == ("ACTIVE", 0)
+
+
+def test_a_lease_of_a_machine_in_use_is_renewed_by_the_hour_up_to_renew_until(fleet, agents):
+    fleet.policy("short", "lease: 2h\nrenew_until: 5h\n")
+    fleet.up(name="fox", policy="short")
+    ends = []
+    for _ in range(10):
+        fleet.later(minutes=30)
+        agents.says(fleet.clock(), gpu=80)
+        fleet.pass_()
+        ends.append((from_iso(fleet.row()["expires"]) - START).total_seconds() / 3600)
+    assert sorted(set(ends)) == [2, 3, 4, 5]
+    assert len(fleet.machines()) == 0
+
+
+def test_renew_until_ends_a_machine_in_use(fleet, agents):
+    fleet.up(name="fox")
+    fleet.cloud.drop_timer(fleet.row()["provider_id"])
+    fleet.clock.advance((from_iso(fleet.row()["renew_until"]) - fleet.clock()).total_seconds())
+    agents.says(fleet.clock(), gpu=80)
+    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.RENEW_UNTIL, "stopped")]
+
+
+def test_a_lease_that_is_over_ends_an_idle_machine_and_one_that_is_silent_goes_on(fleet, agents):
+    fleet.policy("strict", "lease: 2h\nrenew_until: 9h\nidle:\n  do: off\n")
+    fleet.up(name="fox", policy="strict")
+    fleet.later(hours=1, minutes=55)
+    agents.runs("exit 127")
+    assert [(one.name, one.do) for one in fleet.pass_().renewed] == [("fox", Do.RENEW)]
+    agents.runs("cat ~/.cloudgpu/answer")
+    assert fleet.idle(minutes=30).warned != ()
+    assert ends(fleet.idle(minutes=35)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
+
+
+def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+    fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.row()["provider_id"]))
+    found = fleet.pass_()
+    assert (found.ended, found.unproved) == ((), ())
+    assert fleet.kinds().count("stop_asked") == 0
+
+
+def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+    from cloudgpu.control.reap_carry import lock_of
+
+    with locks.hold(fleet.session.home.locks, lock_of(fleet.row()), wait=False):
+        found = fleet.pass_()
+    assert [(one.name, one.why) for one in found.spared] == [
+        ("fox", "another command is at work on it; the next pass looks again")
+    ]
+    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
+
+
+def test_of_two_passes_at_once_the_second_does_nothing(fleet):
+    fleet.up(name="fox")
+    with locks.hold(fleet.session.home.locks, "reaper", wait=False):
+        found = fleet.pass_()
+    assert "at work on 'reaper'" in found.busy
+    assert (found.exit_code, found.is_quiet, list(fleet.session.ledger.events("reaper"))) == (0, True, [])
+
+
+def test_a_pass_that_has_lost_its_lock_stops_nothing(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+
+    def lose():
+        (fleet.session.home.locks / "reaper.lock").unlink()
+
+    fleet.cloud.fail_next("get_many", lose)
+    with pytest.raises(ProviderUnavailable, match="not ours any more"):
+        fleet.pass_()
+    assert len(fleet.machines()) == 1
+    assert "stop_asked" not in fleet.kinds()
+
+
+def test_at_most_so_many_are_stopped_for_idle_time_and_the_rest_wait(fleet):
+    for number in range(3):
+        fleet.up(name=f"fox-{number}", key=f"k{number}")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    fleet.agents.says(fleet.clock())
+    assert len(fleet.pass_(max_stops=2).ended) == 2
+    assert len(fleet.idle(minutes=10).ended) == 1
+    assert fleet.machines() == []
+
+
+def test_a_policy_may_be_named_for_all_machines(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    fleet.agents.says(fleet.clock())
+    assert fleet.pass_(policy="never").ended == ()
+
+
+def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow(fleet):
+    fleet.up(name="fox", spot=True)
+    fleet.idle(hours=2)
+    assert [(one.do, one.now) for one in fleet.idle(minutes=10).ended] == [(Do.PARK, "terminated")]
+    row = fleet.row()
+    assert (row["parked"], [one["kind"] for one in row["kept"]]) == (True, [])
+    for _ in range(3):
+        fleet.idle(minutes=10)
+    assert [(one["kind"], one["ready"]) for one in fleet.row()["kept"]] == [("image", True)]
+
+
+@pytest.mark.parametrize(
+    "rule", ["idle:\n  after: 30m\n", "idle:\n  do: off\nschedule:\n  - off: '12:00'\n    tz: UTC\n"]
+)
+def test_unpausable_warn_only_warns_a_spot_machine(fleet, rule):
+    fleet.policy("careful", f"lease: 8h\nrenew_until: 72h\nspot:\n  unpausable: warn\n{rule}")
+    fleet.up(name="fox", spot=True, policy="careful")
+    given = []
+    for _ in range(8):
+        found = fleet.idle(minutes=20)
+        assert found.ended == ()
+        given += warned(found)
+    assert len(given) == 1, "told once, and not at every pass"
+    assert len(fleet.machines()) == 1
+
+
+def test_a_schedule_is_told_before_and_ends_a_machine_in_use(fleet, agents):
+    fleet.policy("evening", "lease: 20h\nrenew_until: 72h\nschedule:\n  - off: '19:00'\n    tz: UTC\n")
+    fleet.up(name="fox", policy="evening")
+    fleet.clock.advance((fleet.clock.now.replace(hour=18, minute=40) - fleet.clock.now).total_seconds())
+    agents.says(fleet.clock(), gpu=90)
+    assert warned(fleet.pass_()) == [("fox", Rule.SCHEDULE)]
+    fleet.later(minutes=20)
+    agents.says(fleet.clock(), gpu=90)
+    assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.SCHEDULE, "stopped")]
+
+
+def test_scratch_disks_that_are_not_empty_make_an_idle_stop_a_warning(fleet, agents):
+    fleet.up(name="fox")
+    for hours in (2, 1):
+        fleet.later(hours=hours)
+        agents.says(fleet.clock(), scratch=[["/scratch", 5_000_000_000]])
+        found = fleet.pass_()
+        assert found.ended == ()
+    assert "/scratch (5.0 GB)" in found.decisions[0].why
+
+
+def test_an_unanswered_region_is_named_its_machines_unknown_and_the_others_served(fleet):
+    fleet.up(name="fox", region="north", key="a")
+    fleet.up(name="owl", region="south", key="b")
+    fleet.idle(hours=2)
+    fleet.cloud.hide("south")
+    found = fleet.idle(minutes=10)
+    assert [gap.scope for gap in found.unanswered] == ["south"]
+    assert found.exit_code == 8
+    assert [one.name for one in found.ended] == ["fox"]
+    assert {one.name: one.activity for one in found.decisions}["owl"] == "UNKNOWN"
+    (*_, line) = fleet.session.ledger.events("reaper")
+    assert (line.body["ok"], line.body["unanswered"]) == (False, ["south"])
+    fleet.cloud.show("south")
+    assert [one.name for one in fleet.idle(minutes=10).ended] == ["owl"]
+
+
+def test_a_policy_that_is_not_there_means_lease_only_and_is_said(fleet):
+    fleet.policy("mine", "lease: 4h\nrenew_until: 9h\n")
+    fleet.up(name="fox", policy="mine")
+    (fleet.session.home.policies / "mine.yaml").unlink()
+    found = fleet.idle(hours=2)
+    assert (found.exit_code, found.warned) == (8, ())
+    assert "No policy is called 'mine'" in found.faults[0]
+    fleet.idle(hours=1, minutes=30)
+    assert ends(fleet.idle(minutes=31)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
+
+
+def test_the_reaper_does_not_run_with_half_a_policy(fleet):
+    fleet.policy("mine", "lease: 1h\nrenew_until: 9h\n")
+    fleet.up(name="fox", policy="mine")
+    fleet.policy("mine", "lease: 1h\nrenew_until: 9h\nidel:\n  after: 1m\n")
+    fleet.later(hours=3)
+    with pytest.raises(InvalidRequest, match=r"mine\.yaml:3: idel is no known key"):
+        fleet.pass_()
+    assert len(fleet.machines()) == 1
+    (line,) = fleet.session.ledger.events("reaper")
+    assert not line.body["ok"]
+
+
+@pytest.mark.parametrize("wish", [{"policy": "nosuch"}, {"max_stops": -1}])
+def test_a_wish_that_cannot_be_is_refused(fleet, wish):
+    fleet.up(name="fox")
+    with pytest.raises(InvalidRequest):
+        fleet.pass_(**wish)
