@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from textwrap import indent
+from textwrap import fill
 from typing import Any
 
 from cloudgpu.cli.render import facts, paragraph, table, when
@@ -26,7 +26,7 @@ def list_text(value: Value) -> str:
 
 def show_text(value: Value, now: datetime) -> str:
     """Return what one policy says, rule by rule."""
-    chosen = f"chosen by {', '.join(value['chosen_by'])}" if value["chosen_by"] else None
+    chosen = "; ".join(_chosen(value["chosen_by"]))
     head = [("policy", value["name"]), ("for", value["description"]), ("from", value["place"]), ("", chosen)]
     refused = None if value["allowed"] else "the limits allow no launch under it"
     notes = [("note", refused), *(("note", one) for one in value["cuts"])]
@@ -51,10 +51,15 @@ def _rules(value: Value, now: datetime) -> list[tuple[str, str | None]]:
 
 def _below(one: Value) -> str:
     said = [one["fault"] or one["description"]]
-    said += [f"chosen by {', '.join(one['chosen_by'])}"] if one["chosen_by"] else []
+    said += list(_chosen(one["chosen_by"]))
     said += [] if one["place"] in (None, "shipped") else [f"from {one['place']}"]
     said += [] if one["allowed"] else ["the limits allow no launch under it"]
-    return indent(paragraph("; ".join(said)), "  ")
+    return fill("; ".join(said), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _chosen(keys: Iterable[str]) -> Iterator[str]:
+    """Yield who in config.toml names it: `policy` makes it the usual one."""
+    yield from ("the usual one" if key == "policy" else f"chosen by {key}" for key in keys)
 
 
 def _span(seconds: float | None) -> str:

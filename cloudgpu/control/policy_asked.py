@@ -81,7 +81,7 @@ def checked(session: Session, files: Sequence[str]) -> Document:
     """
     places = [Path(file) for file in files] if files else list(_own_files(session))
     faults = [fault for fault in map(_fault_of, places) if fault is not None]
-    faults += [] if files else list(_unknown_names(session))
+    faults += [] if files or faults else list(_unknown_names(session))
     for fault in faults[1:]:
         session.tell(f"{fault.message} {fault.next or ''}".strip())
     if faults:
