@@ -16,6 +16,7 @@ from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
+from cloudgpu.providers.aws.timer import no_timer
 from cloudgpu.providers.base import Beside, Resolved
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ AGENT = "the agent on the machine (lease; it renews while somebody works)"
 TIMER = (
     "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
 )
+IN_THE_CLOUD = "a timer in the cloud, AWS's own EventBridge Scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
     return Resolved(
         call=call.to_json(),
         beside=tuple(_beside(request, item, disk_gb, found.volume)),
-        guards=_guards(request, item),
-        remarks=tuple(_remarks(request, item, found, call)),
+        guards=_guards(aws, request, item),
+        remarks=tuple(_remarks(aws, request, item, found, call)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
     )
@@ -130,13 +132,15 @@ def _may_rise(item: Available) -> str:
     )
 
 
-def _guards(request: LaunchRequest, item: Available) -> tuple[str, ...]:
+def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...]:
     ends = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
-    return AGENT, f"{TIMER}, which {'ends' if ends else 'stops'} it; {disk}"
+    does = "ends" if ends else "stops"
+    cloud = () if no_timer(aws) else (f"{IN_THE_CLOUD}, {does} it at its renew-until when everything else is dead",)
+    return AGENT, f"{TIMER}, which {does} it; {disk}", *cloud
 
 
-def _remarks(request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
     yield from found.choice.remarks
     if item.market is Market.SPOT and request.want.max_price is None:
         yield _may_rise(item)
@@ -147,5 +151,7 @@ def _remarks(request: LaunchRequest, item: Available, found: _Found, call: Call)
             "no instance profile is set: the machine cannot write when somebody last worked on it, so idle cannot be "
             f"judged from outside (cloudgpu init aws makes one; accounts.{request.account}.instance_profile)"
         )
+    if no_timer(aws):
+        yield no_timer(aws)
     if found.quota is not None:
         yield found.quota

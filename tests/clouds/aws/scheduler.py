@@ -47,6 +47,7 @@ def answer(model: Model, call: Call) -> dict[str, Any]:
     """Answer a call; raise AwsError for what AWS would refuse."""
     answers = {
         "CreateScheduleGroup": _create_group,
+        "DeleteScheduleGroup": _delete_group,
         "CreateSchedule": _create,
         "UpdateSchedule": _update,
         "GetSchedule": _get,
@@ -69,6 +70,14 @@ def _create_group(model: Model, region: str, asked: dict[str, Any]) -> dict[str,
         raise AwsError("ConflictException", f"Schedule group {asked['Name']} already exists.", 409)
     model.schedule_groups.add(key)
     return {"ScheduleGroupArn": _arn("schedule-group", region, asked["Name"])}
+
+
+def _delete_group(model: Model, region: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Delete a group with its schedules; AWS takes a while for those, which is not modelled."""
+    for key in [key for key in model.schedules if key[:2] == (region, asked["Name"])]:
+        _forget(model, key)
+    model.schedule_groups.discard((region, asked["Name"]))
+    return {}
 
 
 def _create(model: Model, region: str, asked: dict[str, Any]) -> dict[str, Any]:
