@@ -45,6 +45,7 @@ class Book:
         self._own = threading.RLock()
         self._states: dict[str, Any] = {}  # what some subjects have come to, as of the line whose hash is `_states_at`
         self._states_at: str | None = None
+        self._parsed = projection.Parsed()
         self._is_looking = False  # inside `read`: what is found over another connection is of another moment
 
     @property
@@ -60,7 +61,7 @@ class Book:
 
     def machines(self) -> list[Row]:
         """Return every machine's current row, oldest first."""
-        return self._read(lambda connection: [] if connection is None else projection.machines(connection))
+        return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
     def machine(self, id: str) -> Row | None:  # noqa: A002
         """Return one machine's current row, or None."""
@@ -68,7 +69,7 @@ class Book:
 
     def bills(self) -> list[Row]:
         """Return the row of everything that costs or has cost, oldest first."""
-        return self._read(lambda connection: [] if connection is None else projection.bills(connection))
+        return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
 
     def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""

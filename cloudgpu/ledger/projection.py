@@ -12,19 +12,30 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def machines(connection: Connection) -> list[Row]:
-    """Return every machine's row, oldest first."""
-    return _rows(connection, "SELECT row FROM machine WHERE thing = 0 ORDER BY since, id")
+class Parsed:
+    """Rows that were read before, by their ids: what has not changed since then is not parsed again.
 
+    A pass reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
+    as it is.
+    """
 
-def bills(connection: Connection) -> list[Row]:
-    """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
-    return _rows(connection, "SELECT row FROM machine ORDER BY since, id")
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, Row]] = {}
 
+    def machines(self, connection: Connection) -> list[Row]:
+        """Return every machine's row, oldest first."""
+        return self._rows(connection, "SELECT id, row FROM machine WHERE thing = 0 ORDER BY since, id")
 
-def _rows(connection: Connection, query: str) -> list[Row]:
-    found: list[Row] = json.loads(f"[{','.join(text for (text,) in connection.execute(query))}]")
-    return found
+    def bills(self, connection: Connection) -> list[Row]:
+        """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
+        return self._rows(connection, "SELECT id, row FROM machine ORDER BY since, id")
+
+    def _rows(self, connection: Connection, query: str) -> list[Row]:
+        found, known = list(connection.execute(query)), self._known
+        news = [(subject, text) for subject, text in found if subject not in known or known[subject][0] != text]
+        parsed = json.loads(f"[{','.join(text for _, text in news)}]")
+        known.update((subject, (text, row)) for (subject, text), row in zip(news, parsed, strict=True))
+        return [dict(known[subject][1]) for subject, _ in found]
 
 
 def uses(connection: Connection, since: str) -> Iterator[tuple[str, dict[str, Any]]]:

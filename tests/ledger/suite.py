@@ -201,6 +201,16 @@ class LedgerSuite:
         assert reader.machines()[0]["state"] == "running"
         assert reader.id == writer.id
 
+    def test_a_row_is_its_readers_own_and_a_new_one_when_it_has_changed(self, store: Store) -> None:
+        ledger, other = store(), store()
+        ledger.append([intended("cg-a"), intended("cg-b")])
+        for row in ledger.machines():
+            row["name"] = "mine"
+        assert [row["name"] for row in ledger.machines()] == ["amber-otter"] * 2
+        assert ledger.bills() == ledger.machines()
+        other.append([seen("cg-a")])
+        assert [row["state"] for row in ledger.machines()] == ["running", "unknown"]
+
     def test_a_decision_sees_the_ledger_as_it_stands_and_its_lines_are_written(self, store: Store) -> None:
         ledger = store()
         ledger.append([intended()])
