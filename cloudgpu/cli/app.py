@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
     "orphans": ("orphans", "Find what launches have left and goes on costing, in all regions; --clean removes it."),
     "policy": ("policy", "Say which policies there are, what they say, and which one holds for a machine."),
+    "policy backtest": ("backtest", "Replay the past under a policy: what it would have stopped, saved and killed."),
     "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
     "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),
     "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),

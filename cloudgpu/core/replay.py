@@ -159,7 +159,7 @@ def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment
     if known is None or now < life.started:
         return None
     row = life.row(known)
-    judged = watch.judged(now.timestamp(), at.run.started.timestamp())
+    judged = watch.judged(now.timestamp(), life.started.timestamp())
     word = from_iso(row["last_active"]) if row["last_active"] else None
     seen = Seen(row, policy, judged=judged, last_active=word, reached_at=now)
     (decision,) = decide([seen], (), now, interval=at.interval)

@@ -1,0 +1,176 @@
+"""`cloudgpu policy backtest`: what a policy would have done with the machines of the past."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+
+WIDEST = 20  # characters of a name in the table
+Value = dict[str, Any]
+
+
+def command(
+    policy: Annotated[
+        str, typer.Argument(metavar="FILE|NAME", help="A policy's file (with a / or .yaml), or its name.")
+    ],
+    *,
+    since: Annotated[
+        str, typer.Option("--since", metavar="WHEN", help="From this day, time or duration back on; at most 90d.")
+    ] = "30d",
+    machine: Annotated[str | None, typer.Option("--machine", metavar="NAME", help="Of this machine alone.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often passes would have come.")] = "10m",
+    output: Output = Format.TEXT,
+) -> None:
+    """Replay what was recorded under a policy: what it would have stopped, saved, and which work it would have killed.
+
+    By the samples that passes have kept here and by the ledger: runs, prices, holds, leases. It is judged and decided
+    by the same rules as a pass. Saved is only time in which nobody used a machine. Nothing is changed, nobody asked.
+    """
+    from cloudgpu.control.backtest import backtested
+
+    value = backtested(open_here(), policy, since=since, machine=machine, every=every)
+    emit(output, value, text(value))
+
+
+def text(value: Value) -> str:
+    """Return what is not known, what was saved, and each end, in 80 columns."""
+    from cloudgpu.cli.render import paragraph
+
+    parts = [paragraph(_head(value)), paragraph(_blind(value))]
+    if value["hours"]:
+        parts.append(_sums(value))
+    if value["stops"]:
+        parts.append(_stops(value))
+    killed = [one for one in value["stops"] if one["work"] and one["work"]["under_way"]]
+    parts += [paragraph(_kill(one)) for one in killed]
+    parts += [paragraph(remark) for remark in value["remarks"]] if value["hours"] else []
+    return "\n\n".join(parts)
+
+
+def _head(value: Value) -> str:
+    from cloudgpu.core.times import minute
+
+    period = f"{minute(value['since'])} to {minute(value['until'])}"
+    return f"The policy {value['policy']} ({value['file']}) from {period}, a pass every {_span(value['every_s'])}."
+
+
+def _blind(value: Value) -> str:
+    if not value["hours"]:
+        return "No machine ran in that time, so there is nothing to replay."
+    ran = f"{_span(value['hours'] * 3600)} that {_count(len(value['machines']), 'machine')} ran"
+    share = value["blind_share"]
+    if share >= 1:
+        return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
+    if not share:
+        return f"Of the {ran} there are samples for all."
+    return (
+        f"For {share:.1%} of the {ran} there are no samples here: how they were used then is not known, and nothing is "
+        "ended for idle time there."
+    )
+
+
+def _sums(value: Value) -> str:
+    from cloudgpu.cli.render import facts
+
+    saved, cost = value["saved"], value["cost"]
+    return facts(
+        [
+            ("recorded", _money(cost)),
+            ("saved", _money(saved) + _of(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
+            ("would cost", _money(value["would_have_cost"])),
+            ("ends", f"{value['ends']} that it would have made; {_count(_really(value), 'run')} ended in truth"),
+            ("starts", _starts(value)),
+            ("killed", _killed(value)),
+        ]
+    )
+
+
+def _really(value: Value) -> int:
+    return sum(len(one["really"]) for one in value["machines"])
+
+
+def _starts(value: Value) -> str | None:
+    if not value["starts_again"]:
+        return None
+    from cloudgpu.cli.render import dollars
+
+    return (
+        f"{_count(value['starts_again'], 'time')} somebody came back and would have had to start it again: that takes "
+        f"minutes, and is billed at least {dollars(value['starts_usd'], 4)} in all (in the sums above)"
+    )
+
+
+def _killed(value: Value) -> str:
+    if not value["killed"]:
+        return "no work that was under way, as far as samples tell"
+    return f"work under way {_count(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
+
+
+def _stops(value: Value) -> str:
+    from cloudgpu.cli.render import dollars, table
+
+    rows = [
+        [
+            _short(one["name"]),
+            f"{one['at'][:16].replace('T', ' ')}",
+            f"{one['do']} ({one['rule']})",
+            _span(one["off_s"]),
+            dollars(one["saved"]["usd"]),
+            _then(one),
+        ]
+        for one in value["stops"]
+    ]
+    return table(rows, ["NAME", "AT (UTC)", "WOULD", "OFF", "SAVED", "THEN"], right=(3, 4))
+
+
+def _then(one: Value) -> str:
+    work = one["work"]
+    if work is not None:
+        return "KILLED work" if work["under_way"] else "used again"
+    if one["blind_s"] >= one["off_s"] > 0:
+        return "not known"
+    return "not used" if not one["blind_s"] else "partly known"
+
+
+def _kill(one: Value) -> str:
+    from cloudgpu.core.times import minute
+
+    work = one["work"]
+    return (
+        f"{one['name']}: {', '.join(work['what'])} was under way at {minute(one['at'])} and went on for "
+        f"{_span(work['seconds'])} until {minute(work['end'])}; it would have been ended then ({one['rule']}: "
+        f"{one['why']})."
+    )
+
+
+def _money(amount: Value) -> str:
+    from cloudgpu.cli.render import dollars
+
+    if amount["usd"] is None:
+        return "? (no price is known)"
+    shown = dollars(amount["usd"])
+    if amount["low_usd"] != amount["high_usd"]:
+        shown += f" ({dollars(amount['low_usd'])} to {dollars(amount['high_usd'])})"
+    return shown + (" and what has no known price" if amount["unpriced"] else "")
+
+
+def _of(part: str | None, whole: str | None) -> str:
+    return f" ({float(part) / float(whole):.0%})" if part and whole and float(whole) else ""
+
+
+def _span(seconds: float) -> str:
+    from cloudgpu.cli.render import rounded
+
+    return rounded(timedelta(seconds=seconds).total_seconds())
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"

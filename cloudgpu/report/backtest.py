@@ -1,0 +1,124 @@
+"""What a policy would have done, as a plain value: what is not known first, then money, then each end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.backtest import Amount, Ended, Tested, added, off_seconds
+from cloudgpu.core.billing import money
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.replay import Work
+from cloudgpu.core.times import iso
+from cloudgpu.report.values import usd
+
+Value = dict[str, Any]
+LEFT_OUT = (
+    "Leases and holds count as they were given; budgets of the lab, machines that are stopped for long and images "
+    "are not replayed."
+)
+PARKED = "Some of the ends park a machine or end it: what its image would cost, or its disk no longer, is in no sum."
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What was tested: the policy's name, its file, what the lab's limits changed of it, and over which period."""
+
+    policy: str
+    file: str
+    cuts: tuple[str, ...]
+    since: datetime
+    until: datetime
+    every: timedelta
+
+
+def backtest_value(test: Test, machines: Sequence[Tested]) -> Value:
+    """Return what the policy would have done with these machines.
+
+    Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
+    machines ran has no samples (null: none ran); nothing is ended for idle time there.
+    """
+    seconds, blind = sum(one.seconds for one in machines), sum(one.blind_s for one in machines)
+    ends = [(one, each) for one in machines for each in one.ended]
+    cost, saved = added(one.cost for one in machines), added(one.saved for one in machines)
+    again = [each for _, each in ends if each.end.work is not None]
+    killed = [each.end.work for each in again if each.end.work is not None and each.end.work.under_way]
+    return {
+        "policy": test.policy,
+        "file": test.file,
+        "since": iso(test.since),
+        "until": iso(test.until),
+        "every_s": test.every.total_seconds(),
+        "hours": _hours(seconds),
+        "blind_share": round(blind / seconds, 4) if seconds else None,
+        "cost": _amount(cost),
+        "saved": _amount(saved),
+        "would_have_cost": _amount(cost - saved),
+        "ends": len(ends),
+        "off_hours": _hours(off_seconds(machines)),
+        "starts_again": len(again),
+        "starts_usd": _usd(added(each.start for each in again)),
+        "killed": len(killed),
+        "killed_hours": _hours(sum(work.seconds for work in killed)),
+        "machines": [_machine(one) for one in machines],
+        "stops": [_stop(one, each) for one, each in sorted(ends, key=lambda pair: pair[1].end.at)],
+        "remarks": [*test.cuts, LEFT_OUT, *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else [])],
+    }
+
+
+def _machine(one: Tested) -> Value:
+    return {
+        "machine": one.past.row["id"],
+        "name": one.past.row["name"],
+        "hours": _hours(one.seconds),
+        "blind_share": round(one.blind_s / one.seconds, 4) if one.seconds else None,
+        "cost": _amount(one.cost),
+        "saved": _amount(one.saved),
+        "ends": len(one.ended),
+        "really": [{"at": iso(at), "why": why} for at, why in one.past.ends],
+    }
+
+
+def _stop(one: Tested, each: Ended) -> Value:
+    end, work = each.end, each.end.work
+    return {
+        "machine": one.past.row["id"],
+        "name": one.past.row["name"],
+        "do": str(end.do),
+        "rule": end.rule,
+        "why": end.why,
+        "at": iso(end.at),
+        "until": iso(end.until),
+        "off_s": round((end.until - end.at).total_seconds()),
+        "blind_s": round(each.blind_s),
+        "saved": _amount(each.saved),
+        "start_usd": None if work is None else _usd(each.start),
+        "work": None if work is None else _work(work),
+    }
+
+
+def _work(work: Work) -> Value:
+    return {
+        "begin": iso(work.begin),
+        "end": iso(work.end),
+        "seconds": round(work.seconds),
+        "what": list(work.what),
+        "under_way": work.under_way,
+    }
+
+
+def _amount(found: Amount) -> Value:
+    nothing_known = found.unpriced and not found.high
+    ends = {"usd": found.amount, "low_usd": found.low, "high_usd": found.high}
+    known = {name: None if nothing_known else usd(money(exact)) for name, exact in ends.items()}
+    return {**known, "unpriced": found.unpriced}
+
+
+def _usd(found: Amount) -> str | None:
+    return None if found.unpriced and not found.high else usd(money(found.amount))
+
+
+def _hours(seconds: float) -> float:
+    return round(seconds / 3600, 2)

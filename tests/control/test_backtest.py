@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from cloudgpu.cli.backtest import text
+from cloudgpu.control.backtest import backtested
+from cloudgpu.control.lifecycle import stop
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.ledger.samples import Shelf
+
+MINUTE = timedelta(minutes=1)
+
+
+def keep(lab, *pieces):
+    """Live through (minutes, what each sample shows), keeping the samples of each."""
+    (row,) = lab.rows()
+    shelf = Shelf(lab.session.home.samples, row["id"])
+    for minutes, shown in pieces:
+        begin = lab.clock()
+        lab.later(minutes=minutes)
+        if shown is not None:
+            samples = [
+                {"t": (begin + n * MINUTE).timestamp(), "s": 60, "cpu": 0.02, "net": 400, "disk": 0} | shown
+                for n in range(1, minutes + 1)
+            ]
+            shelf.keep(samples, lab.clock().timestamp(), lab.clock())
+
+
+IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}
+
+
+@pytest.fixture
+def past(lab):
+    """A machine that was used for an hour, idle for four, used for ten minutes, and stopped an hour later."""
+    lab.up()
+    keep(lab, (60, BUSY), (240, IDLE), (10, BUSY), (60, IDLE))
+    (row,) = lab.rows()
+    stop(lab.session, row, why="asked by the user")
+    lab.later(hours=3)
+    return lab
+
+
+def test_what_a_shipped_policy_would_have_done(past):
+    value = backtested(past.session, "default")
+    (first,) = value["stops"]
+    assert (first["do"], first["rule"], first["off_s"]) == ("stop", "idle", 170 * 60)
+    assert first["work"]["what"] == ["busy kernel"]
+    assert (value["hours"], value["blind_share"]) == (6.17, 0.0)
+    price = Decimal(past.session.ledger.machines()[0]["price"]["nanos_per_hour"]) / 10**9
+    assert Decimal(value["saved"]["usd"]) == round(price * 170 / 60, 9)
+    assert Decimal(value["would_have_cost"]["usd"]) == Decimal(value["cost"]["usd"]) - Decimal(value["saved"]["usd"])
+    assert value["machines"][0]["really"] == [
+        {"at": value["machines"][0]["really"][0]["at"], "why": "asked by the user"}
+    ]
+    assert (value["starts_again"], value["killed"]) == (1, 0)
+
+
+def test_under_never_nothing_is_stopped_and_nothing_saved(past):
+    value = backtested(past.session, "never")
+    assert (value["ends"], value["saved"]["usd"], value["off_hours"]) == (0, "0", 0)
+
+
+def test_a_file_is_tested_before_anybody_is_under_it(past, tmp_path):
+    file = tmp_path / "strict.yaml"
+    file.write_text("lease: 8h\nrenew_until: 3d\nidle:\n  after: 20m\n  grace: 5m\n")
+    strict, usual = (backtested(past.session, name) for name in (str(file), "default"))
+    assert (strict["policy"], strict["file"]) == ("strict", str(file))
+    assert Decimal(strict["saved"]["usd"]) > Decimal(usual["saved"]["usd"])
+    assert strict["ends"] == 2
+
+
+def test_work_that_it_would_have_killed_is_named_first_of_all_ends(lab, tmp_path):
+    lab.up()
+    keep(lab, (180, GPU))
+    file = tmp_path / "blind.yaml"
+    file.write_text("lease: 8h\nrenew_until: 3d\nidle:\n  gpu: 99\n")
+    value = backtested(lab.session, str(file))
+    assert value["killed"] == 2  # at 70 minutes; started again, and an hour and a warning later
+    assert value["stops"][0]["work"]["under_way"]
+    assert value["stops"][0]["work"]["what"] == ["GPU"]
+    assert value["saved"]["usd"] == "0"
+    assert "KILLED work" in text(value)
+    assert "GPU was under way at" in text(value)
+
+
+def test_a_time_without_samples_is_said_first(lab):
+    lab.up()
+    keep(lab, (60, IDLE), (180, None))
+    value = backtested(lab.session, "default")
+    assert value["blind_share"] == 0.75
+    assert text(value).split("\n\n")[1].replace("\n", " ").startswith("For 75.0% of the 4h that 1 machine ran")
+    assert value["ends"] == 0
+
+
+def test_without_any_samples_and_without_any_machine_that_is_what_is_said(lab):
+    assert "No machine ran in that time" in text(backtested(lab.session, "default"))
+    lab.up()
+    lab.later(hours=3)
+    assert "no samples are kept here" in text(backtested(lab.session, "default")).replace("\n", " ")
+
+
+def test_one_machine_alone_and_a_shorter_time(past):
+    past.up(name="other", new=True)
+    past.later(hours=2)
+    assert [one["name"] for one in backtested(past.session, "default", machine="other")["machines"]] == ["other"]
+    assert len(backtested(past.session, "default")["machines"]) == 2
+    assert [one["name"] for one in backtested(past.session, "default", since="2h")["machines"]] == ["other"]
+    with pytest.raises(InstanceNotFound):
+        backtested(past.session, "default", machine="nobody")
+
+
+def test_nothing_is_changed_by_it(past):
+    before = past.session.ledger.head()
+    backtested(past.session, "default")
+    assert past.session.ledger.head() == before
+
+
+def test_the_limits_of_the_lab_hold_in_a_test_too(past):
+    (past.home / "policies").mkdir()
+    (past.home / "policies" / "limits.yaml").write_text("idle_after: 1h\n")
+    value = backtested(past.session, "never")
+    assert value["ends"] == 1
+    assert any("limits" in remark for remark in value["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "field"),
+    [
+        ("nightli", {}, "policy"),
+        ("./nowhere.yaml", {}, "FILE"),
+        ("default", {"since": "soon"}, "--since"),
+        ("default", {"since": "2099-01-01"}, "--since"),
+        ("default", {"every": "often"}, "--every"),
+        ("default", {"every": "1s"}, "--every"),
+        ("default", {"every": "2d"}, "--every"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_field(lab, policy, more, field):
+    with pytest.raises(InvalidRequest) as caught:
+        backtested(lab.session, policy, **more)
+    assert caught.value.field == field
+
+
+def test_a_file_with_a_fault_is_named_with_its_line(lab, tmp_path):
+    (tmp_path / "half.yaml").write_text("lease: 8h\nrenew_until: 3d\nidle:\n  after: never\n")
+    with pytest.raises(InvalidRequest) as caught:
+        backtested(lab.session, str(tmp_path / "half.yaml"))
+    assert caught.value.field.startswith("half.yaml:4")
+
+
+def test_a_period_older_than_the_samples_says_so(past):
+    assert any("90 days" in one for one in backtested(past.session, "default", since="100d")["remarks"])
+
+
+def test_the_text_has_room_in_eighty_columns(past):
+    shown = text(backtested(past.session, "default"))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "used again" in shown
+    assert "there are samples for all" in shown
