@@ -1,0 +1,100 @@
+"""How a watch ends: at once while it only looks, and after the stop that it has begun; no further one is begun."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.watch import Watch
+from cloudgpu.control.watch_jobs import Job
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+
+LONG = 60
+
+
+class Slow:
+    """A pass that is at work until it is let go on."""
+
+    def __init__(self, tmp_path, *, stops):
+        self.said: list[str] = []
+        self.watch = Watch(
+            {"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=self.said.append
+        )
+        self.at_work, self.go_on, self.stops, self.begun = threading.Event(), threading.Event(), stops, 0
+        self.watch.jobs = [Job("pass", timedelta(hours=1), lambda session: session.clock(), self.work)]
+        self.result: list[bool] = []
+        self.thread = threading.Thread(target=lambda: self.result.append(self.watch.run()))
+
+    def work(self, session):
+        with session.hold("reaper", wait=False):
+            for _ in range(self.stops):
+                session.check_hold("reaper")
+                self.begun += 1
+                self.wait()
+            if not self.stops:
+                self.wait()
+        return "all is proved"
+
+    def wait(self):
+        self.at_work.set()
+        assert self.go_on.wait(LONG)
+
+    def begin(self):
+        self.thread.start()
+        assert self.at_work.wait(LONG)
+        return self
+
+
+@pytest.fixture
+def slow(tmp_path):
+    made: list[Slow] = []
+
+    def make(*, stops):
+        made.append(Slow(tmp_path, stops=stops))
+        return made[-1].begin()
+
+    yield make
+    for one in made:
+        one.go_on.set()
+        one.watch.end()
+        one.thread.join(LONG)
+
+
+def test_a_stop_that_is_under_way_is_proved_before_the_watch_ends(slow):
+    one = slow(stops=1)
+    one.watch.end()
+    one.thread.join(0.5)
+    assert one.thread.is_alive(), "it has left the stop alone"
+    one.go_on.set()
+    one.thread.join(LONG)
+    assert one.result == [True]
+    assert one.said == ["all is proved"]
+
+
+def test_no_further_stop_is_begun_once_the_watch_is_to_end(slow):
+    one = slow(stops=3)
+    one.watch.end()
+    one.go_on.set()
+    one.thread.join(LONG)
+    assert one.begun == 1
+    (said,) = one.said
+    assert said.startswith("pass failed and is tried again: The watch was ended before all was done.")
+
+
+def test_a_look_that_takes_long_does_not_hold_the_watch_up(slow):
+    one = slow(stops=0)
+    one.watch.end()
+    one.thread.join(LONG)
+    assert one.result == [False]
+    assert not one.go_on.is_set()
+
+
+def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
+    """Else nobody could write down that the pass was broken off."""
+    watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=print)
+    watch.end()
+    with watch._opened() as session, session.hold("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
+        session.check_hold("x")
+    assert not isinstance(fault.value, LedgerUnavailable)
