@@ -34,8 +34,12 @@ def alive_at(ledger: Ledger, row: Row) -> str | None:
 
 
 def kept_until(ledger: Ledger, row: Row, before: datetime) -> str | None:
-    """Return when all that is kept of a machine was last known to be there, by a look before `before`; None unknown."""
-    return _latest_proof(ledger, row, things=True, before=iso(before))
+    """Return when all that is kept of a machine was last known to be there; None unknown.
+
+    By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
+    """
+    told = (line.occurred_at for line in ledger.events(row["id"]) if line.kind == "kept_observed")
+    return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
 
 
 def before_its_end(ledger: Ledger, row: Row, instance: Instance) -> str | None:

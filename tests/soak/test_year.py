@@ -106,10 +106,10 @@ class Year:
         return None
 
     def go_on(self, seconds):
-        """Let time pass, with a look every twelve hours."""
-        while seconds > 12 * 3600:
-            self.advance(12 * 3600)
-            seconds -= 12 * 3600
+        """Let time pass, with a look every six hours."""
+        while seconds > 6 * 3600:
+            self.advance(6 * 3600)
+            seconds -= 6 * 3600
             self.look()
         self.advance(seconds)
 
