@@ -34,6 +34,10 @@ def command(
     cron: Annotated[
         bool, typer.Option("--cron", help="As cron runs it: a sweep once a night; with --nightly nothing but that.")
     ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="How often passes come: warnings are given in time. (10m)"),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say what is going on, also when nothing happens.")
     ] = False,
@@ -44,7 +48,8 @@ def command(
     Says nothing when nothing happened. Exit code 8 when a part did not answer or a policy cannot be resolved (all
     others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
     """
-    from cloudgpu.control.reap import ReapWish, reap
+    from cloudgpu.control.asked import duration
+    from cloudgpu.control.reap import INTERVAL, ReapWish, reap
     from cloudgpu.control.session import silent
     from cloudgpu.core.decide import MAX_IDLE_STOPS
 
@@ -55,7 +60,9 @@ def command(
     if not verbose:
         session.tell = silent
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
-    found = reap(session, ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron))
+    often = duration(every, "--every") or INTERVAL
+    wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
+    found = reap(session, wish)
     _show(found, output, explain=explain, loud=verbose or sweep or dry_run)
     if found.exit_code:
         raise typer.Exit(found.exit_code)

@@ -34,8 +34,13 @@ class Job:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The verb: a pass each time, or the night's sweep alone, asked for every hour and made once a night."""
-        return NIGHTLY if self.nightly else PASS
+        """The verb: a pass each time, or the night's sweep alone, asked for every hour and made once a night.
+
+        How often it comes is a part of it where that is not usual: what ends soon is warned of in time.
+        """
+        if self.nightly:
+            return (*NIGHTLY, "--every", "24h")
+        return PASS if self.every == EVERY else (*PASS, "--every", duration_text(self.every).replace(" ", ""))
 
     @property
     def home(self) -> str:

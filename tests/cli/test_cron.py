@@ -130,7 +130,7 @@ def test_a_ledger_that_only_this_shell_knows_is_refused(table, session, monkeypa
 def test_the_sweep_alone_has_no_interval(table, session):
     with pytest.raises(InvalidRequest, match="once a night"):
         install(session, nightly=True, every=timedelta(hours=1))
-    assert install(session, nightly=True)["lines"][1].endswith("reap --cron --nightly")
+    assert install(session, nightly=True)["lines"][1].endswith("reap --cron --nightly --every 24h")
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from cloudgpu.control.cron_lines import (
     with_block,
     without_block,
 )
+from cloudgpu.core.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -117,6 +118,12 @@ def test_a_day_has_as_many_passes_as_were_asked_for(every, minutes):
     assert len(moments(crontab_line(job(every=every)))) == minutes
 
 
+@pytest.mark.parametrize(("every", "said"), [(30 * MINUTE, "30m"), (HOUR, "1h"), (24 * HOUR, "1d")])
+def test_a_pass_knows_how_often_it_comes(every, said):
+    assert crontab_line(job(every=every)).endswith(f"reap --cron --every {said}")
+    assert parse_duration(said) == every
+
+
 def moments(line):
     """The minutes of a day at which a line of a crontab runs, by crontab(5)."""
     minute, hour, *rest = line.split()[:5]
@@ -146,7 +153,7 @@ def test_not_all_homes_call_at_the_same_minute():
 def test_the_nightly_sweep_is_asked_for_every_hour_so_that_a_night_asleep_is_made_up_for():
     line = crontab_line(job(nightly=True))
     assert len(moments(line)) == 24
-    assert line.endswith("reap --cron --nightly")
+    assert line.endswith("reap --cron --nightly --every 24h")
 
 
 def test_a_timer_catches_up_and_says_the_same_command():
