@@ -144,8 +144,9 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
     drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
     ours: set[str] = set()
-    look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != session.ledger.id]
-    mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
+    ledger = session.ledger.id
+    look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
+    mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
@@ -188,7 +189,8 @@ def _is_of_this_life(rows: dict[str, Row], instance: Instance) -> bool:
 
 def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
     """Doubt a ledger that is shorter than its machines remember: it was restored, together with its head record."""
-    mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == session.ledger.id]
+    ledger = session.ledger.id
+    mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
     length = session.ledger.head()[0]
     if remembered <= length or remembered <= _doubted_before(session):

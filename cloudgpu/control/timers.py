@@ -103,14 +103,16 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
     """
     done, rows = Repaired(), list(rows)
     for row in rows:
-        provider = _able_or_fault(session, row, done)
+        due = _is_due(row, session.clock())
+        may_outlive = row["ended"] is not None and _may_fire(row, session.clock())
+        provider = _able_or_fault(session, row, done) if due or may_outlive else None
         if provider is None:
             continue
         try:
-            if _is_due(row, session.clock()):
+            if due:
                 _set(session, provider, row, "repaired")
                 done.set.append(row["name"])
-            elif row["ended"] is not None and _may_fire(row, session.clock()):
+            else:
                 _dropped(session, provider, row)
                 done.dropped.append(row["name"])
         except CloudgpuError as fault:
