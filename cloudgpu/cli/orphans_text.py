@@ -20,8 +20,8 @@ def listing(document: Value, now: datetime, *, cleaned: bool) -> str:
         return "Nothing is left over."
     goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
-    if goes:
-        parts.append("  Remove what is left over: cloudgpu orphans --clean")
+    if goes and document["goes_usd_per_month"] == "0":
+        parts.append("Remove what is left over: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
     return "\n\n".join(part for part in parts if part)
@@ -55,10 +55,10 @@ def _things(title: str, found: Sequence[Value], now: datetime) -> str:
 
 def _whys(found: Sequence[Value]) -> str:
     def why(one: Value) -> str:
-        return str(one["why"])
+        return f"{one['why']}{_way(one)}"
 
     grouped = groupby(sorted(found, key=why), key=why)
-    return facts((", ".join(sorted({_word(one) for one in ones})), f"{text}") for text, ones in grouped)
+    return facts((", ".join(sorted({_word(one) for one in ones})), text) for text, ones in grouped)
 
 
 def _staying(found: Sequence[Value], now: datetime) -> str:
@@ -72,8 +72,12 @@ def _staying(found: Sequence[Value], now: datetime) -> str:
 def _reasons(found: Sequence[Value]) -> Iterator[tuple[str, str]]:
     for one in found:
         reason = "" if one["stays"] is None else f": {one['stays']}"
-        way = "" if one["way"] is None else f" ({one['way']})"
-        yield one["name"] or _id(one), f"{one['why']}{reason}{way}"
+        yield one["name"] or _id(one), f"{one['why']}{reason}{_way(one)}"
+
+
+def _way(one: Value) -> str:
+    """Return the command that ends it, or takes it up again."""
+    return "" if one["way"] is None else f" ({one['way']})"
 
 
 def _images(goes: Sequence[Value]) -> str:
@@ -90,7 +94,8 @@ def _total(document: Value) -> str:
     unpriced = document["unpriced"]
     more = f", and {unpriced} without a known price" if unpriced else ""
     goes = document["goes_usd_per_month"]
-    return f"All of it costs {dollars(document['usd_per_month'])} a month{more}; what is left over {dollars(goes)}."
+    total = f"All of it costs {dollars(document['usd_per_month'])} a month{more}"
+    return f"{total}; cloudgpu orphans --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
 
 
 def _word(one: Value) -> str:

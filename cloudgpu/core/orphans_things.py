@@ -42,7 +42,7 @@ def counted(things: Iterable[Leftover], known: Known) -> Iterator[Orphan]:
 
 def is_ours(thing: Leftover, known: Known) -> bool:
     """Say whether a thing belongs to this ledger."""
-    return thing.tags.get(TAG_LEDGER) == known.ledger
+    return bool(known.ledger) and thing.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
 
 
 def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
@@ -51,7 +51,7 @@ def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
         return _of_a_stopped_machine(thing, known)
     if is_on_purpose(thing) and thing.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if thing.kind is Kind.VOLUME else "image"
-        return _Found("it is kept by name", "it is kept on purpose", f"cloudgpu {word} rm {thing.name}")
+        return _Found("it is kept by name", "on purpose", f"cloudgpu {word} rm {thing.name}")
     if thing.kind in SHARED:
         return None if _is_needed(thing, known) else _Found(f"no machine of its ledger is left in {thing.region}")
     if thing.kind in _GOES_WITH_ITS_MACHINE:
@@ -76,7 +76,7 @@ def _of_a_stopped_machine(thing: Leftover, known: Known) -> _Found | None:
     row = next(paused, None)
     if row is None or thing.kind is not Kind.VOLUME or not is_ours(thing, known):
         return None
-    return _Found(f"it is kept by name, at {row['name']}, which is stopped", "it is kept on purpose")
+    return _Found(f"it is kept by name, at {row['name']}, which is stopped", "on purpose")
 
 
 def _of_machine(thing: Leftover, row: Row) -> _Found | None:

@@ -1,0 +1,442 @@
+"""What is left over in the fake cloud: found with its launch, its age and its price; removed, or left, for a reason."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.control.kept_look import leftovers_of
+from cloudgpu.control.lifecycle import end, start, stop
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.orphans import survey
+from cloudgpu.control.orphans_clean import clean
+from cloudgpu.control.orphans_documents import cleaned, surveyed
+from cloudgpu.control.things import save
+from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, Kind, Setup, State, Volume
+from cloudgpu.core.names import lock_name
+from cloudgpu.core.orphan import Do, Wish
+from cloudgpu.core.plan import Lease
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
+
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+
+
+def found(lab, **wish):
+    return survey(lab.session, Wish(**wish)).orphans
+
+
+def kinds(orphans, do=None):
+    return sorted(one.what for one in orphans if do in (None, one.do))
+
+
+def interrupted(lab, **more):
+    """A spot machine that its cloud took: its disk stays."""
+    row = lab.up(spot=True, **more).row
+    lab.cloud.take(row["provider_id"])
+    lab.later(minutes=1)
+    look_at_all(lab.session)
+    return lab.session.ledger.machine(row["id"])
+
+
+def cleans(lab, snapshot=False, **wish):
+    there = survey(lab.session, Wish(**wish))
+    return cleaned(there, clean(lab.session, there.orphans, snapshot=snapshot))
+
+
+def ours(lab):
+    """The tags of what this ledger has made; a ledger has an id from its first line on."""
+    look_at_all(lab.session)
+    return {TAG_LEDGER: lab.session.ledger.id}
+
+
+def told(lab, kind):
+    return [one for one in (*lab.cloud.leftovers().items, *lab.cloud.orphans().items) if one.kind is kind]
+
+
+def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_since_when(lab):
+    row = interrupted(lab, name="otter")
+    lab.later(hours=2)
+    (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
+    assert (disk.origin.id, disk.origin.name, disk.origin.owner) == (row["id"], "otter", "ada")
+    assert lab.clock() - disk.since == timedelta(hours=2)
+    assert (disk.do, disk.why, disk.way) == (Do.REMOVE, "otter has ended by itself", "cloudgpu start otter")
+
+
+def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
+    interrupted(lab)
+    lab.later(hours=2)
+    document = surveyed(survey(lab.session, Wish()))
+    (disk,) = [one for one in document["orphans"] if one["what"] == "disk"]
+    (key,) = [one for one in document["orphans"] if one["what"] == "key_pair"]
+    assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
+    assert (document["unpriced"], document["usd_per_month"]) == (1, "0")
+
+
+def test_nothing_is_left_over_while_a_machine_runs(lab):
+    lab.up()
+    lab.later(hours=2)
+    assert found(lab) == ()
+
+
+def test_a_clean_leaves_nothing_and_the_ledger_has_a_line_for_each(lab):
+    row = interrupted(lab)
+    lab.later(hours=2)
+    document, fault = cleans(lab)
+    assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
+    assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
+    lines = [one for one in lab.session.ledger.events() if one.kind == "orphan_removed"]
+    assert sorted((one.body["what"], one.subject) for one in lines) == [("disk", row["id"]), ("key_pair", "orphans")]
+    assert lab.session.ledger.machine(row["id"])["kept"] == []
+    assert lab.session.ledger.verify().faults == ()
+    assert found(lab) == ()
+
+
+def kinds_of(document, key="removed"):
+    return sorted(one["what"] for one in document[key])
+
+
+def test_what_is_kept_by_name_is_shown_and_stays(lab):
+    row = lab.up(setup=Setup(volume=Volume("data", 20))).row
+    save(lab.session, lab.session.ledger.machine(row["id"]), "keras", restart=False)
+    end(lab.session, row, why="done")
+    lab.later(days=30)
+    stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Do.STAY}
+    assert stays == {"image": "on purpose", "volume": "on purpose"}
+    cleans(lab)
+    assert {one.kind for one in lab.cloud.leftovers().items} == {Kind.IMAGE, Kind.VOLUME}
+
+
+def test_what_a_hold_covers_stays(lab):
+    row = interrupted(lab)
+    lab.later(hours=2)
+    until = lab.clock() + timedelta(hours=1)
+    hold_line(lab, row, until)
+    (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
+    assert (disk.do, "is held until" in disk.stays) == (Do.STAY, True)
+    cleans(lab)
+    assert len(told(lab, Kind.DISK)) == 1
+    lab.later(hours=2)
+    cleans(lab)
+    assert told(lab, Kind.DISK) == []
+
+
+def hold_line(lab, row, until):
+    from cloudgpu.core.events import Draft
+    from cloudgpu.core.times import iso
+
+    body = {"until": iso(until), "why": "mine"}
+    lab.session.ledger.append([Draft("hold_set", row["id"], body, lab.clock(), f"hold:{iso(until)}")])
+
+
+def test_what_another_process_is_at_stays(lab):
+    row = interrupted(lab)
+    lab.later(hours=2)
+    with lab.opened().hold(lock_name(row["key"]), wait=False):
+        assert {one.stays for one in found(lab)} == {f"something is under way at {row['name']}"}
+
+
+def test_what_another_process_took_up_after_the_look_stays(lab):
+    row = interrupted(lab)
+    lab.later(hours=2)
+    there = survey(lab.session, Wish())
+    with lab.opened().hold(lock_name(row["key"]), wait=False):
+        outcomes = {one.orphan.what: one for one in clean(lab.session, there.orphans)}
+    assert not outcomes["disk"].gone
+    assert outcomes["disk"].orphan.stays == f"something is under way at {row['name']}"
+    assert len(told(lab, Kind.DISK)) == 1
+
+
+def test_what_belongs_to_another_ledger_is_shown_where_it_costs_and_stays(lab):
+    others = {TAG_LEDGER: "led-other", TAG_ID: "cg-9", TAG_OWNER: "ben"}
+    for kind in (Kind.ADDRESS, Kind.KEY_PAIR, Kind.DISK):
+        lab.cloud.leave(kind, "north", others)
+    lab.later(hours=2)
+    assert [(one.what, one.do, one.origin.owner) for one in found(lab)] == [
+        ("address", Do.STAY, "ben"),
+        ("disk", Do.STAY, "ben"),
+    ]
+    cleans(lab)
+    assert len(lab.cloud.orphans().items) == 2
+
+
+def test_what_bears_no_launch_is_said_to_be_of_one_that_is_not_known(lab):
+    lab.cloud.leave(Kind.DISK, "north", ours(lab))
+    lab.later(hours=2)
+    (disk,) = found(lab)
+    assert (disk.origin.id, disk.do) == ("", Do.REMOVE)
+    assert surveyed(survey(lab.session, Wish()))["orphans"][0]["launch"] is None
+
+
+def test_what_is_minutes_old_stays(lab):
+    interrupted(lab)
+    assert kinds(found(lab), Do.REMOVE) == []
+    lab.later(minutes=16)
+    assert kinds(found(lab), Do.REMOVE) == ["disk", "key_pair"]
+
+
+def test_older_than_leaves_out_what_was_left_later(lab):
+    interrupted(lab)
+    lab.later(days=6)
+    assert found(lab, older_than=WEEK) == ()
+    lab.later(days=2)
+    assert kinds(found(lab, older_than=WEEK)) == ["disk", "key_pair"]
+
+
+def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
+    for region in ("north", "south"):
+        lab.cloud.leave(Kind.ADDRESS, region, ours(lab))
+    lab.later(hours=1)
+    lab.cloud.hide("south")
+    there = survey(lab.session, Wish())
+    assert [gap.scope for gap in there.unanswered] == ["south"]
+    document, fault = cleaned(there, clean(lab.session, there.orphans))
+    assert (fault, [one["region"] for one in document["removed"]]) == (None, ["north"])
+    lab.cloud.show("south")
+    assert [one.region for one in lab.cloud.orphans().items] == ["south"]
+
+
+def test_a_spot_request_without_a_machine_is_cancelled_first(lab):
+    row = lab.up(spot=True).row
+    lab.cloud.leave(Kind.SPOT_REQUEST, row["region"], ours(lab) | {TAG_ID: row["id"]})
+    lab.later(hours=1)
+    assert found(lab) == ()
+    lab.cloud.take(row["provider_id"])
+    assert kinds(found(lab)) == ["disk", "key_pair", "spot_request"]
+    lab.later(hours=1)
+    document, _ = cleans(lab)
+    assert [one["what"] for one in document["removed"]] == ["spot_request", "disk", "key_pair"]
+
+
+def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
+    row = lab.up(name="heron").row
+    stop(lab.session, row, why="lunch")
+    lab.later(days=2)
+    machine = found(lab)[-1]
+    assert (machine.what, machine.do, machine.way) == ("stopped_machine", Do.STAY, "cloudgpu down heron")
+    cleans(lab, older_than=DAY)
+    assert lab.cloud.get(row["provider_id"]).state is State.STOPPED
+    assert kinds(found(lab, stopped_older_than=timedelta(days=3)), Do.END) == []
+    document, fault = cleans(lab, stopped_older_than=DAY)
+    assert (fault, [one["name"] for one in document["removed"]]) == (None, ["heron"])
+    assert lab.rows() == []
+
+
+def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
+    row = lab.up(spot=True, name="heron").row
+    lab.later(minutes=1)
+    stop(lab.session, row, why="lunch")
+    lab.later(days=10)
+    (image,) = [one for one in found(lab) if one.what == Kind.IMAGE]
+    assert (image.do, image.stays) == (Do.STAY, "heron was parked, and comes back from it")
+    document, fault = cleans(lab, stopped_older_than=WEEK)
+    assert (fault, "image" in kinds_of(document)) == (None, True)
+    assert lab.cloud.leftovers().items == ()
+
+
+def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
+    row = lab.up(name="heron").row
+    row = stop(lab.session, row, why="lunch")
+    lab.later(days=2)
+    there = survey(lab.session, Wish(stopped_older_than=DAY))
+    now = lab.clock().replace(microsecond=0)
+    start(lab.session, row, Lease(now + timedelta(hours=1), now + timedelta(hours=2)))
+    (outcome,) = clean(lab.session, there.orphans)
+    assert (outcome.gone, outcome.orphan.stays) == (False, "heron was started or is held since")
+    assert len(lab.machines()) == 1
+
+
+def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed(lab):
+    row = lab.up(name="heron").row
+    lab.cloud.shut_down(row["provider_id"])
+    lab.later(hours=2)
+    (machine,) = found(lab, stopped_older_than=timedelta(hours=1))
+    assert (machine.what, machine.way) == ("allocated_machine", "cloudgpu stop heron")
+    stop(lab.session, lab.session.ledger.machine(row["id"]), why="its bill")
+    assert [one.what for one in found(lab)] == ["stopped_machine"]
+
+
+def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
+    interrupted(lab, name="otter")
+    lab.later(hours=2)
+    document, fault = cleans(lab, snapshot=True)
+    (disk,) = [one for one in document["removed"] if one["what"] == "disk"]
+    (image,) = lab.cloud.leftovers().items
+    assert (fault, image.kind, disk["image"]["name"]) == (None, Kind.IMAGE, image.tags[TAG_IMAGE])
+    lab.later(days=30)
+    cleans(lab)
+    assert lab.cloud.leftovers().items == (lab.cloud.leftovers().items[0],)
+
+
+@pytest.mark.parametrize("dies_at", ["save_image", "remove"])
+def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at):
+    interrupted(lab, name="otter")
+    lab.later(hours=2)
+
+    def killed():
+        raise KeyboardInterrupt
+
+    lab.cloud.fail_next(dies_at, killed)
+    there = survey(lab.session, Wish())
+    with pytest.raises(KeyboardInterrupt):
+        clean(lab.session, there.orphans, snapshot=True)
+    document, fault = cleans(lab, snapshot=True)
+    assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
+    assert [one.kind for one in lab.cloud.leftovers().items] == [Kind.IMAGE]
+
+
+def test_a_clean_that_was_killed_between_two_removals_is_finished_by_the_next(lab):
+    for region in ("north", "south"):
+        interrupted(lab, region=region, name=f"otter-{region}")
+    lab.later(hours=2)
+    before = lab.cloud.calls["remove"]
+
+    def killed_at_the_second():
+        if lab.cloud.calls["remove"] > before:
+            raise KeyboardInterrupt
+
+    lab.cloud.fail_next("remove", killed_at_the_second, times=2)
+    there = survey(lab.session, Wish())
+    with pytest.raises(KeyboardInterrupt):
+        clean(lab.session, there.orphans)
+    cleans(lab)
+    assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
+    assert all(row["kept"] == [] for row in lab.session.ledger.machines())
+    assert lab.session.ledger.verify().faults == ()
+
+
+def test_a_removal_that_fails_keeps_none_of_the_others(lab):
+    interrupted(lab)
+    lab.later(hours=2)
+    lab.cloud.deny("remove")
+    document, fault = cleans(lab)
+    assert isinstance(fault, AuthFailed)
+    assert (kinds_of(document), len(document["failed"])) == (["key_pair"], 1)
+    lab.cloud.permit("remove")
+    assert kinds_of(cleans(lab)[0]) == ["disk"]
+
+
+@pytest.mark.parametrize(("method", "code"), [("remove", 9), ("remove_orphan", 8)])
+def test_a_removal_that_is_not_proved_exits_with_9_where_it_costs(lab, method, code):
+    interrupted(lab)
+    lab.later(hours=2)
+    lab.cloud.fail_next(method, ProviderUnavailable("it is down"), times=10_000)
+    document, fault = cleans(lab)
+    assert fault.exit_code == code
+    assert "it is down" in document["failed"][0]["message"]
+
+
+def test_a_lost_reply_is_no_failure(lab):
+    interrupted(lab)
+    lab.later(hours=2)
+    lab.cloud.lose_reply("remove")
+    lab.cloud.lose_reply("remove_orphan")
+    document, fault = cleans(lab)
+    assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
+
+
+def test_what_is_in_use_again_stays_and_says_so(lab):
+    row = lab.up(name="otter").row
+    free = lab.cloud.leave(Kind.ADDRESS, row["region"], ours(lab))
+    lab.later(hours=1)
+    there = survey(lab.session, Wish())
+    assert kinds(there.orphans, Do.REMOVE) == ["address"]
+    attach(lab, free, row["provider_id"])
+    (outcome,) = clean(lab.session, there.orphans)
+    assert (outcome.gone, outcome.orphan.stays, outcome.fault) == (False, "it is in use again", None)
+
+
+def attach(lab, thing, machine):
+    from dataclasses import replace
+
+    with lab.cloud._store.open() as cloud:
+        cloud.things[thing] = replace(cloud.things[thing], attached_to=machine)
+
+
+def test_what_others_have_removed_meanwhile_is_gone(lab):
+    interrupted(lab)
+    lab.later(hours=2)
+    there = survey(lab.session, Wish())
+    (disk,) = told(lab, Kind.DISK)
+    lab.cloud.remove(disk)
+    outcomes = clean(lab.session, there.orphans)
+    assert all(one.gone for one in outcomes)
+
+
+def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
+    """The launch is written down, and its call is on its way: a clean in between leaves all that it may use."""
+    end(lab.session, lab.up(name="one").row, why="done")
+    lab.later(hours=2)
+    other = lab.opened()
+    seen = []
+
+    def clean_meanwhile():
+        there = survey(other, Wish())
+        seen.extend(clean(other, there.orphans))
+
+    lab.cloud.fail_next("launch", clean_meanwhile)
+    lab.up(name="two")
+    assert seen == []
+    assert len(told(lab, Kind.KEY_PAIR)) == 1
+
+
+def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
+    """The other way round: the clean has looked, no launch was written down, and the key pair goes just now."""
+    end(lab.session, lab.up(name="one").row, why="done")
+    lab.later(hours=2)
+    there, waited, second = survey(lab.session, Wish()), threading.Event(), lab.opened()
+    second.pause = lambda _seconds: waited.set()
+    launched = []
+
+    def launch_meanwhile():
+        thread = threading.Thread(target=lambda: launched.append(up(second)))
+        launched.append(thread)
+        thread.start()
+        assert waited.wait(20)  # it is written down, and waits for us
+
+    lab.cloud.fail_next("remove_orphan", launch_meanwhile)
+    clean(lab.session, there.orphans)
+    launched[0].join(20)
+    assert launched[1].row["state"] in ("pending", "running")
+    assert len(told(lab, Kind.KEY_PAIR)) == 1  # made anew, after the old one was gone
+
+
+def up(session):
+    from cloudgpu.control.launch import launch
+    from cloudgpu.control.prepare import prepare
+    from cloudgpu.control.words import Wish as Words
+    from cloudgpu.core.facts import Want
+
+    return launch(session, prepare(session, Words(Want(gpu="v100"), name="two")), wait=False)
+
+
+def test_two_cleanings_are_not_in_each_others_way(lab):
+    interrupted(lab)
+    lab.later(hours=2)
+    there = survey(lab.session, Wish())
+    with lab.opened().hold("orphans", wait=False), pytest.raises(ProviderUnavailable):
+        clean(lab.session, there.orphans)
+    assert len(told(lab, Kind.DISK)) == 1
+
+
+def test_an_unknown_region_is_refused_with_the_near_one(lab):
+    with pytest.raises(InvalidRequest, match="did you mean 'north'"):
+        survey(lab.session, Wish(), region="nort")
+
+
+def test_a_look_asks_no_more_than_before(lab):
+    lab.up()
+    before = dict(lab.cloud.calls)
+    look_at_all(lab.session)
+    made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
+    assert (made["list"], made["leftovers"], made.get("orphans", 0), made.get("timers", 0)) == (1, 1, 0, 0)
+
+
+def test_a_survey_asks_each_account_once(lab):
+    interrupted(lab)
+    before = dict(lab.cloud.calls)
+    survey(lab.session, Wish())
+    made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
+    assert (made["list"], made["leftovers"], made["orphans"]) == (1, 1, 1)
+    assert leftovers_of(lab.session, "lab").unanswered == ()
