@@ -70,8 +70,8 @@ def _general(policy: Policy, now: datetime) -> Iterator[Says]:
 def _of_what_stays(policy: Policy) -> Iterator[Says]:
     if policy.unlabelled is not None:
         required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
-        does = "stopped" if policy.unlabelled.do is Act.STOP else "warned of"
-        yield Says(Rule.UNLABELLED, f"{does} after {after} where it does not bear {required}")
+        does = "stopped once nobody uses it" if policy.unlabelled.do is Act.STOP else "warned of"
+        yield Says(Rule.UNLABELLED, f"after {after} without {required}: {does}")
     if policy.stopped is not None:
         yield Says(Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}")
     if policy.images is not None:
@@ -91,7 +91,7 @@ def _idle_text(policy: Policy) -> str:
     after = duration_text(idle.after)
     if idle.do is Act.WARN:
         return f"warned of after {after} without use, and not stopped"
-    scratch = " (only warned where that would erase scratch disks in use)" if idle.scratch is Act.WARN else ""
+    scratch = " (only warned where that would erase scratch disks that are not empty)" if idle.scratch is Act.WARN else ""
     warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
     return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
 
