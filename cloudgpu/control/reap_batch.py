@@ -64,23 +64,27 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
 def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
-    Asked again is what nobody knows to have arrived. What is refused is not waited for.
+    Asked again is what nobody knows to have arrived. What is refused is looked at once: somebody else may have ended
+    it.
     """
     deadline, pause = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
     while True:
         refused = _refused(session, to_ask.values())
         to_ask = {one: rows[one] for one, fault in refused.items() if isinstance(fault, ProviderUnavailable)}
-        for one, fault in refused.items():
-            if not isinstance(fault, ProviderUnavailable | InstanceNotFound):
-                failed[one] = fault.message
-                del waiting[one]
         silent = look_again(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
+        failed |= {one: fault.message for one, fault in refused.items() if one in waiting and _is_final(fault)}
+        waiting = {one: row for one, row in waiting.items() if one not in failed}
         if not waiting or session.clock() >= deadline:
             return failed | {one: _last_word(session, row, silent.get(one)) for one, row in waiting.items()}
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _is_final(fault: CloudgpuError) -> bool:
+    """Say whether asking again is of no use: it was refused, and not for want of an answer or of the machine."""
+    return not isinstance(fault, ProviderUnavailable | InstanceNotFound)
 
 
 def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:

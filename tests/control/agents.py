@@ -20,13 +20,13 @@ HOUR = 60 * MINUTE
 class Agents:
     """What all machines' agents say alike. `options` are the lines of config.toml by which machines are found here."""
 
-    def __init__(self, root, keys):
+    def __init__(self, root, keys, *, user=USER, hosts=("127.0.0.1",), port=0):
         self.home = root / "machine"
         (self.home / ".cloudgpu").mkdir(parents=True)
         self.host_key = new_host_key()
         (root / "host").write_text(self.host_key.private_pem)
         (root / "authorized").write_text(client_key(keys).public_line)
-        self._process = Forked(_run, root, 0, os.environ["PATH"])
+        self._process = Forked(_run, root, port, os.environ["PATH"], user, list(hosts))
         self.options = f'host = "127.0.0.1"\nport = {self._process.port}\nhost_key = "{self.host_key.public_line}"\n'
         self.runs('echo "$*" >> ~/.cloudgpu/asked; cat ~/.cloudgpu/answer')
 
@@ -57,18 +57,20 @@ class Agents:
         self._process.kill()
 
 
-def _run(ours, root: Path, port: int, path: str) -> None:
+def _run(ours, root: Path, port: int, path: str, user: str, hosts: list[str]) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(ours, root, port, path))
+        asyncio.run(_serve(ours, root, port, path, user, hosts))
 
 
-async def _serve(ours, root: Path, port: int, path: str) -> None:
+async def _serve(ours, root: Path, port: int, path: str, user: str, hosts: list[str]) -> None:
     from cloudgpu.providers.local import sshd
+
+    sshd.LOOPBACK = hosts  # it takes several
 
     acceptor = await sshd.serve(  # noqa: S604
         host_key=(root / "host").read_text(),
         authorized_keys=[(root / "authorized").read_text()],
-        user=USER,
+        user=user,
         home=root / "machine",
         environ={"PATH": path, "LANG": "C.UTF-8"},
         port=port,
