@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,9 @@ def read_yaml(path: Path) -> Table | None:
     return None if text is None else parse_yaml(text, path)
 
 
+@lru_cache(maxsize=64)  # every pass reads the same files, and says what they say now
 def parse_yaml(text: str, path: Path) -> Table:
-    """Return the table that `text` holds; `path` is where errors say it stands."""
+    """Return the table that `text` holds, for readers alone; `path` is where errors say it stands."""
     if len(text) > LARGEST:
         raise _refused(path, 1, f"is larger than {LARGEST // 1024} KiB")
     try:
