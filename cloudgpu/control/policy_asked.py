@@ -202,17 +202,18 @@ def _fault_of(place: Path) -> InvalidRequest | None:
 
 
 def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
-    """Yield a fault for each policy that config.toml names and nobody has, or that the limits do not allow there."""
+    """Yield a fault for each policy that is named and that nobody has, or that the limits do not allow there."""
     names, limits = policy_names(search=policy_paths(session.home)), limits_of(session)
-    for key, name in _uses(session):
-        if name in names and limits.allows(name):
-            continue
-        meant = near(name, names)
-        says = "is not allowed by the limits" if name in names else "is no policy"
-        yield InvalidRequest(
-            f"config.toml: {key}: {name!r} {says}"
-            + (f"; did you mean {meant!r}?" if name not in names and meant else "."),
-            field=f"config.toml: {key}",
-            value=name,
-            next=f"Use one of: {', '.join(one for one in names if limits.allows(one))}.",
-        )
+    allowed = [name for name in names if limits.allows(name)]
+    uses = [(f"config.toml: {key}", name) for key, name in _uses(session)]
+    for field, name in [*uses, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
+        if name not in names:
+            meant = near(name, names)
+            yield _named(field, name, "is no policy" + (f"; did you mean {meant!r}?" if meant else "."), names)
+        elif name not in allowed:
+            yield _named(field, name, "is not allowed by the limits.", allowed)
+
+
+def _named(field: str, name: str, says: str, names: Sequence[str]) -> InvalidRequest:
+    message = f"{field}: {name!r} {says}"
+    return InvalidRequest(message, field=field, value=name, next=f"Use one of: {', '.join(names)}.")

@@ -136,6 +136,17 @@ def test_check_names_every_fault_and_what_was_read(line):
     assert line("policy check").out == f"Without a fault: {good}\n"
 
 
+def test_check_names_what_limits_allow_and_nobody_has_or_do_not_allow(line):
+    line.write("limits", "policies: [default, nightly, clasroom]\n")
+    error = line("policy check -o json").json["error"]
+    assert (error["field"], error["value"]) == ("limits.yaml: policies", "clasroom")
+    assert "did you mean 'classroom'?" in error["message"]
+    line.write("limits", "policies: [default]\n")
+    error = line("policy check -o json").json["error"]
+    assert (error["field"], error["value"]) == ("config.toml: policies.projects.thesis", "nightly")
+    assert error["next"] == "Use one of: default."
+
+
 def test_check_names_a_choice_that_is_no_policy(line):
     (line.home / "config.toml").write_text('[policies.projects]\nthesis = "nigtly"\n')
     error = line("policy check -o json").json["error"]
