@@ -1,0 +1,97 @@
+"""What a policy means in sentences: every rule that holds is said, the strongest first, and none that does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+
+import pytest
+
+from cloudgpu.core.decisions import Rule
+from cloudgpu.core.money import Money
+from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policy_words import holding, rules_of
+from cloudgpu.core.schedule import Schedule
+
+H = timedelta(hours=1)
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+BARE = Policy("own", 8 * H, 72 * H)
+FULL = Policy(
+    "own",
+    8 * H,
+    72 * H,
+    schedules=(Schedule("Europe/Paris", time(19)), Schedule("UTC", time(13), frozenset({4}))),
+    budget=MachineBudget(Money.usd(5), Act.STOP),
+    unlabelled=Unlabelled(("owner", "project"), H, Act.STOP),
+    stopped=Kept(timedelta(days=14), Act.IMAGE),
+    images=Kept(timedelta(days=60), Act.REMOVE),
+)
+ROW = {
+    "expires": "2026-11-20T18:00:00.000000Z",
+    "renew_until": "2026-11-23T12:00:00.000000Z",
+    "hold_until": None,
+    "stoppable": True,
+}
+
+
+def said(policy, rule):
+    return [one.text for one in rules_of(policy, NOW) if one.rule is rule]
+
+
+def test_every_rule_is_said_the_strongest_first():
+    rules = [one.rule for one in rules_of(FULL, NOW)]
+    assert rules == sorted(rules, key=list(Rule).index)
+    assert set(rules) == set(Rule) - {Rule.NONE}
+    assert {one.rule for one in rules_of(BARE, NOW)} == {Rule.RENEW_UNTIL, Rule.HOLD, Rule.LEASE, Rule.IDLE}
+
+
+def test_each_schedule_is_said_with_its_next_off():
+    found = [(one.text, one.at) for one in rules_of(FULL, NOW) if one.rule is Rule.SCHEDULE]
+    assert found == [
+        ("ended at 19:00 daily by the clock of Europe/Paris, whoever uses it", NOW + 6 * H),
+        ("ended at 13:00 on fri by the clock of UTC, whoever uses it", NOW + H),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("idle", "text"),
+    [
+        (Idle(do=Act.OFF), "nothing ends it for idle time"),
+        (Idle(do=Act.WARN), "warned of after 1h without use, and not stopped"),
+        (Idle(scratch=Act.STOP), "warned after 1h without use, stopped 10m later unless it is used again"),
+    ],
+)
+def test_idle_time_says_what_follows_from_it(idle, text):
+    assert said(Policy("own", 8 * H, 72 * H, idle=idle), Rule.IDLE) == [text]
+
+
+def test_what_is_not_known_is_said_with_the_lease():
+    assert "or nobody knows whether it is" in said(BARE, Rule.LEASE)[0]
+    assert "and that is known" in said(Policy("own", 8 * H, 72 * H, unknown=Unknown.END), Rule.LEASE)[0]
+
+
+def test_breaks_are_said_as_they_would_be_written():
+    days = frozenset({date(2026, 12, 24), date(2026, 12, 31), date(2027, 1, 1), date(2027, 1, 2)})
+    policy = Policy("own", 8 * H, 72 * H, schedules=(Schedule("UTC", time(19), frozenset(range(5)), days),))
+    (text,) = said(policy, Rule.SCHEDULE)
+    assert "on weekdays by the clock of UTC, except 2026-12-24, 2026-12-31 to 2027-01-02" in text
+
+
+def test_a_machine_is_told_its_own_moments():
+    held = {**ROW, "hold_until": "2026-11-20T15:00:00.000000Z"}
+    at = {one.rule: one.at for one in holding(FULL, held, NOW)}
+    assert (at[Rule.LEASE], at[Rule.RENEW_UNTIL], at[Rule.HOLD]) == (NOW + 6 * H, NOW + 72 * H, NOW + 3 * H)
+    assert Rule.HOLD not in {one.rule for one in holding(FULL, ROW, NOW)}
+    rules = [one.rule for one in holding(FULL, held, NOW)]
+    assert rules == sorted(rules, key=list(Rule).index)
+
+
+def test_without_a_policy_the_lease_and_renew_until_alone_are_said():
+    assert [one.rule for one in holding(None, ROW, NOW)] == [Rule.RENEW_UNTIL, Rule.LEASE]
+    nothing = {**ROW, "expires": None, "renew_until": None}
+    assert [one.text for one in holding(None, nothing, NOW)] == ["it has none", "it has none"]
+
+
+def test_a_schedule_that_only_warns_says_so():
+    policy = Policy("own", 8 * H, 72 * H, Unpausable.WARN, schedules=(Schedule("UTC", time(19)),))
+    texts = [[one.text for one in holding(policy, {**ROW, "stoppable": can}, NOW)] for can in (True, False)]
+    assert [any("it is only warned of" in text for text in one) for one in texts] == [False, True]
