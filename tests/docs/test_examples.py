@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from configparser import RawConfigParser
 from decimal import Decimal
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from tests.cli import test_templates
 from tests.cli.program import until
@@ -21,7 +23,16 @@ from tests.clouds.aws.plain import client
 __all__ = ["aws", "aws_process"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED = {"aws-keras.sh", "crontab", "d2l.sh", "first-notebook.sh", "first_notebook.py", "spend.sh"}
+TESTED = {
+    "aws-keras.sh",
+    "crontab",
+    "d2l.sh",
+    "first-notebook.sh",
+    "first_notebook.py",
+    "reap-github.yml",
+    "spend.sh",
+    "watch.service",
+}
 
 
 @pytest.fixture
@@ -162,6 +173,35 @@ def test_the_crontab_names_what_cron_needs_and_every_line_of_it_runs(environ, ow
         assert (done.returncode, done.stderr) == (0, "")
         said.append(done.stdout)
     assert said == ["", "Nothing has been spent yet.\n"]
+
+
+def test_the_commands_of_the_ci_job_make_a_pass(environ, own_home):
+    workflow = yaml.safe_load((EXAMPLES / "reap-github.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert workflow["permissions"]["id-token"] == "write"
+    assert set(job["env"]) == {"CLOUDGPU_HOME", "CLOUDGPU_LEDGER", "CLOUDGPU_CONFIG"}
+    (script,) = [step["run"] for step in job["steps"] if step.get("name") == "reap"]
+    of_job = {"CLOUDGPU_HOME": str(own_home / "new"), "CLOUDGPU_CONFIG": 'owner = "lab"\nprovider = "local"'}
+    done = subprocess.run(["sh", "-c", script], env=environ | of_job, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 machines" in done.stdout
+    assert (own_home / "new" / "config.toml").read_text() == f"{of_job['CLOUDGPU_CONFIG']}\n"
+
+
+def test_the_unit_of_watch_runs_and_ends_when_it_is_told_to(environ, own_home):
+    unit = RawConfigParser()
+    unit.optionxform = str
+    unit.read(EXAMPLES / "watch.service")
+    assert unit["Service"]["Restart"] == "always"
+    assert unit["Install"]["WantedBy"] == "default.target"
+    program, *words = unit["Service"]["ExecStart"].split()
+    assert program == "%h/.local/bin/cloudgpu"
+    words[words.index("--metrics") + 1] = "0"  # a port that is free
+    of_unit = environ | {"CLOUDGPU_HOME": str(own_home)}
+    watch = subprocess.Popen(["cloudgpu", *words], env=of_unit, stderr=subprocess.PIPE, text=True)
+    assert "metrics at http://127.0.0.1:" in watch.stderr.readline()
+    watch.terminate()
+    assert watch.wait(60) == 0
 
 
 def test_every_example_is_run_here():

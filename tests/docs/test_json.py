@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from cloudgpu.access.keys import new_host_key
 from tests.cli.aws_line import Line
 from tests.cli.program import Program
+from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
+from tests.core.past import a_backtest, a_why
 
 __all__ = ["aws", "aws_process"]
 
@@ -89,6 +92,8 @@ def _policies(run, root):
     (home / "broken.yaml").write_text("lease: soon\n")
     run("policy list", "policy", "list")
     (home / "broken.yaml").unlink()
+    run("why", "show", "--why")
+    run("policy backtest", "policy", "backtest", "default")
     (home / "limits.yaml").write_text("renew_until: 6d\npayers: [ada]\n")
     run("policy list", "policy", "list")
     run("policy check", "policy", "check")
@@ -166,7 +171,7 @@ def test_every_document_is_as_the_page_says(printed, written):
     wrong = {
         heading: found
         for heading, documents in printed.items()
-        if heading != "history"
+        if heading not in ("history", "why")
         and (found := [one for document in documents for one in faults(written, heading, document)])
     }
     assert not wrong
@@ -178,6 +183,24 @@ def test_the_history_is_a_machine_with_lines(printed, written):
     assert len(history) > 5
     assert not faults(written, "machine", machine)
     assert not [one for line in history for one in faults(written, "line", line)]
+
+
+def test_why_is_a_part_of_a_machine(printed, written):
+    (machine,) = printed["why"]
+    assert not faults(written, "why", machine.pop("why"))
+    assert not faults(written, "machine", machine)
+
+
+def test_a_backtest_with_ends_and_work_in_it_is_as_the_page_says(written):
+    value = a_backtest()
+    assert value["stops"][0]["work"]
+    assert not faults(written, "policy backtest", value)
+
+
+def test_why_with_every_signal_is_as_the_page_says(written):
+    value = a_why()
+    assert len(value["signals"]) == 9
+    assert not faults(written, "why", value)
 
 
 ON_A_CLOUD = {
@@ -218,6 +241,25 @@ def test_what_is_kept_is_printed_as_the_page_says(written, own_home, capsys, aws
         assert not faults(written, heading, said.json)
 
 
+BY_ITSELF = (
+    ("cron install, cron remove", "cron install --yes"),
+    ("cron show", "cron show"),
+    ("cron install, cron remove", "cron remove --yes"),
+    ("cron test", "cron test"),
+    ("watch --status", "watch --status"),
+)
+
+
+def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, tmp_path):
+    (tmp_path / "crontab").write_text(CRONTAB)
+    (tmp_path / "crontab").chmod(0o755)
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TABLE": str(tmp_path / "table")}
+    cloudgpu = Program(tmp_path / "home", own)
+    assert cloudgpu("reap").code == 0
+    for heading, words in BY_ITSELF:
+        assert not faults(written, heading, cloudgpu(*words.split(), "-o", "json").json)
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
@@ -235,10 +277,14 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "lasting",
         "sustained",
     }
+    parts |= {"job", "passed", "login", "watcher"}
     parts |= {"credits", "credit", "live", "trial", "stage", "resource", "reason"}
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
+    parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
-    assert set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in KEPT} == set()
+    assert (
+        set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in (*KEPT, *BY_ITSELF)} == set()
+    )
 
 
 def test_a_page_that_says_otherwise_is_noticed(written):
