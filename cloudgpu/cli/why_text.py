@@ -44,7 +44,7 @@ def _signals(value: Value) -> str:
     rows = [
         [
             one["what"],
-            _reading(one["value"], one["unit"]),
+            _kernels(one["names"]) if one["unit"] == "kernels" else _reading(one["value"], one["unit"]),
             _limit(one),
             "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
             "yes" if one["counts"] else "",
@@ -84,7 +84,6 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "percent": lambda value: f"{value:g} %",
     "cores": lambda value: f"{value:.2f} cores",
     "bytes_per_s": lambda value: f"{size(value)}/s",
-    "kernels": _kernels,
     "seconds": rounded,
 }
 

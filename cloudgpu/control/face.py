@@ -487,6 +487,22 @@ class Cloudgpu:
 
         return reconcile(self._session, Path(file), provider)
 
+    def backtest(
+        self,
+        policy: str | Path,
+        *,
+        since: Moment = "30d",
+        machine: str | None = None,
+        every: timedelta | str = "10m",
+    ) -> Document:
+        """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
+
+        Raises InvalidRequest for a fault in the policy, InstanceNotFound for an unknown machine. Changes nothing.
+        """
+        from cloudgpu.control.backtest import backtested
+
+        return backtested(self._session, str(policy), since=since, machine=machine, every=every)
+
     def verify(self) -> Document:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
 

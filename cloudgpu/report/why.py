@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.idle import Judged, Signal
 
 Value = dict[str, Any]
-_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", "busy kernel": "kernels"}
+KERNELS = "busy kernel"  # the signal whose value are names
+_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", KERNELS: "kernels"}
 AGES = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
@@ -54,10 +55,12 @@ def signal_values(judged: Judged | None) -> list[Value]:
 
 
 def _signal(one: Signal) -> Value:
+    names = one.value if isinstance(one.value, list) else []
     return {
         "what": one.what,
         "unit": _UNITS.get(one.what, AGES),
-        "value": one.value,
+        "value": len(names) if one.what == KERNELS else one.value,
+        "names": list(names),
         "limit": one.limit,
         "ago_s": None if one.ago < 0 else round(one.ago),
         "counts": one.counts,

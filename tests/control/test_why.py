@@ -46,7 +46,7 @@ def test_a_quiet_machine_is_idle_and_each_signal_is_said(running):
     value = why(running)
     assert (value["activity"], value["known"]["how"]) == ("IDLE", "samples")
     assert signal(value, "network") == {
-        "what": "network", "unit": "bytes_per_s", "value": 800, "limit": 100e3, "ago_s": None, "counts": False,
+        "what": "network", "unit": "bytes_per_s", "value": 800, "limit": 100e3, "ago_s": None, "counts": False, "names": [],
     }  # fmt: skip
     assert value["policy"]["name"] == "default"
     assert value["decision"]["do"] == "warn"

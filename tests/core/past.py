@@ -7,16 +7,22 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.decide import decide
+from cloudgpu.core.decisions import Seen
 from cloudgpu.core.events import Line
 from cloudgpu.core.fold import folded
+from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.core.policy import Policy
 from cloudgpu.core.replay import Recorded
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import use_from_json
+from cloudgpu.report.backtest import Test, backtest_value
+from cloudgpu.report.why import why_value
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
 
 TEN = timedelta(minutes=10)
 DAYS = timedelta(days=30)
+USUAL = Policy("default", timedelta(hours=8), timedelta(hours=72))
 LASTING = {"expires": iso(START + DAYS), "renew_until": iso(START + DAYS)}
 
 
@@ -62,3 +68,20 @@ def tried(
 ) -> Tested:
     known = past(lines, samples, until, since)
     return backtest(known, policy, minute(since), minute(until), interval=TEN)
+
+
+def a_backtest() -> dict[str, Any]:
+    """Return a document with an end in it, and work after it."""
+    samples = [*busy(0, 60), *quiet(60, 200), *busy(200, 215), *quiet(215, 300)]
+    test = Test("default", "default.yaml", ("the limits",), minute(0), minute(300), TEN)
+    return backtest_value(test, [tried(USUAL, life(ended(300)), samples)])
+
+
+def a_why() -> dict[str, Any]:
+    """Return why a machine is in use, every signal of which was looked at."""
+    shown = {"gpu": 50.0, "busy": ["kernel 1"], "in": 5.0, "out": 6.0, "jup": 7.0}
+    judged = judge([bucket(60, **shown)], Thresholds(), minute(60).timestamp(), minute(0).timestamp())
+    known = past(life(), [], 60)
+    seen = Seen(known.row, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
+    (decision,) = decide([seen], (), minute(60), interval=TEN)
+    return why_value(seen, decision, minute(60), at=minute(60), how="asked")
