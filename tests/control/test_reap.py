@@ -7,6 +7,8 @@ import json
 import pytest
 
 from cloudgpu.control.lease import set_hold
+from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.things import save
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -336,3 +338,31 @@ def test_a_wish_that_cannot_be_is_refused(fleet, wish):
     fleet.up(name="fox")
     with pytest.raises(InvalidRequest):
         fleet.pass_(**wish)
+
+
+def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_after(fleet):
+    fleet.policy("default", "lease: 8h\nrenew_until: 96h\nimages:\n  after: 1h\n  do: remove\n")
+    fleet.up(name="fox")
+    save(fleet.session, fleet.row(), "kept")
+
+    def used(**span):
+        fleet.later(**span)
+        fleet.cloud.heard_from(fleet.row()["provider_id"], fleet.clock())
+
+    used(hours=2)
+    assert fleet.pass_().warned == ()
+    assert warned(fleet.pass_(sweep=True)) == [("kept", Rule.IMAGES)]
+    used(hours=25)
+    assert ends(fleet.pass_(sweep=True)) == [("kept", Do.REMOVE, Rule.IMAGES, "image")]
+    assert [one.kind for one in fleet.cloud.leftovers().items] == ["disk"]
+
+
+def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back_by_start(fleet):
+    fleet.policy("default", "lease: 8h\nrenew_until: 99d\nstopped:\n  after: 7d\n  do: image\n")
+    fleet.up(name="fox")
+    stop(fleet.session, fleet.row(), why="a test")
+    assert warned(fleet.idle(days=7)) == [("fox", Rule.STOPPED)]
+    assert ends(fleet.idle(days=1)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
+    for _ in range(3):
+        fleet.idle(minutes=10)
+    assert [(one["kind"], one["ready"]) for one in fleet.row()["kept"]] == [("image", True)]
