@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -50,6 +50,12 @@ def open_here(*, warn: bool = True) -> Session:
     if warn:
         _warn_overdue(session)
     return session
+
+
+def warn_here() -> None:
+    """Say so for a verb that needs no session: where the settings or the ledger cannot be read, it goes on without."""
+    with suppress(CloudgpuError):
+        open_here()
 
 
 def _warn_overdue(session: Session) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, tell
+from cloudgpu.cli.common import Format, Output, emit, tell, warn_here
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def command(
     in use, and nothing else), asks, makes it, and writes the account into config.toml. With --budget and --email it
     makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
     """
+    warn_here()
     if cloud is not None:
         from cloudgpu.cli.init_cloud import prepare
 

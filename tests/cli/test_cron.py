@@ -301,8 +301,8 @@ def unwatched(tmp_path, monkeypatch):
 
 
 def test_every_verb_says_that_nothing_looks_after_the_machines(unwatched):
-    for words in (("ls", "-o", "json"), ("budget", "ls", "-o", "json")):
-        done = unwatched(*words)
+    for words in ("ls", "budget ls", "gpus --gpu h100"):
+        done = unwatched(*words.split(), "-o", "json")
         assert done.code == 0
         assert done.json is not None
         assert done.err.count("No pass has ever succeeded, and a machine runs") == 1
