@@ -57,6 +57,9 @@ def _ended(value: Document) -> str:
 
 
 def _lasts(one: Document, now: datetime) -> str:
-    until = f" until {when(one['until'], now)}" if one["until"] else ""
-    said = {True: "outlives the night", False: "does NOT outlive the night", None: "nobody can say how long it lasts"}
-    return f"{said[one['outlives']]}{until}: {one['what']}"
+    until = when(one["until"], now) if one["until"] else None
+    if one["outlives"]:
+        return f"outlives the night: {one['what']}" + (f"; it ends {until}" if until else "")
+    if one["outlives"] is None:
+        return f"nobody can say how long it lasts: {one['what']}" + (f"; {until} at the latest" if until else "")
+    return f"ends {until}, before the morning: {one['what']}" if until else f"does not outlive the night: {one['what']}"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, warn_here
+from cloudgpu.cli.common import Format, Output, emit
 from cloudgpu.control.market import Order, asked_filters, market_value
 
 
@@ -35,7 +35,6 @@ def command(
     from cloudgpu.cli.market import offers_text
     from cloudgpu.control.market import use_refreshed
 
-    warn_here()
     use_refreshed(os.environ)
     filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
