@@ -6,7 +6,7 @@ over SSH is made here of what people did at it, minute by minute; whoever judges
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -42,7 +42,7 @@ class Box:
     deaf: list[tuple[datetime, datetime | None]] = field(default_factory=list)  # when its agent did not run
     skew: float = 0.0  # seconds that its clock is ahead of the truth
     blind: bool = False  # its GPU cannot be read
-    ends_itself: bool = False  # its agent carries the policy out, too
+    over: bool = False  # its people are done with it
 
     def last_used(self, now: datetime) -> datetime:
         """Return the last moment of use at or before `now`; a start counts as one."""
@@ -118,8 +118,10 @@ class World:
         self.now += timedelta(seconds=seconds)
 
     def opened(self):
+        """Return the session of a new process."""
         session = open_session({"CLOUDGPU_HOME": str(self.home), "USER": "ada"}, clock=self.clock)
         session.pause = self.pause
+        session._providers.update(getattr(self, "clouds", {}))
         return session
 
     def _cloud(self, name):
@@ -137,6 +139,10 @@ class World:
         box = Box(row["id"], name, account, row["provider_id"], by, self.now)
         self.boxes[row["id"]] = box
         return box
+
+    def living(self):
+        """Return the boxes that are not over for good."""
+        return [box for box in self.boxes.values() if not box.over]
 
     def use(self, box, minutes):
         """Let somebody be at it from now on, for so long."""
@@ -163,7 +169,7 @@ class World:
 
     def write_words(self):
         """Let every agent that lives and saw use write its word where it can be read without SSH."""
-        for box in self.boxes.values():
+        for box in self.living():
             last = box.last_used(self.now)
             if box.lives(self.now) and self.now - last < TEN and self.runs(box):
                 with suppress(CloudgpuError):
@@ -186,12 +192,18 @@ class World:
 
     def reap(self, **more):
         """Make one pass, with these agents behind its questions."""
+        with self.answering():
+            return reap(self.session, ReapWish(cron=True, **more))
+
+    @contextmanager
+    def answering(self):
+        """Let these agents answer whoever asks over SSH."""
         from cloudgpu.control import reap_end, reap_seen
 
         kept = reap_end.probe, reap_seen.probe
         reap_end.probe = reap_seen.probe = self.probe
         try:
-            return reap(self.session, ReapWish(cron=True, **more))
+            yield
         finally:
             reap_end.probe, reap_seen.probe = kept
 
