@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.cron_text import trial_text
 from cloudgpu.control.cron import SECRETS, carry_out, plan_install, plan_remove, shown
 from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, would
 from cloudgpu.control.launch import launch
@@ -251,6 +252,23 @@ def test_a_credential_has_to_be_good_in_the_morning(until, lasts, found):
 )
 def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good, ends):
     assert exit_code({"exit_code": code, "credentials": [{"outlives": good}]}) == ends
+
+
+@pytest.mark.parametrize(
+    ("until", "good", "said"),
+    [
+        (None, True, "outlives the night: a key"),
+        ("2026-11-20T23:00:00Z", False, "ends 2026-11-20 23:00 UTC (in 1h), before the morning: a key"),
+        (None, False, "does not outlive the night: a key"),
+        (None, None, "nobody can say how long it lasts: a key"),
+    ],
+)
+def test_a_credential_is_told_in_a_line(until, good, said):
+    found = trial_text(
+        {"environment": {}, "command": "x", "error": None, "exit_code": 0, "would": [], "morning": MORNING.isoformat(),
+         "credentials": [{"account": "lab", "what": "a key", "until": until, "outlives": good}]}, NOW
+    )  # fmt: skip
+    assert " ".join(found.split()).endswith(f"lab {said}")
 
 
 def test_a_night_is_at_least_eight_hours_long():
