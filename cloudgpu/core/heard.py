@@ -61,6 +61,8 @@ def heard(text: bytes) -> Heard:
     answer = _cut({name: value for name, value in said.items() if name != "samples"}, _DEEPEST)
     if "samples" not in said:
         return unheard(EARLIER, answer)
+    if said.get("heartbeat", 0) is None:
+        return unheard("its agent has seen nothing yet", answer)
     try:
         return _checked(said, answer)
     except Unusable as fault:

@@ -48,12 +48,12 @@ class Shelf:
     def keep(self, samples: Sequence[Sample], machine_now: float, at: datetime) -> int:
         """Write what is newer than the last one kept, and return how many that were; two who write share a lock.
 
-        `samples` are oldest first, by the machine's clock, which says `machine_now`. Raises OSError (a full disk).
+        `samples` are oldest first, by the machine's clock, which says `machine_now`. Those of its last minute are left
+        for the next time: an agent is still at work on them. Raises OSError (a full disk).
         """
-        moved = _moved(samples, machine_now, at.timestamp())
+        done = [one for one in samples if one["t"] <= machine_now - MINUTE]
         with self._alone():
-            last = self.last()
-            fresh = [one for one in moved if one["t"] > last]
+            fresh = list(_newer(_moved(done, machine_now, at.timestamp()), self.last()))
             for day in sorted({_day(one["t"]) for one in fresh}):
                 self._append(day, [one for one in fresh if _day(one["t"]) == day])
             if fresh:
@@ -165,6 +165,14 @@ def sweep_daily(root: Path, at: datetime) -> int:
     with os.fdopen(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
         file.write(today)
     return gone
+
+
+def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:
+    """Yield what is newer than `last` by half its own length at least: stamps of the same one differ by moments."""
+    for one in samples:
+        if one["t"] > last + one["s"] / 2:
+            last = one["t"]
+            yield one
 
 
 def _moved(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:

@@ -26,7 +26,7 @@ def keep(lab, *pieces):
                 {"t": (begin + n * MINUTE).timestamp(), "s": 60, "cpu": 0.02, "net": 400, "disk": 0} | shown
                 for n in range(1, minutes + 1)
             ]
-            shelf.keep(samples, lab.clock().timestamp(), lab.clock())
+            shelf.keep(samples, lab.clock().timestamp() + 60, lab.clock() + MINUTE)
 
 
 IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}

@@ -84,7 +84,7 @@ def test_only_as_much_as_is_wanted_is_asked_for_and_what_was_not_asked_for_yet(m
     machine.now += 600
     machine.says(quiet(90, NOW + 600))
     machine.probe(back=300)
-    assert machine.asked == [f"status --since {NOW - 86400}", f"status --since {NOW}"]
+    assert machine.asked == [f"status --since {NOW - 86400}", f"status --since {NOW - MINUTE}"]
 
 
 def test_what_was_said_is_kept(machine):
@@ -93,7 +93,7 @@ def test_what_was_said_is_kept(machine):
     machine.now += 600
     machine.probe()
     kept = Shelf(machine.session.home.samples, "cg-test").read(0, NOW + 600)
-    assert [one["t"] for one in kept] == [NOW - 89 * MINUTE + MINUTE * n for n in range(100)]
+    assert [one["t"] for one in kept] == [NOW - 89 * MINUTE + MINUTE * n for n in range(99)]
 
 
 def test_a_rehearsal_keeps_nothing(machine):

@@ -22,7 +22,7 @@ def samples(lab, minutes, *, last=0, **more):
         for n in range(minutes)
     ]
     (row,) = lab.rows()
-    Shelf(lab.session.home.samples, row["id"]).keep(found[::-1], end.timestamp(), end)
+    Shelf(lab.session.home.samples, row["id"]).keep(found[::-1], end.timestamp() + 60, end + MINUTE)
 
 
 def why(lab, **more):
@@ -46,7 +46,8 @@ def test_a_quiet_machine_is_idle_and_each_signal_is_said(running):
     value = why(running)
     assert (value["activity"], value["known"]["how"]) == ("IDLE", "samples")
     assert signal(value, "network") == {
-        "what": "network", "unit": "bytes_per_s", "value": 800, "limit": 100e3, "ago_s": None, "counts": False, "names": [],
+        "what": "network", "unit": "bytes_per_s", "value": 800, "names": [], "limit": 100e3,
+        "ago_s": None, "counts": False,
     }  # fmt: skip
     assert value["policy"]["name"] == "default"
     assert value["decision"]["do"] == "warn"

@@ -64,6 +64,7 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
         (b'{"now": 1' + b"0" * 5000 + b"}", "does not answer in JSON"),
         (b"[]", "with a JSON object"),
         (answer(now=None), "now is no number"),
+        (answer(heartbeat=None, up_since=None), "its agent has seen nothing yet"),
         (answer(now=True), "now is no number"),
         (answer(now=-1), "now is -1, which cannot be"),
         (b'{"now": 1e999, "up_since": 1, "samples": []}', "now is larger than any number of ours"),

@@ -29,7 +29,7 @@ def buckets(*minutes, **more):
 
 
 def keep(shelf, samples, at=None):
-    now = samples[-1]["t"]
+    now = samples[-1]["t"] + 60
     return shelf.keep(samples, now, at or datetime.fromtimestamp(now, UTC))
 
 
@@ -54,6 +54,19 @@ def test_only_new_buckets_are_appended(shelf):
 def test_a_period_is_open_at_its_begin_and_closed_at_its_end(shelf):
     keep(shelf, buckets(0, 1, 2, 3))
     assert times(shelf, T, T + 120) == [1, 2]
+
+
+def test_the_bucket_that_an_agent_is_still_at_work_on_is_left_for_the_next_time(shelf):
+    unfinished = {**buckets(2.5)[0], "s": 30}
+    assert shelf.keep([*buckets(0, 1, 2), unfinished], T + 165, NOON) == 2
+    assert keep(shelf, buckets(1, 2, 3)) == 2
+    assert times(shelf) == [0, 1, 2, 3]
+
+
+def test_stamps_that_move_by_moments_make_no_bucket_new(shelf):
+    keep(shelf, buckets(0, 1, 2))
+    moved = [{**one, "t": one["t"] + 0.8} for one in buckets(0, 1, 2, 3)]
+    assert keep(shelf, moved) == 1
 
 
 def test_nothing_kept_is_nothing_read(shelf):
@@ -142,7 +155,7 @@ def test_a_packed_day_that_is_damaged_is_a_day_without_samples(shelf):
 def test_samples_older_than_ninety_days_go_with_the_next_one(shelf):
     keep(shelf, buckets(0))
     later = NOON + 91 * DAY
-    shelf.keep([{"t": later.timestamp(), "s": 60}], later.timestamp(), later)
+    shelf.keep([{"t": later.timestamp(), "s": 60}], later.timestamp() + 60, later)
     assert len(list(shelf.directory.iterdir())) == 1
     assert shelf.read(0, later.timestamp()) == [{"t": later.timestamp(), "s": 60}]
 
@@ -169,20 +182,20 @@ def test_a_sweep_is_made_once_a_day(shelf):
 
 
 def test_a_clock_that_is_off_by_an_hour_is_moved_to_ours_and_nothing_is_new_twice(shelf):
-    off = buckets(-62, -61, -60)
+    off = buckets(-63, -62, -61)
     shelf.keep(off, T - 3600, NOON)
-    assert times(shelf) == [-2, -1, 0]
+    assert times(shelf) == [-3, -2, -1]
     assert shelf.keep(off, T - 3600 + 0.4, NOON) == 0  # the same question again, its answer a moment later
 
 
 def test_a_clock_that_was_far_ahead_for_a_moment_stops_no_later_sample(shelf):
-    shelf.keep(buckets(600_000), T + 600_000 * 60, NOON)
-    assert shelf.last() == T
+    shelf.keep(buckets(600_000), T + 600_001 * 60, NOON)
+    assert shelf.last() == T - 60
     assert keep(shelf, buckets(1)) == 1
 
 
 def test_a_day_has_a_size_that_it_does_not_pass(shelf):
-    big = [{**one, "fault": "x" * 300} for one in buckets(*(n / 100 for n in range(5000)))]
+    big = [{**one, "s": 0.6, "fault": "x" * 300} for one in buckets(*(n / 100 for n in range(5000)))]
     keep(shelf, big)
     keep(shelf, [{**one, "t": one["t"] + 3001} for one in big])
     assert sum(path.stat().st_size for path in shelf.directory.iterdir()) <= MOST_A_DAY
