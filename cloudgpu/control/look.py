@@ -53,10 +53,13 @@ def look_at_all(session: Session) -> Look:
     return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in rows}), kept=True)
 
 
-def look_at(session: Session, accounts: Sequence[str], *, kept: bool | Collection[str] = False) -> Look:
+def look_at(
+    session: Session, accounts: Sequence[str], *, kept: bool | Collection[str] = False, again_after: float | None = None
+) -> Look:
     """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
 
-    `kept` may name the accounts of which that is asked.
+    `kept` may name the accounts of which that is asked. An account that did not answer wholly is asked once more after
+    `again_after` seconds (None: it is not).
 
     What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
     """
@@ -69,7 +72,7 @@ def look_at(session: Session, accounts: Sequence[str], *, kept: bool | Collectio
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
     with ThreadPoolExecutor(max_workers=max(1, 3 * len(accounts))) as pool:
-        listings = pool.map(lambda account: _listing(session, account, asked_at), accounts)
+        listings = pool.map(lambda account: _listing(session, account, asked_at, again_after), accounts)
         things = pool.map(lambda account: leftovers_of(session, account) if account in kept_of else None, accounts)
         prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)
     for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
@@ -118,7 +121,16 @@ class _Answer:
     priced: pricing.Priced = pricing.NOTHING_ASKED
 
 
-def _listing(session: Session, account: str, asked_at: datetime) -> _Answer:
+def _listing(session: Session, account: str, asked_at: datetime, again_after: float | None) -> _Answer:
+    found = _listed(session, account, asked_at)
+    if again_after is None or not found.listing.unanswered:
+        return found
+    session.pause(again_after)
+    second = _listed(session, account, asked_at)
+    return second if len(second.listing.unanswered) <= len(found.listing.unanswered) else found
+
+
+def _listed(session: Session, account: str, asked_at: datetime) -> _Answer:
     kind = session.settings.accounts[account].provider if account in session.settings.accounts else "?"
     try:
         provider = session.provider(account)

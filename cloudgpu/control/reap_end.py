@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.reap_batch import goes_in_batches, stop_together
 from cloudgpu.control.reap_carry import LOCK, Item, Judge, Outcome
-from cloudgpu.control.reap_seen import with_report
+from cloudgpu.control.reap_look import AGAIN_AFTER_S
+from cloudgpu.control.reap_seen import probe_twice, with_report
 from cloudgpu.control.reap_single import end_each
-from cloudgpu.control.samples import Report, probe
+from cloudgpu.control.samples import Report
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.traffic import record
 from cloudgpu.core.decisions import Decision, Do, Seen
@@ -69,10 +70,14 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.row["ended"] is None and not one.row.get("thing")]
     silent = look_again(session, [one.row for one in living])
+    if silent:
+        session.pause(AGAIN_AFTER_S)
+        silent = look_again(session, [one.row for one in living if one.id in silent])
     outcome.unanswered += [Unanswered(one.row["name"], silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
-    reports = probe(session, [row for row in rows.values() if row["state"] == State.RUNNING and row["ended"] is None])
+    running = [row for row in rows.values() if row["state"] == State.RUNNING and row["ended"] is None]
+    reports = probe_twice(session, running)
     _count_traffic(session, rows, reports)
     return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
 

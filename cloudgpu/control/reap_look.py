@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     """
     accounts, rows = _accounts(session), session.ledger.machines()
     unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
-    found = look_at(session, accounts, kept=sweep or unfinished)
+    found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(to_judge, found.unanswered) if sweep else set())
     return Sight(tuple(to_judge), answered, tuple(found.foreign), tuple(found.unanswered), tuple(found.sentences))

@@ -47,8 +47,18 @@ def seen_of(
     """
     bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
     now = session.clock()
-    reports = probe(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    reports = probe_twice(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
     return [with_report(one, reports.get(one.row["id"])) for one in bare], reports
+
+
+def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:
+    """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
+
+    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try.
+    """
+    reports = probe(session, rows, keep=keep)
+    waiting = [row for row in rows if reports[row["id"]].machine_now is None and Rule.IDLE in row.get("warnings", {})]
+    return reports | (probe(session, waiting, keep=keep) if waiting else {})
 
 
 def _bare(row: Row, held: Held, *, answered: bool) -> Seen:

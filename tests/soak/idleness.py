@@ -198,14 +198,13 @@ class World:
     @contextmanager
     def answering(self):
         """Let these agents answer whoever asks over SSH."""
-        from cloudgpu.control import reap_end, reap_seen
+        from cloudgpu.control import reap_seen
 
-        kept = reap_end.probe, reap_seen.probe
-        reap_end.probe = reap_seen.probe = self.probe
+        kept, reap_seen.probe = reap_seen.probe, self.probe
         try:
             yield
         finally:
-            reap_end.probe, reap_seen.probe = kept
+            reap_seen.probe = kept
 
     def rows(self):
         return {row["id"]: row for row in self.session.ledger.machines()}
