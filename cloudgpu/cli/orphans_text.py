@@ -108,7 +108,7 @@ def _id(one: Value) -> str:
 
 def _monthly(one: Value) -> str:
     if one["usd_per_month"] is None:
-        return "no price known"
+        return "?"
     return f"{'<= ' if one['at_most'] else ''}{_usd(one)}"
 
 

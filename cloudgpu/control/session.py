@@ -63,7 +63,8 @@ class Session:
         if configured is None:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
-        made = ProviderSettings(account, dict(configured.options), home, self.clock, self.pause, self.ledger.id)
+        options, ledger = dict(configured.options), self.ledger
+        made = ProviderSettings(account, options, home, self.clock, self.pause, ledger.id, lambda: ledger.id)
         return open_provider(configured.provider, made)
 
     def account(self, name: str) -> Account | None:

@@ -45,7 +45,8 @@ class ProviderSettings:
     """What a factory gets: the account's configured name, its table of config.toml, where files may be kept.
 
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
-    `ledger` is whose volumes are meant by their names; empty: anybody's.
+    `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
+    `ledger_now` says whether it has one meanwhile.
     """
 
     account: str
@@ -54,6 +55,7 @@ class ProviderSettings:
     clock: Callable[[], datetime]
     pause: Callable[[float], None] = time.sleep
     ledger: str = ""
+    ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
 
 
 @dataclass(frozen=True, slots=True)

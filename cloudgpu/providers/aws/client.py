@@ -36,12 +36,18 @@ class Aws:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
         self.home = settings.home
-        self.ledger = settings.ledger
+        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None], Any] = {}
         self._regions: tuple[str, ...] | None = None
         self._attempts = ATTEMPTS
+
+    @property
+    def ledger(self) -> str:
+        """The id of whose timers and volumes these are; empty before the ledger's first line."""
+        self._ledger = self._ledger or self._ledger_now()
+        return self._ledger
 
     def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
         """Return the client of a service in a region, made once.

@@ -17,6 +17,7 @@ from cloudgpu.providers.aws.translate import TAG_PREFIX, tags_of
 Raw = Mapping[str, Any]
 ADDRESS = "public_ipv4"  # the price list's word: AWS bills every public IPv4 address, used or not
 OPEN = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
+_TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
 _GONE = frozenset(
     "InvalidAllocationID.NotFound InvalidNetworkInterfaceID.NotFound InvalidGroup.NotFound "
     "InvalidSecurityGroupID.NotFound InvalidKeyPair.NotFound InvalidSpotInstanceRequestID.NotFound".split()
@@ -100,8 +101,13 @@ def _key_pair(aws: Aws, region: str, found: Raw) -> Leftover:
 
 
 def _request(aws: Aws, region: str, found: Raw) -> Leftover:
-    """Return a spot request. An open one has no machine, though it may name the one that it had before."""
-    machine = found.get("InstanceId") if found["State"] != "open" else None
+    """Return a spot request; one whose machine was terminated still names that.
+
+    An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
+    "Cancel a Spot Instance request").
+    """
+    over = found.get("Status", {}).get("Code", "").startswith(_TERMINATED)
+    machine = None if over else found.get("InstanceId")
     made, own = found.get("CreateTime"), found["SpotInstanceRequestId"]
     return _thing(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
 
