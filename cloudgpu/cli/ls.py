@@ -18,6 +18,7 @@ def command(
     *,
     refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also machines that have ended.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="When each layer would end a machine, too.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """List machines: state, price, what each has cost so far, and when its lease ends.
@@ -30,12 +31,13 @@ def command(
 
     session = open_session(os.environ, tell=tell)
     document = listed(session, refresh=refresh, ended=all_)
-    emit(output, document, _text(document, session.clock(), lambda: bool(session.ledger.machines())))
+    text = _text(document, session.clock(), lambda: bool(session.ledger.machines()), verbose=verbose)
+    emit(output, document, text)
     if document["unanswered"]:
         raise _part_missing(document["unanswered"])
 
 
-def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> str:
+def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, verbose: bool = False) -> str:
     from cloudgpu.cli.render import ago, machines
 
     lines = []
@@ -44,6 +46,10 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool]) -> s
         if document["view_as_of"]:
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
         lines += _marked(document["machines"])
+        if verbose:
+            from cloudgpu.cli.guards_text import guard_lines
+
+            lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
         lines.append("No machine is running." if any_ever() else "No machine yet. Start with: cloudgpu up --dry-run")
     lines += [

@@ -200,6 +200,8 @@ def _lease(value: dict[str, Any], now: datetime) -> str:
 
 def machine(value: dict[str, Any], now: datetime) -> str:
     """Return what `show` says of one machine."""
+    from cloudgpu.cli.guards_text import guards
+
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
     billed = "billed" if value["billed"] else "not billed"
@@ -219,6 +221,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("lease", None if value["ended"] else f"until {when(value['expires'], now)}"),
             ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
             ("held", when(value["hold_until"], now) if value["hold_until"] else None),
+            ("ended by", guards(value, now)),
             ("last active", when(value["last_active"], now) if value["last_active"] else None),
             ("ssh", access),
             ("template", value["template"]),

@@ -16,6 +16,7 @@ from cloudgpu.control import doors
 from cloudgpu.control.accounts import account_of, with_machines
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
+from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.permitted import permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.errors import CloudgpuError
@@ -54,6 +55,7 @@ def examine(
     named = _named(session, provider, account)
     checks += list(_accounts(session, named, region))
     checks += list(doors.checks(session, named))
+    checks += list(guard_checks(session, named, environ))
     return checks
 
 

@@ -75,13 +75,13 @@ def _text(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def overdue(session: Session, rows: list[dict[str, Any]] | None = None) -> str | None:
+def overdue(session: Session, rows: list[dict[str, Any]] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
 
-    `rows` are the machines where the caller has them. Within 26 hours of the first launch nothing is said. Raises
-    LedgerUnavailable.
+    `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch
+    nothing is said. Raises LedgerUnavailable.
     """
-    now, last = session.clock(), last_pass(session.ledger)
+    now, last = session.clock(), last or last_pass(session.ledger)
     if last.ok_at is not None and now - last.ok_at < TOO_LONG:
         return None
     rows = session.ledger.machines() if rows is None else rows

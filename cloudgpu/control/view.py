@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.lastpass import overdue
+from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.session import Session, living, present
+from cloudgpu.core.times import iso
 from cloudgpu.report.values import foreign_value, machine_value
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
     if doubt is not None:
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     now, rows = session.clock(), session.ledger.machines()
-    late = overdue(session, rows)
+    last = last_pass(session.ledger)
+    late = overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     return {
         "machines": [machine_value(row, now) for row in (rows if ended else present(rows))],
         "view_as_of": age_of_view(session, rows),
+        "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "doubt": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from cloudgpu.access.keys import new_host_key
+from cloudgpu.report.passes import pass_value
 from tests.cli.aws_line import Line
 from tests.cli.program import Program
 from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.core.past import a_backtest, a_why
+from tests.report.a_pass import a_pass
 
 __all__ = ["aws", "aws_process"]
 
@@ -82,6 +84,7 @@ def _budgets(run, root):
 
 def _refreshed(run, root):
     run("ls", "ls", "--refresh")
+    run("reap", "reap", "--dry-run", "--explain")
     _policies(run, root)
 
 
@@ -197,6 +200,12 @@ def test_a_backtest_with_ends_and_work_in_it_is_as_the_page_says(written):
     assert not faults(written, "policy backtest", value)
 
 
+def test_a_pass_in_which_all_of_it_happens_is_as_the_page_says(written):
+    value = pass_value(a_pass(), explain=True)
+    assert all(value[key] for key in set(value) - {"busy", "dry_run", "took_s"})
+    assert not faults(written, "reap", value)
+
+
 def test_why_with_every_signal_is_as_the_page_says(written):
     value = a_why()
     assert len(value["signals"]) == 9
@@ -277,7 +286,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "lasting",
         "sustained",
     }
-    parts |= {"job", "passed", "login", "watcher"}
+    parts |= {"job", "passed", "login", "watcher", "guards"}
     parts |= {"credits", "credit", "live", "trial", "stage", "resource", "reason"}
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}

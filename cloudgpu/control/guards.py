@@ -1,0 +1,102 @@
+"""Says which layers guard each machine that costs money: its agent, its timer in the cloud, the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.control.check import Check, Verdict, failed
+from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
+from cloudgpu.control.session import Session
+from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.base import HasTimer, SetsTimer
+
+Row = dict[str, Any]
+AT_ONCE = 8  # machines whose timers are asked for side by side
+
+
+def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str, str]) -> Iterator[Check]:
+    """Yield one check per machine that may be billed: what would end it, and when. Asks the clouds for their timers.
+
+    A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
+    """
+    rows = [row for row in session.ledger.machines() if row["account"] in accounts and runs(row) and row["provider_id"]]
+    if not rows:
+        return
+    reaper, watched = _reaper(session, environ)
+    for row in rows:
+        with_provider(session, row)  # made here: two threads would make two
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
+
+
+def with_provider(session: Session, row: Row) -> HasTimer | None:
+    """Return the machine's provider where it has timers, None where it has none or is configured no more."""
+    try:
+        provider = session.provider(row["account"])
+    except CloudgpuError:
+        return None
+    return provider if isinstance(provider, HasTimer) else None
+
+
+def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
+    name = f"guards {row['name']}"
+    try:
+        timer, timed, way = _timer(session, row)
+    except CloudgpuError as fault:
+        return failed(name, fault)
+    said = f"{_agent(row, session.clock())}; {timer}; {reaper}"
+    if timed or watched:
+        return Check(name, Verdict.OK, said)
+    return Check(name, Verdict.WARN, f"{said}. Nothing but its own agent would end it.", way)
+
+
+def _agent(row: Row, now: datetime) -> str:
+    """Return what is known of the agent: the end that it keeps, and when it was last heard."""
+    ends = f"the agent ends it at {_minute(row['expires'])}" if row["expires"] else "the agent knows no end"
+    heard = row["last_active"]
+    if heard is None:
+        return f"{ends} (it was never heard)"
+    return f"{ends} (last in use {duration_text(round((now - from_iso(heard)).total_seconds()))} ago)"
+
+
+def _timer(session: Session, row: Row) -> tuple[str, bool, str | None]:
+    """Return what is to be said of the timer in the cloud, whether there is one, and how to get one."""
+    provider, way = with_provider(session, row), "Run: cloudgpu cron install"
+    if provider is None:
+        return f"{row['provider']} has no timers", False, way
+    missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
+    at = provider.timer(row["provider_id"])
+    if at is not None:
+        return f"the timer in the cloud at {at:%Y-%m-%d %H:%M} UTC", True, None
+    if missing:
+        return missing, False, f"Run: cloudgpu init {row['provider']}, or: cloudgpu cron install"
+    return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
+
+
+def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Return what is to be said of passes, and whether they are made: one lately, and somebody who makes the next."""
+    last, now = last_pass(session.ledger), session.clock()
+    where = _installed(session, environ)
+    by = f", made by {where}" if where else ", and cron has none here"
+    if last.ok_at is None:
+        return f"no pass has ever succeeded{by}", False
+    ago = duration_text(round((now - last.ok_at).total_seconds()))
+    return f"a pass succeeded {ago} ago{by}", now - last.ok_at < TOO_LONG
+
+
+def _installed(session: Session, environ: Mapping[str, str]) -> str | None:
+    from cloudgpu.control.cron_tables import find_tables
+
+    home = str(session.home.root)
+    try:
+        return next((table.kind for table in find_tables(environ) if table.installed(home) is not None), None)
+    except CloudgpuError:
+        return None
+
+
+def _minute(text: str) -> str:
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
