@@ -1,0 +1,124 @@
+"""The jobs of watch beside the pass: each on a real ledger, with price lists and receivers on loopback."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.catalog.place import use
+from cloudgpu.control.budget_asked import Asked, set_value
+from cloudgpu.control.watch_jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
+from cloudgpu.core.events import Draft
+from tests.clouds.azure_prices import REGIONS, AzurePrices
+
+DAY = timedelta(days=1)
+AZURE = f"[accounts.azure]\nregions = {json.dumps(REGIONS)}\n"
+
+
+def job(name, *, every=timedelta(minutes=10), prices=DAY, urge=lambda: None):
+    return next(one for one in the_jobs(every, prices, urge=urge) if one.name == name)
+
+
+@pytest.fixture
+def azure(monkeypatch):
+    server = AzurePrices()
+    monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", server.url)
+    monkeypatch.setattr("azure.core.pipeline.transport.RequestsTransport.sleep", lambda _self, _s: None)
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def priced(make_lab):
+    made = make_lab(AZURE)
+    use(made.session.home.price_lists)
+    yield made
+    use(made.home / "nothing")
+
+
+def test_prices_of_the_clouds_in_use_are_refreshed_once_a_day(priced, azure):
+    one = job("prices")
+    assert one.due(priced.session) <= priced.clock()
+    assert one.work(priced.session) == ""
+    assert one.due(priced.session) == priced.clock() + DAY
+    assert [file.name for file in priced.session.home.price_lists.glob("*.json")] == ["azure.json"]
+
+
+def test_a_price_list_that_is_silent_is_named_and_asked_again_an_hour_later(priced, monkeypatch):
+    monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("azure.core.pipeline.transport.RequestsTransport.sleep", lambda _self, _s: None)
+    one = job("prices")
+    assert refresh_prices(priced.session).startswith("prices were not refreshed of azure")
+    assert one.due(priced.session) <= priced.clock()
+    assert one.retry == LATER
+
+
+def test_without_a_cloud_no_price_list_is_asked(lab):
+    assert job("prices").due(lab.session) > lab.clock()
+
+
+def test_prices_can_be_left_alone():
+    assert {one.name for one in the_jobs(DAY, None, urge=lambda: None)} == {"pass", "budgets", "alerts"}
+
+
+def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
+    lab.up()
+    lab.later(hours=2)
+    urged = []
+    assert judge_budgets(lab.session, lambda: urged.append(1)) == ""
+    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify,stop"), anew=False)
+    said = judge_budgets(lab.session, lambda: urged.append(1))
+    assert said == "the budget tiny is passed: a pass follows at once"
+    assert urged == [1]
+    assert "budget:tiny" in " ".join(line.body["key"] for line in lab.session.ledger.events("alerts"))
+
+
+def test_a_budget_that_only_tells_calls_no_pass(lab):
+    lab.up()
+    lab.later(hours=2)
+    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify"), anew=False)
+    assert judge_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
+
+
+def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
+    lab = make_lab('[alerts]\nto = ["json://127.0.0.1:9/"]\n')
+    lab.up()
+    lab.later(hours=2)
+    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify"), anew=False)
+    assert send_alerts(lab.session) == ""
+    judge_budgets(lab.session, lambda: None)
+    for _ in range(2):
+        assert send_alerts(lab.session).startswith("alerts were not taken, and are tried again: json-")
+
+
+def test_a_pass_that_another_one_is_making_is_left_to_it(lab):
+    one = job("pass")
+    with lab.opened().hold("watches", wait=False):
+        assert one.work(lab.session) == ""
+    with lab.opened().hold("reaper", wait=False):
+        assert one.work(lab.session) == ""
+    assert lab.session.ledger.last("reaper") is None
+
+
+def test_a_pass_that_was_made_meanwhile_is_not_made_again(lab):
+    one = job("pass")
+    lab.session.ledger.append([Draft("pass_ended", "reaper", {"ok": True}, lab.clock(), "by another")])
+    assert one.work(lab.session) == ""
+    assert lab.session.ledger.last("reaper").dedupe == "by another"
+    lab.later(minutes=10)
+    assert one.due(lab.session) == lab.clock()
+    assert "a pass over 0 machines" in one.work(lab.session)  # the first full sweep is told
+    assert lab.session.ledger.last("reaper").body["sweep"]
+    lab.later(minutes=10)
+    assert one.work(lab.session) == ""
+    assert not lab.session.ledger.last("reaper").body["sweep"]
+
+
+def test_the_night_s_sweep_is_made_up_for_in_the_morning(lab):
+    one = job("pass")
+    one.work(lab.session)
+    lab.later(hours=22)
+    one.work(lab.session)
+    assert lab.session.ledger.last("reaper").body["sweep"]
