@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.decisions import Do
@@ -18,7 +17,7 @@ Value = dict[str, Any]
 
 def pass_value(found: Pass, *, explain: bool = False) -> Value:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
-    value: Value = {
+    return {
         "begun_at": iso(found.begun_at),
         "took_s": round(found.took.total_seconds(), 3),
         "dry_run": found.dry_run,
@@ -35,11 +34,11 @@ def pass_value(found: Pass, *, explain: bool = False) -> Value:
         "faults": list(found.faults),
         "sentences": list(found.sentences),
         "undelivered": list(found.undelivered),
+        "explained": explained(found) if explain else [],
     }
-    return value | ({"explained": explained(found)} if explain else {})
 
 
-def explained(found: Pass) -> Sequence[Value]:
+def explained(found: Pass) -> list[Value]:
     """Return why each machine counts as what it does, signal by signal, and what follows from it."""
     pairs = zip(found.seen, found.decisions, strict=True)
     return [_why(found, seen, one) for seen, one in pairs]

@@ -1,0 +1,40 @@
+"""A pass in which everything happens at once, as a value for tests of what is shown of passes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from cloudgpu.core.decide import decide
+from cloudgpu.core.decisions import Do, Rule, Seen
+from cloudgpu.core.facts import Unanswered
+from cloudgpu.core.fold import folded
+from cloudgpu.core.idle import Thresholds, judge
+from cloudgpu.core.passes import Done, Left, Pass, Told
+from tests.core.past import TEN, USUAL, life, minute, quiet
+
+NOW = minute(150)
+
+
+def a_pass(**changes: object) -> Pass:
+    """Return it; `changes` are fields of the pass."""
+    found = folded(life())
+    assert found is not None
+    row = found.state["row"]
+    judged = judge(quiet(0, 150), Thresholds(), NOW.timestamp(), minute(0).timestamp())
+    seen = Seen(row, USUAL, "it was launched under default", judged, reached_at=NOW)
+    machine, name = row["id"], row["name"]
+    fields = {
+        "took": timedelta(seconds=2.5),
+        "seen": (seen,),
+        "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
+        "ended": (Done(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
+        "renewed": (Done(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
+        "warned": (Told(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
+        "spared": (Left(machine, name, Do.KEEP, "it is in use"),),
+        "unproved": (Left(machine, name, Do.STOP, "its stop was refused"),),
+        "unanswered": (Unanswered("us-east-1", "it did not answer"),),
+        "faults": ("no policy is called 'mine'",),
+        "sentences": ("fox is gone",),
+        "undelivered": ("mailto-1a2b3c: did not answer",),
+    }
+    return Pass(NOW, **(fields | changes))  # type: ignore[arg-type]

@@ -1,0 +1,54 @@
+"""A pass as a value and as text: each thing that happened is there once, in words."""
+
+from __future__ import annotations
+
+import json
+
+from cloudgpu.cli.reap_text import pass_text, summary, wrong_text
+from cloudgpu.core.passes import Pass
+from cloudgpu.report.passes import pass_value
+from tests.report.a_pass import NOW, a_pass
+
+
+def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
+    value = pass_value(a_pass(), explain=True)
+    assert json.loads(json.dumps(value)) == value
+    lists = ("decisions", "ended", "renewed", "warned", "spared", "unproved", "unanswered", "faults", "explained")
+    assert {key: len(value[key]) for key in lists} == dict.fromkeys(lists, 1)
+    assert (value["exit_code"], value["decided"], value["ended"][0]["state"]) == (9, {"warn": 1}, "stopped")
+
+
+def test_without_explain_nothing_is_explained():
+    assert pass_value(a_pass())["explained"] == []
+
+
+def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
+    found = a_pass()
+    (name,) = (one.name for one in found.decisions)
+    assert pass_text(found, loud=False).splitlines() == [
+        "fox is gone",
+        f"{name}: stopped (idle): idle for 2h",
+        f"{name}: renewed (lease): it is in use",
+        f"{name}: warned (idle): idle for 2h (by alert and terminal)",
+        f"{name}: left, it is in use",
+        "1 machine; 1 ended, 1 renewed, 1 warned, 1 left in the end, 1 not proved (2.5 s)",
+    ]
+    assert wrong_text(found).splitlines() == [
+        f"{name} may still be billed: its stop was refused",
+        "us-east-1 did not answer: it did not answer",
+        "No policy is called 'mine'.",
+        "An alert was not taken: mailto-1a2b3c: did not answer.",
+    ]
+
+
+def test_the_gravest_code_counts():
+    assert a_pass().exit_code == 9
+    assert a_pass(unproved=()).exit_code == 8
+    assert a_pass(unproved=(), unanswered=()).exit_code == 8
+    assert a_pass(unproved=(), unanswered=(), faults=()).exit_code == 0
+
+
+def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
+    found = Pass(NOW)
+    assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
+    assert pass_text(found, loud=True) == summary(found) == "0 machines (0.0 s)"
