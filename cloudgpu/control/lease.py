@@ -51,7 +51,7 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
     else:
         lease = extended(from_iso(row["expires"]), from_iso(row["renew_until"]), by, now)
     moves = row["renew_until"] is None or lease.renew_until > from_iso(row["renew_until"])
-    check_extended(row["name"], lease, now, limits_of(session), moves_renew_until=moves)
+    check_extended(row["name"], lease, now, limits_of(session))
     return Extension(row, lease, moves, _cost(row, by))
 
 

@@ -26,17 +26,12 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
 
 
 def check_typed(spans: Spans, limits: Limits) -> None:
-    """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits.
-
-    The longest lease is that of `renew_until`, where the limits name no other.
-    """
-    most = limits.lease or limits.renew_until
+    """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits."""
+    most = limits.longest_lease
     if spans.lease_from is Origin.TYPED and most is not None and spans.lease > most:
         raise _beyond("--lease", spans.lease, most, limits)
     if spans.renew_from is Origin.TYPED and limits.renew_until is not None and spans.renew_until > limits.renew_until:
         raise _beyond("--renew-until", spans.renew_until, limits.renew_until, limits)
-    if spans.lease > spans.renew_until:  # of the limits' making: what contradicts by itself was refused before
-        raise _beyond("--lease", spans.lease, spans.renew_until, limits)
 
 
 def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
@@ -50,18 +45,16 @@ def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bo
     return Lease(now + lasting.lease, now + lasting.renew_until)
 
 
-def check_extended(name: str, lease: Lease, now: datetime, limits: Limits, *, moves_renew_until: bool) -> None:
-    """Raise InvalidRequest where an extended lease would end further ahead than the limits let anybody agree to."""
-    most = limits.lease or limits.renew_until
-    if most is not None and lease.expires - now > most:
-        raise _too_far(f"The lease of {name} would end", lease.expires - now, most, limits)
-    if moves_renew_until and limits.renew_until is not None and lease.renew_until - now > limits.renew_until:
-        raise _too_far(f"The renew-until of {name} would be", lease.renew_until - now, limits.renew_until, limits)
+def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> None:
+    """Raise InvalidRequest where an extended lease would end further ahead than the limits let anybody agree to.
 
-
-def _too_far(what: str, span: timedelta, most: timedelta, limits: Limits) -> InvalidRequest:
-    return InvalidRequest(
-        f"{what} {duration_text(span)} from now, beyond the limit of {duration_text(most)}.",
+    Where renew-until moves, it moves to the end of the lease: no more needs to be looked at.
+    """
+    most, span = limits.longest_lease, lease.expires - now
+    if most is None or span <= most:
+        return
+    raise InvalidRequest(
+        f"The lease of {name} would end {duration_text(span)} from now, beyond the limit of {duration_text(most)}.",
         field="BY",
         value=duration_text(span),
         next=f"Extend it by less, or later; the limits stand in {_places(limits)}.",

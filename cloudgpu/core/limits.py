@@ -27,6 +27,11 @@ class Limits:
     payers: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
 
+    @property
+    def longest_lease(self) -> timedelta | None:
+        """The longest lease: no longer than the longest renew-until, which another file may have made the shorter."""
+        return _least((self.lease, self.renew_until))
+
     def allows(self, policy: str) -> bool:
         """Say whether a launch may name this policy."""
         return self.policies is None or policy in self.policies
@@ -80,7 +85,7 @@ def cut_spans(spans: Spans, limits: Limits) -> tuple[Spans, tuple[str, ...]]:
     What was typed is left as it is: that is refused, and not shortened behind the back of whoever typed it.
     """
     renew = _within(spans.renew_until, None if spans.renew_from is Origin.TYPED else limits.renew_until)
-    lease = _within(spans.lease, None if spans.lease_from is Origin.TYPED else limits.lease)
+    lease = _within(spans.lease, None if spans.lease_from is Origin.TYPED else limits.longest_lease)
     if spans.lease_from is not Origin.TYPED:
         lease = min(lease, renew)
     pairs = (("lease", spans.lease, lease), ("renew-until", spans.renew_until, renew))

@@ -160,6 +160,16 @@ def test_a_projects_limits_hold_beside_the_homes(lab, elsewhere):
     assert (limits_of(lab.session).lease, limits_of(lab.session).renew_until) == (5 * H, 24 * H)
 
 
+def test_a_lease_beyond_another_files_renew_until_is_refused_too(lab, elsewhere):
+    write(lab.session.home.policies, "limits", "lease: 2d\n")
+    write(elsewhere / ".cloudgpu" / "policies", "limits", "renew_until: 1d\n")
+    error = refused(lab, lease=30 * H)
+    assert (error.field, error.next.partition(";")[0]) == ("--lease", "Ask for at most 1d")
+    row = lab.up(lease=20 * H).row
+    with pytest.raises(InvalidRequest, match="beyond the limit of 1d"):
+        plan_extension(lab.session, row, 5 * H)
+
+
 def test_a_start_keeps_inside_the_limits(lab):
     row = lab.up().row
     write(lab.session.home.policies, "limits", LIMITS)
@@ -209,6 +219,13 @@ def test_a_budget_that_stops_is_said_when_a_hold_is_set(lab):
         "the budget lab may end it once it is spent, after 2 warnings; "
         "its policy ends it once it has cost $4.00, after 2 warnings"
     )
+
+
+def test_a_budget_that_only_tells_or_is_anothers_does_not_end_a_held_machine(lab):
+    write(lab.session.home.policies / "budgets", "told", "amount: 5\nperiod: month\naction: notify\n")
+    others = "amount: 5\nperiod: month\naction: stop\nscope: {project: another}\n"
+    write(lab.session.home.policies / "budgets", "other", others)
+    assert hold_loses_to(lab.session, lab.up(override="a test").row, lab.clock() + H) is None
 
 
 def test_a_broken_policy_is_not_in_the_way_of_a_hold(lab):
