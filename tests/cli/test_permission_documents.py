@@ -118,6 +118,17 @@ class Watched:
             done = repair(session, session.ledger.machines(), sweep=True)
             assert (done.set == [], done.faults) == (there, [])
 
+    def over(self, name):
+        """Let a machine be past its renew-until, by its tag."""
+        with self.unseen():
+            ec2 = boto3.client("ec2", region_name="us-east-1")
+            tags = [{"Key": "cloudgpu-renew-until", "Value": "1700000000"}]
+            ec2.create_tags(Resources=[self.id_of(name)], Tags=tags)
+
+    def id_of(self, name):
+        """Return EC2's id of a machine."""
+        return sessions.open_session(os.environ).find(name)["provider_id"].partition("/")[2]
+
     def do(self, *words, code=0):
         assert run(list(words)) == code, words
 
@@ -217,10 +228,14 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
 
 
 def test_reaping_needs_its_document_and_no_more(user):
+    user.do(*UP, "--name", "fox", "--gpu", "t4")
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
     user.do(*UP, "--name", "hen", "--gpu", "t4", "--spot")
     user.do(*UP, "--name", "owl", "--gpu", "t4", "--spot", "--persistent")
     with user.under("aws-reap") as judge:
+        user.over("fox")
+        user.do("reap", "--nightly")
+        assert user.server.instance(user.id_of("fox")).state == "stopped"
         for name in ("elk", "owl"):
             user.do("stop", name, "--yes")
         user.do("extend", "hen", "80h", "--yes")
