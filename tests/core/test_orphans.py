@@ -1,0 +1,186 @@
+"""What counts as left over, and what may go: nothing that is used, held, made, named, young, silent or another's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Market, State
+from cloudgpu.core.money import Money
+from cloudgpu.core.orphan import Cost, Do, Known, Wish
+from cloudgpu.core.orphans import orphans
+from cloudgpu.core.times import iso
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MINE = "led-1"
+
+
+def row(**more):
+    usual = {
+        "id": "cg-1", "name": "otter", "owner": "ada", "project": "", "provider": "fake", "account": "lab",
+        "region": "north", "zone": "north-a", "provider_id": "i-1", "state": "running", "billed": True,
+        "ended": None, "since": None, "seen_at": iso(NOW - timedelta(days=3)), "attempt": "made", "parked": False,
+        "discard": False, "kept": [], "hold_until": None, "beside": [], "price": None, "asked": None, "key": "k",
+    }  # fmt: skip
+    return usual | more
+
+
+def thing(**more):
+    usual = {
+        "provider": "fake", "account": "lab", "region": "north", "zone": "", "id": "disk-1", "kind": Kind.DISK,
+        "name": "", "size_gb": 64, "stored_as": "gp3", "tags": {TAG_LEDGER: MINE, TAG_ID: "cg-1"},
+        "made_at": NOW - timedelta(days=3),
+    }  # fmt: skip
+    return Leftover(**(usual | more))
+
+
+def known(*rows, **more):
+    usual = {
+        "ledger": MINE, "rows": rows, "foreign": (), "busy": frozenset(), "silent": frozenset(), "costs": {},
+        "now": NOW,
+    }  # fmt: skip
+    return Known(**(usual | more))
+
+
+ENDED = {"ended": iso(NOW - timedelta(days=2)), "state": "terminated", "billed": False, "kept": [{"id": "disk-1"}]}
+
+SPANS = st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(days=2), timedelta(days=30)])
+AGES = st.one_of(st.none(), SPANS.map(lambda span: NOW - span))
+TAGS = st.sampled_from(
+    [
+        {TAG_LEDGER: MINE, TAG_ID: "cg-1"},
+        {TAG_LEDGER: MINE},
+        {TAG_LEDGER: "led-2", TAG_ID: "cg-1"},
+        {TAG_ID: "cg-1"},
+        {TAG_LEDGER: MINE, TAG_ID: "cg-1", "cloudgpu-image": "mine"},
+        {TAG_LEDGER: MINE, "cloudgpu-volume": "data"},
+    ]
+)
+THINGS = st.builds(
+    thing,
+    kind=st.sampled_from(Kind),
+    tags=TAGS,
+    made_at=AGES,
+    ready=st.booleans(),
+    attached_to=st.sampled_from([None, None, "i-1", "i-2"]),
+    region=st.sampled_from(["north", "south"]),
+)
+ROWS = st.builds(
+    lambda parts, more: row(**{**parts, **more}),
+    st.sampled_from(
+        [
+            {},
+            {"state": "stopped", "billed": False},
+            {"state": "stopped", "since": iso(NOW - timedelta(days=2)), "billed": False},
+            {"state": "stopped", "since": iso(NOW - timedelta(days=2))},
+            {"attempt": "open", "provider_id": None, "state": "unknown"},
+            {**ENDED, "parked": True},
+            {**ENDED, "discard": True},
+            ENDED,
+            {**ENDED, "kept": []},
+        ]
+    ),
+    st.sampled_from([{}, {}, {"hold_until": iso(NOW + timedelta(hours=1))}, {"hold_until": iso(NOW)}]),
+)
+WISHES = st.builds(Wish, older_than=st.none() | SPANS, stopped_older_than=st.none() | SPANS)
+KNOWN = st.builds(
+    lambda one, busy, silent: known(one, busy=busy, silent=silent),
+    ROWS,
+    st.sampled_from([frozenset(), frozenset(), frozenset({"cg-1"})]),
+    st.sampled_from([frozenset(), frozenset(), frozenset({"north"}), frozenset({"lab"})]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(THINGS, max_size=3), KNOWN, WISHES)
+def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_for(things, sure, wish):
+    (machine,) = sure.rows
+    for one in orphans(things, sure, wish):
+        assert one.why
+        assert (one.stays == "") == (one.do is not Do.STAY), one
+        if one.do is Do.STAY:
+            continue
+        assert not sure.busy
+        assert not sure.silent & {one.region, "lab"}
+        assert machine["attempt"] != "open"
+        assert one.row is None or not machine["hold_until"] or machine["hold_until"] <= iso(NOW)
+        if wish.older_than is not None:
+            assert one.since is not None
+            assert NOW - one.since >= wish.older_than
+        if one.do is Do.END:
+            assert wish.stopped_older_than is not None
+            assert NOW - one.since >= wish.stopped_older_than
+            assert machine["parked"] or machine["state"] == "stopped"
+        else:
+            _may_go(one.thing, machine)
+
+
+def _may_go(gone, machine):
+    """Assert that this thing is nobody's any more."""
+    assert gone.tags.get(TAG_LEDGER) == MINE
+    assert gone.attached_to is None
+    assert gone.ready
+    assert not {"cloudgpu-image", "cloudgpu-volume"} & set(gone.tags) or gone.kind not in (
+        Kind.DISK, Kind.VOLUME, Kind.IMAGE, Kind.SNAPSHOT,
+    )  # fmt: skip
+    assert gone.made_at is None or NOW - gone.made_at >= timedelta(minutes=15)
+    lives = machine["ended"] is None
+    if TAG_ID in gone.tags:
+        assert not lives, gone
+        assert gone.kind not in (Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT) or not machine["parked"]
+    if gone.kind in (Kind.KEY_PAIR, Kind.SECURITY_GROUP):
+        assert not lives or machine["region"] != gone.region
+
+
+def test_a_stopped_machine_costs_what_is_paid_beside_it_and_one_that_is_still_allocated_costs_itself_too():
+    beside = [
+        {"nanos_per_month": 5_120_000_000, "kept": True, "at_most": False},
+        {"nanos_per_month": 3_650_000_000, "kept": False, "at_most": False},  # its address, while it is allocated
+    ]
+    price = {"nanos_per_hour": 1_000_000_000}
+    stopped = row(state="stopped", billed=False, beside=beside, price=price)
+    (one,) = orphans([], known(stopped))
+    assert (one.what, one.cost.per_month, one.way) == ("stopped_machine", Money.usd("5.12"), "cloudgpu down otter")
+    (one,) = orphans([], known(stopped | {"billed": True}))
+    assert (one.what, one.cost.per_month, one.way) == (
+        "allocated_machine",
+        Money.usd("738.77"),
+        "cloudgpu stop otter",
+    )
+
+
+def test_a_part_without_a_price_makes_the_whole_unknown_and_never_nothing():
+    for beside in (None, [{"nanos_per_month": None, "kept": True, "at_most": False}]):
+        (one,) = orphans([], known(row(state="stopped", billed=False, beside=beside)))
+        assert one.cost.per_month is None
+
+
+def test_a_stopped_machine_of_another_ledger_costs_its_disks_and_is_not_ended():
+    tags = {TAG_LEDGER: "led-2", TAG_ID: "cg-9", "cloudgpu-name": "heron", "cloudgpu-owner": "ben"}
+    machine = Instance(
+        "fake", "lab", "i-9", State.STOPPED, billed=False, tags=tags, region="north", zone="north-a",
+        instance_type="x", market=Market.ON_DEMAND,
+    )  # fmt: skip
+    disk = thing(id="disk-9", tags=tags, attached_to="i-9")
+    sure = known(foreign=(machine,), costs={"disk-9": Cost(Money.usd("5.12"))})
+    (one,) = orphans([disk], sure, Wish(stopped_older_than=timedelta(hours=1)))
+    assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Do.STAY)
+    assert one.stays == "it belongs to another ledger (led-2)"
+
+
+def test_a_volume_at_a_stopped_machine_is_shown_as_kept_by_name():
+    volume = thing(id="v", kind=Kind.VOLUME, tags={TAG_LEDGER: MINE, "cloudgpu-volume": "data"}, attached_to="i-1")
+    shown = orphans([volume], known(row(state="stopped", billed=False)))
+    assert [(one.what, one.do) for one in shown] == [("stopped_machine", Do.STAY), ("volume", Do.STAY)]
+    assert orphans([volume], known(row())) == []
+
+
+def test_a_disk_that_was_put_in_order_since_the_look_counts_no_more():
+    assert orphans([thing()], known(row(**{**ENDED, "kept": []}))) == []
+
+
+def test_the_disk_of_an_earlier_life_stays_where_its_machine_is_back():
+    (one,) = orphans([thing()], known(row(kept=[{"id": "disk-1"}])))
+    assert (one.do, "otter is back" in one.stays) == (Do.STAY, True)
