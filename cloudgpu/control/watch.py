@@ -64,6 +64,7 @@ class Watch:
         self._busy = threading.Lock()  # held while a pass is being made
         self._acting = threading.Event()  # a machine is being ended
         self._working: set[str] = set()
+        self._wrong: dict[str, str] = {}  # what was last said of each job that fails
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
@@ -118,6 +119,7 @@ class Watch:
             with self._opened() as session:
                 if job.due(session) <= session.clock():
                     self._work(job, session)
+                self._wrong.pop(job.name, None)
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
         except CloudgpuError as fault:
@@ -147,7 +149,9 @@ class Watch:
 
     def _fault(self, job: Job, said: str) -> None:
         self.faults[job.name] = self.faults.get(job.name, 0) + 1
-        self._tell(f"{job.name} failed and is tried again: {said.strip()}")
+        if self._wrong.get(job.name) != said:  # what stays wrong is said once
+            self._wrong[job.name] = said
+            self._tell(f"{job.name} failed and is tried again: {said.strip()}")
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:

@@ -210,10 +210,11 @@ def test_a_fault_in_one_job_ends_no_other_and_is_over_when_it_is_mended(inside):
 
 
 def test_settings_that_change_hold_from_the_next_pass_on(inside):
-    home, watch, _ = inside
+    home, watch, said = inside
     assert until(home.passes, within_s=LONG)
     home.cloudgpu.config("lease = 8\n")
-    assert until(lambda: watch.faults.get("pass"), within_s=LONG)
+    assert until(lambda: watch.faults.get("pass", 0) > 1, within_s=LONG)
+    assert len([one for one in said if one.startswith("pass failed")]) == 1, "what stays wrong is said once"
     home.cloudgpu.config(home.config)
     there = len(home.passes())
     assert until(lambda: len(home.passes()) > there, within_s=LONG)
