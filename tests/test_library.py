@@ -312,6 +312,18 @@ def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
     assert refused(lambda: gpu.gpus(provider="ssh")).field == "--provider"
 
 
+def test_what_policies_say_is_what_the_command_line_prints(gpu, program, tmp_path):
+    row = launched(gpu, policy="nightly")
+    assert {one["name"] for one in gpu.policies()["policies"]} >= {"default", "nightly", "never"}
+    assert (gpu.policy()["name"], gpu.policy("never")["idle"]["do"]) == ("default", "off")
+    assert gpu.explain_policy(row["name"])["policy"] == "nightly"
+    assert gpu.check_policies() == {"checked": []}
+    assert program("policy", "show", "never", "-o", "json").json == gpu.policy("never")
+    (tmp_path / "own.yaml").write_text("lease: 8h\n")
+    with pytest.raises(errors.InvalidRequest, match="renew_until is missing"):
+        gpu.check_policies(tmp_path / "own.yaml")
+
+
 def test_a_key_is_shared_by_its_public_half_only(gpu, tmp_path):
     assert refused(lambda: gpu.share("quiet-owl")).field == "--key"
     (tmp_path / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")

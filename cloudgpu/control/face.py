@@ -487,6 +487,30 @@ class Cloudgpu:
 
         return reconcile(self._session, Path(file), provider)
 
+    def policies(self) -> Document:
+        """Return every policy there is, and the lab's limits; one that cannot be read has its fault."""
+        from cloudgpu.control.policy_asked import listed
+
+        return listed(self._session)
+
+    def policy(self, name: str | None = None) -> Document:
+        """Return what a policy says, rule by rule (None: the usual one); raise InvalidRequest for none such."""
+        from cloudgpu.control.policy_asked import shown
+
+        return shown(self._session, name or self._session.settings.policy)
+
+    def explain_policy(self, name: str | None = None) -> Document:
+        """Return which policy holds for a machine, why that one, and when each of its rules would act."""
+        from cloudgpu.control.policy_asked import explained
+
+        return explained(self._session, name)
+
+    def check_policies(self, *files: str | Path) -> Document:
+        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for a fault."""
+        from cloudgpu.control.policy_asked import checked
+
+        return checked(self._session, [str(file) for file in files])
+
     def backtest(
         self,
         policy: str | Path,
