@@ -94,12 +94,17 @@ def _settings(session: Session) -> str:
 
 
 def _policy(session: Session) -> Check:
-    from cloudgpu.control.policies import find_policy, spans_of
+    """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
+    from cloudgpu.control.policies import find_policy, limits_of, spans_of
+    from cloudgpu.control.policy_asked import checked
+    from cloudgpu.core.limits import cut_spans
     from cloudgpu.core.times import duration_text
 
     try:
         policy = find_policy(session, None)
-        spans = spans_of(policy, session.settings)
+        wished = spans_of(policy, session.settings)
+        checked(session, ())
+        spans, _ = cut_spans(wished, limits_of(session))
     except CloudgpuError as fault:
         return failed("policy", fault)
     lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"

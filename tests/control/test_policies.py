@@ -197,10 +197,26 @@ def test_down_leaves_nothing_whatever_the_policy(lab):
         ('policy = "throwaway"', 0, "throwaway: lease 4h, renew-until 12h"),
         ('lease = "100h"', 2, "longer than renew_until of the policy default"),
         ('policy = "nosuch"', 2, "No policy is called 'nosuch'"),
+        ('policies = {projects = {thesis = "nigtly"}}', 2, "did you mean 'nightly'?"),
     ],
 )
 def test_doctor_says_which_policy_counts_or_what_is_wrong_with_it(lab, text, code, says):
     settings(lab, text)
+    checks = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock)
+    (check,) = (one for one in checks if one.name == "policy")
+    assert (check.exit_code, says in check.said) == (code, True), check
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "says"),
+    [
+        ("limits", "lease: 5h\n", 0, "default: lease 5h, renew-until 3d"),
+        ("limits", "lease: long\n", 2, "limits.yaml:1: lease is no duration"),
+        ("own", "lease: 5h\n", 2, "own.yaml:1: renew_until is missing"),
+    ],
+)
+def test_doctor_reads_the_limits_and_every_policy_of_ones_own(lab, name, text, code, says):
+    write(lab.session.home.policies, name, text)
     checks = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock)
     (check,) = (one for one in checks if one.name == "policy")
     assert (check.exit_code, says in check.said) == (code, True), check
