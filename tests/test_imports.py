@@ -22,7 +22,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "access": BASE,
     "catalog": BASE,
     "report": BASE,
-    "agent": set(),
+    "agent": {"core"},  # core.idle alone, whose lines it carries
     "providers": BASE,
     "providers.local": BASE | {"providers", "access"},
     "providers.ssh": BASE | {"providers", "access"},
@@ -113,6 +113,8 @@ def import_fault(room: str, module: str) -> str | None:
     if wanted == room or wanted in MAY_IMPORT.get(room, BASE):
         if room == "testing" and wanted == "providers" and not module.startswith("cloudgpu.providers.base."):
             return f"imports {module}; testing knows only providers.base"
+        if room == "agent" and wanted == "core" and not module.startswith("cloudgpu.core.idle."):
+            return f"imports {module}; the agent carries core.idle alone"
         return None
     return f"imports {module}; {room or 'the face'} may not import {wanted}"
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control import saved
 from cloudgpu.control.admission import carried, decided, row_of
@@ -20,6 +21,7 @@ from cloudgpu.core import facts
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
+from cloudgpu.core.policy import for_agent
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
@@ -101,6 +103,8 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
 def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
     host = _host_key(session, offer)
     template, request = prepared.template, prepared.plan.request
+    now, policy = session.clock(), prepared.policy
+    until, stoppable = now + timedelta(seconds=request.renew_s), offer.available.stoppable
     return Boot(
         template=template.name,
         parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
@@ -110,6 +114,8 @@ def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved
         client_public_keys=(client_key(session).public_line,),
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
+        policy={} if policy is None else for_agent(policy, now, until, stoppable=stoppable),
+        own_source=own_source(),
     )
 
 

@@ -185,6 +185,8 @@ class Boot:
     client_public_keys: tuple[str, ...]  # OpenSSH lines that may log in
     host_public_key: str  # OpenSSH line, pinned before the first connection
     host_private_key: str = field(repr=False)  # OpenSSH PEM, ed25519; empty for a machine that has its own key
+    policy: Mapping[str, Any] = field(default_factory=dict)  # what the agent is told of it; nothing: the lease alone
+    own_source: str = field(default="", repr=False)  # the agent's second file, where the computer is shared with others
 
 
 @dataclass(frozen=True, slots=True)

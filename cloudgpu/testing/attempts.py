@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from cloudgpu.core import facts
@@ -21,7 +22,7 @@ while True:
     time.sleep(3600)
 '''
 
-
+_OWN = Path(__file__).parents[1] / "agent" / "own.py"
 _USUAL = Setup()
 
 
@@ -64,11 +65,12 @@ def make_attempt(
     host_key: tuple[str, str] | None = None,
     setup: Setup = _USUAL,
     call: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
 ) -> Attempt:
     """Return the attempt to launch `available`, complete in every part; `tags` are added to its own.
 
     Without `token` it follows from ledger, key and number; without keys new ones are made; `now` is aware UTC. `call`
-    is what the provider's `resolve` says of its request, where it has that.
+    is what the provider's `resolve` says of its request, where it has that; `policy` what the agent is told of one.
     """
     now = now or datetime.now(UTC)
     public, private = host_key or new_host_key()
@@ -96,6 +98,8 @@ def make_attempt(
         client_public_keys=tuple(client_public_keys or (new_host_key()[0],)),
         host_public_key=public,
         host_private_key=private,
+        policy=policy or {},
+        own_source=_OWN.read_text(encoding="utf-8") if agent_source else "",
     )
     return Attempt(
         token=token or token_of(ledger, key, number),

@@ -213,6 +213,7 @@ def _file(name: str, text: str, mode: str) -> dict[str, str]:
 
 def _agent_settings(attempt: Attempt) -> dict[str, Any]:
     """Return what the agent is told. Its lease and notices are those that the lease timer reads from the metadata."""
+    policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
     return {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
@@ -221,9 +222,12 @@ def _agent_settings(attempt: Attempt) -> dict[str, Any]:
         "root": f"/home/{USER}",
         "metadata": {"kind": "file", "path": "/run/cloudgpu/tags.json"},
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
+        "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
         "end": ["sudo", "-n", f"{HERE}/lease", "end"],
         "interval": AGENT_INTERVAL_S,
+        "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
+        **policy,
     }
 
 

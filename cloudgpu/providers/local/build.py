@@ -65,6 +65,7 @@ def _write_profiles(here: Layout) -> None:
 
 def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
     write_file(here.agent / "agent.py", attempt.boot.agent_source)
+    write_file(here.agent / "own.py", attempt.boot.own_source)
     wrapper = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$HOME/.cloudgpu/agent.py" "$@"\n'
     write_file(here.agent / "agent", wrapper, 0o700)
     settings = {
@@ -77,8 +78,17 @@ def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
         "notice": {"kind": "file", "path": str(final.spot)},
         "end": [sys.executable, "-P", "-m", MODULE, "--power-off", str(final.root)],
         "interval": AGENT_INTERVAL_S,
+        "own": [f"{MARKER}={marker(final.root)}"],  # nobody else's work on this computer is this machine's
+        "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
+        "warn": True,
+        **agent_policy(attempt),
     }
     write_file(here.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
+
+
+def agent_policy(attempt: Attempt) -> dict[str, Any]:
+    """Return the policy as the agent is told it; nothing where the lease alone holds."""
+    return {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
 
 
 def jupyter_command(words: tuple[str, ...]) -> list[str]:

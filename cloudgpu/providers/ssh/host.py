@@ -396,6 +396,8 @@ def agent_settings(body: dict[str, Any]) -> dict[str, Any]:
         "root": str(HOME),
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
+        # What cloudgpu started, and whoever logged in over SSH: other people's work here is not this machine's.
+        "own": ["{}={}@{}".format(MARK, body["record"]["id"], os.path.realpath(str(ROOT))), "SSH_CONNECTION="],
     }
 
 

@@ -214,7 +214,8 @@ def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.providers.ssh.client import program
 
     boot = attempt.boot
-    files = {"agent.py": boot.agent_source, "lab.py": jupyter.program().decode(), "host.py": program()}
+    files = {"agent.py": boot.agent_source, "own.py": boot.own_source}
+    files |= {"lab.py": jupyter.program().decode(), "host.py": program()}
     script = "\n".join(part.text for part in boot.parts if part.kind == "on_start")
     if script.strip():
         files["on_start.sh"] = script
@@ -227,6 +228,9 @@ def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
             "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
             "lease": Lease(attempt.expires, attempt.renew_until).tags(),
             "interval": AGENT_INTERVAL_S,
+            "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
+            "warn": True,
+            **({"policy": dict(boot.policy)} if boot.policy else {}),
         },
         "record": {
             "id": translate.instance_id(host.name, attempt.token),

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from cloudgpu.agent import own_source
 from tests.clouds.aws import userdata
 
 ROOT = Path(__file__).parents[3]
@@ -158,7 +159,9 @@ def _settle(home: Path, files: dict[str, dict[str, Any]]) -> None:
     (base / "agent").chmod(0o700)
     settings = json.loads(_content(files["agent.json"]))
     command = ["jupyter", "lab", *settings["jupyter"][2:]] if settings["jupyter"] else []
-    (base / "agent.json").write_text(json.dumps({**settings, "root": str(home), "jupyter": command}))
+    (base / "own.py").write_text(own_source())
+    here = {"own": [f"HOME={home}"], "root": str(home), "jupyter": command}  # it is one of many on this computer
+    (base / "agent.json").write_text(json.dumps({**settings, **here}))
 
 
 def _content(file: dict[str, Any]) -> bytes:

@@ -76,6 +76,8 @@ remembered hold-until 0
 hold_until="$value"
 json="{\"cloudgpu-expires\": \"$expires\", \"cloudgpu-renew-until\": \"$renew_until\", "
 echo "$json\"cloudgpu-hold-until\": \"$hold_until\"}" >"$RUN/tags.new" && mv "$RUN/tags.new" "$RUN/tags.json"
+ask meta-data/events/maintenance/scheduled
+if [ "$code" = 200 ]; then echo "{\"events\": $said}" >"$RUN/events.new" && mv "$RUN/events.new" "$RUN/events.json"; fi
 if [ -n "$spot" ]; then
   ask meta-data/spot/instance-action
   if [ "$code" = 200 ]; then echo "$said" >"$RUN/notice.new" && mv "$RUN/notice.new" "$RUN/notice.json"; fi
