@@ -17,8 +17,10 @@ from tests.control.agents import Agents
 class Lab:
     """A user of the fake cloud: a home, a clock, and the cloud itself behind the real registry."""
 
+    cloud_kind = FAKE
+
     def __init__(self, tmp_path, monkeypatch, options=""):
-        monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"fake": FAKE}))
+        monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"fake": self.cloud_kind}))
         self.home = tmp_path / "home"
         self.home.mkdir(exist_ok=True)
         state = tmp_path / "cloud.json"

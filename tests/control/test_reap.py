@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from cloudgpu.control.lease import set_hold
@@ -77,40 +75,6 @@ def test_activity_within_the_grace_takes_the_warning_back(fleet, agents):
     assert "warning_lifted" in fleet.kinds()
     assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)], "the next time it is warned anew"
     assert len(fleet.machines()) == 1
-
-
-def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
-    """SkyPilot #9524: the list of terminals was cached. The samples are read again right before the stop."""
-    fleet.up(name="fox")
-    fleet.idle(hours=2)
-    fleet.later(minutes=10)
-    agents.says(fleet.clock())
-    typed = {"now": fleet.clock().timestamp(), "up_since": fleet.clock().timestamp() - 9000, "scratch": []}
-    typed["samples"] = [
-        {"t": typed["now"] - 60 * n, "s": 60, "cpu": 0.01, "in": 1 if n == 0 else None} for n in range(90)
-    ]
-    path = agents.home / ".cloudgpu" / "answer"
-    (agents.home / "typed").write_text(json.dumps(typed))
-    agents.runs(f"cat {path}; cp ~/typed {path}")  # the first look sees nothing, the second a key that was pressed
-    found = fleet.pass_()
-    assert [(one.name, one.do) for one in found.spared] == [("fox", Do.KEEP)]
-    assert found.ended == ()
-    assert found.exit_code == 0
-    assert "stop_asked" not in fleet.kinds()
-    assert fleet.kinds().count("warning_lifted") == 1
-    assert len(fleet.machines()) == 1
-
-
-def test_missing_metrics_read_as_zero_so_that_a_dead_agent_looks_idle(fleet, agents):
-    """cloud-custodian 0.9.53, `missing-value: 0`."""
-    fleet.up(name="fox")
-    agents.runs("exit 127")
-    for _ in range(12):
-        found = fleet.idle(minutes=30)
-        assert found.ended == ()
-        assert {one.activity for one in found.decisions} == {"UNKNOWN"}
-    assert len(fleet.machines()) == 1
-    assert "warning_given" in fleet.kinds(), "its owner is told that nothing is known of it"
 
 
 def test_an_agent_that_dies_during_the_grace_stops_nothing(fleet, agents):
