@@ -205,7 +205,7 @@ def _called(region: str, schedule: Schedule) -> str:
     try:
         made.stop_instances() if verb == "stopInstances" else made.terminate_instances()
     except EC2ClientError as refused:
-        return str(refused.error_type)
+        return str(refused.code)
     return ""
 
 
