@@ -38,11 +38,9 @@ def command(
     shown, and cleaned), 9 when the removal of something that costs money could not be proved.
     """
     from cloudgpu.control.orphans import survey
-    from cloudgpu.control.orphans_documents import check_words, surveyed
-    from cloudgpu.core.orphan import Wish
+    from cloudgpu.control.orphans_documents import surveyed, wished
 
-    check_words(clean=clean, snapshot=snapshot, stopped_older_than=stopped_older_than)
-    wish = Wish(_span("--older-than", older_than), _span("--stopped-older-than", stopped_older_than))
+    wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
     session = open_here()
     found = survey(session, wish, region=region)
     document = surveyed(found, snapshot=snapshot)
@@ -96,16 +94,3 @@ def _leave(document: dict[str, Any], code: int = 0) -> None:
         code = ProviderUnavailable.exit_code
     if code:
         raise typer.Exit(code)
-
-
-def _span(option: str, text: str | None) -> Any:
-    """Return a duration that was typed, None for none. Raises InvalidRequest."""
-    from cloudgpu.core.times import parse_duration
-    from cloudgpu.errors import InvalidRequest
-
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as fault:
-        raise InvalidRequest(
-            f"{option}: {fault}.", field=option, value=text, next="Write it like 7d, 12h or 90m."
-        ) from fault

@@ -282,6 +282,34 @@ class Cloudgpu:
         wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
         return pass_value(reap(self._session, wish), explain=explain)
 
+    def orphans(
+        self,
+        *,
+        clean: bool = False,
+        older_than: timedelta | str | None = None,
+        snapshot: bool = False,
+        stopped_older_than: timedelta | str | None = None,
+        region: str | None = None,
+    ) -> Document:
+        """Return what launches have left, in all regions; with `clean`, remove it, and return what stays.
+
+        What did not answer is in the document. Raises the gravest fault where something could not be removed:
+        StopUnproved for what costs money.
+        """
+        from cloudgpu.control.orphans import survey
+        from cloudgpu.control.orphans_documents import cleaned, surveyed, wished
+
+        wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+        found = survey(self._session, wish, region=region)
+        if not clean:
+            return surveyed(found)
+        from cloudgpu.control.orphans_clean import clean as remove
+
+        document, fault = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
+        if fault:
+            raise fault
+        return document
+
     def interrupt(self, name: str | None = None) -> Document:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.rehearse import interrupt

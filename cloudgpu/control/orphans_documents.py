@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.asked import duration
 from cloudgpu.control.orphans_image import name_of, price_of, saves
+from cloudgpu.core.orphan import Wish
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.report.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from cloudgpu.control.orphans import Survey
     from cloudgpu.control.orphans_clean import Cleaned
@@ -37,16 +40,19 @@ def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[Document, Cloud
     return document, min(faults, key=lambda fault: _GRAVE.get(fault.exit_code, 2), default=None)
 
 
-def check_words(*, clean: bool, snapshot: bool, stopped_older_than: str | None) -> None:
-    """Raise InvalidRequest for an option that says what to do, where nothing is to be done."""
-    for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than)):
+def wished(
+    *, clean: bool, snapshot: bool, older_than: timedelta | str | None, stopped_older_than: timedelta | str | None
+) -> Wish:
+    """Return what is asked for. Raises InvalidRequest for what is no duration, or says how to clean without --clean."""
+    for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
         if given and not clean:
             raise InvalidRequest(
                 f"{option} says how to clean, and nothing is cleaned without --clean.",
                 field=option,
-                value=stopped_older_than if option != "--snapshot" else None,
+                value=None,
                 next="Add --clean: it shows what would go, and asks.",
             )
+    return Wish(duration(older_than, "--older-than"), duration(stopped_older_than, "--stopped-older-than"))
 
 
 def _removed(one: Cleaned) -> Document:
