@@ -140,8 +140,6 @@ def _of_run(run: Run, policy: Policy, past: _Past, watch: _Watch, ticks: _Ticks)
         if end is None:
             continue
         yield end
-        if end.work is None:
-            return
         life = _Life(end.until, (end.until + policy.lease, end.until + policy.renew_until))
         now = max(now, ticks.from_on(end.until))
 
@@ -156,7 +154,7 @@ class _Moment:
 def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment) -> WouldEnd | None:
     """Make one pass over the machine; return the end that it would have made within the run."""
     known, now = past.at(at.now), at.now
-    if known is None or now < life.started:
+    if known is None:
         return None
     row = life.row(known)
     judged = watch.judged(now.timestamp(), life.started.timestamp())
@@ -176,8 +174,7 @@ class _Past:
     """A machine's row as it was, by its lines; asked for ever later moments."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        once = {line.dedupe: line for line in sorted(lines, key=_order, reverse=True)}
-        self._lines = deque(sorted(once.values(), key=_order))
+        self._lines = deque(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
         self._state: dict[str, Any] | None = None
 
     def at(self, moment: datetime) -> Row | None:
@@ -193,10 +190,6 @@ class _Past:
             self._state = None if begun is None else begun.state
         else:
             follow(self._state, line)
-
-
-def _order(line: Line) -> tuple[str, int]:
-    return line.occurred_at, line.seq
 
 
 class _Watch:

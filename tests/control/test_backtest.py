@@ -112,6 +112,13 @@ def test_one_machine_alone_and_a_shorter_time(past):
         backtested(past.session, "default", machine="nobody")
 
 
+def test_what_was_before_the_period_is_known_to_its_first_pass(lab):
+    lab.up()
+    keep(lab, (300, IDLE))
+    (first,) = backtested(lab.session, "default", since="2h")["stops"]
+    assert first["off_s"] == 110 * 60
+
+
 def test_nothing_is_changed_by_it(past):
     before = past.session.ledger.head()
     backtested(past.session, "default")

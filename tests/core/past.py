@@ -64,10 +64,15 @@ def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float,
 
 
 def tried(
-    policy: Policy, lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float = 300, since: float = 0
+    policy: Policy,
+    lines: Iterable[Line],
+    samples: Iterable[dict[str, Any]],
+    until: float = 300,
+    since: float = 0,
+    interval: timedelta = TEN,
 ) -> Tested:
     known = past(lines, samples, until, since)
-    return backtest(known, policy, minute(since), minute(until), interval=TEN)
+    return backtest(known, policy, minute(since), minute(until), interval=interval)
 
 
 def a_backtest() -> dict[str, Any]:
