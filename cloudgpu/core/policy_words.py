@@ -91,7 +91,8 @@ def _idle_text(policy: Policy) -> str:
     after = duration_text(idle.after)
     if idle.do is Act.WARN:
         return f"warned of after {after} without use, and not stopped"
-    scratch = " (only warned where that would erase scratch disks that are not empty)" if idle.scratch is Act.WARN else ""
+    spared = " (only warned where that would erase scratch disks that are not empty)"
+    scratch = spared if idle.scratch is Act.WARN else ""
     warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
     return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
 
