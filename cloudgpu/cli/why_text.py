@@ -115,7 +115,8 @@ def _known(value: Value, now: datetime) -> str:
         return "asked over SSH; nothing is known" if known["at"] is None else f"asked over SSH, {ago(known['at'], now)}"
     if known["at"]:
         return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
-    return f"nothing{again}"
+    word = value["last_active"]
+    return (f"its own word that it was in use, {ago(word, now)}" if word else "nothing") + again
 
 
 def _idle(value: Value, now: datetime) -> str:
