@@ -190,7 +190,7 @@ def scheduler(threads: int) -> BackgroundScheduler:
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM, SIGINT and SIGHUP; a second one ends the process at once."""
+    """Call `end` on SIGTERM, SIGINT and SIGHUP; a second one ends the process at once. What is ignored stays so: nohup."""
     before: dict[signal.Signals, Any] = {}
 
     def told(number: int, _frame: object) -> None:
@@ -198,7 +198,8 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
             signal.signal(one, lambda *_: os._exit(128 + number))
         end()
 
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    heeded = [one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
+    for one in heeded:
         before[one] = signal.signal(one, told)
     try:
         yield

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.watch import Watch
+from cloudgpu.control.watch import Watch, ended_by_signals
 from cloudgpu.control.watch_jobs import Job
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 
@@ -89,6 +90,19 @@ def test_a_look_that_takes_long_does_not_hold_the_watch_up(slow):
     one.thread.join(LONG)
     assert one.result == [False]
     assert not one.go_on.is_set()
+
+
+def test_a_watch_that_was_started_with_nohup_outlives_its_terminal():
+    before, told = signal.signal(signal.SIGHUP, signal.SIG_IGN), []
+    try:
+        with ended_by_signals(lambda: told.append(1)):
+            signal.raise_signal(signal.SIGHUP)
+            assert told == []
+            signal.raise_signal(signal.SIGTERM)
+            assert told == [1]
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
