@@ -190,7 +190,7 @@ def scheduler(threads: int) -> BackgroundScheduler:
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM, SIGINT and SIGHUP; a second one ends the process at once. What is ignored stays so: nohup."""
+    """Call `end` on SIGTERM, SIGINT and SIGHUP, where they are not ignored (nohup); a second one ends the process."""
     before: dict[signal.Signals, Any] = {}
 
     def told(number: int, _frame: object) -> None:
