@@ -102,7 +102,7 @@ def refresh(session: Session, row: Row) -> Row:
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
     else:
         close_request(session, row, instance)
-        if is_news(row, instance, now):
+        if is_news(row, instance):
             session.ledger.append([observed(instance, now, before_its_end(session.ledger, row, instance))])
     return session.ledger.machine(row["id"]) or row
 
@@ -229,7 +229,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
         drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
-    if row is None or is_news(row, instance, now):
+    if row is None or is_news(row, instance):
         drafts.append(observed(instance, now, before_its_end(session.ledger, row, instance) if row else None))
     return drafts + (given_up(session, row, instance, now) if row else [])
 
@@ -276,7 +276,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         return None
     then = not_before(row, session.clock())
     ended = before_its_end(session.ledger, row, instance)
-    return [observed(instance, then, ended)] if is_news(row, instance, then) else []
+    return [observed(instance, then, ended)] if is_news(row, instance) else []
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:

@@ -74,6 +74,6 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
         alive = None if watched else alive_at(session.ledger, row)
         return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
     close_request(session, row, found)
-    if not is_news(row, found, now):
+    if not is_news(row, found):
         return []
     return [observed(found, now, None if watched else before_its_end(session.ledger, row, found))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -110,7 +111,17 @@ def observed(instance: Instance, now: datetime, alive: str | None = None) -> Dra
 
     `alive` is when it was last known to be there, for one that is billed no more and of which nobody says since when.
     """
-    body: dict[str, Any] = {
+    body = _said(instance)
+    if alive is not None:
+        body["alive_at"] = alive
+    subject = instance.tags[TAG_ID]
+    clock = PROVIDER if instance.since else OWN
+    return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
+
+
+def _said(instance: Instance) -> dict[str, Any]:
+    """Return what the provider says of a machine, as a line has it."""
+    return {
         "provider_id": instance.id,
         "state": str(instance.state),
         "billed": instance.billed,
@@ -123,11 +134,6 @@ def observed(instance: Instance, now: datetime, alive: str | None = None) -> Dra
         "renew_until": _tag_time(instance.tags, TAG_RENEW_UNTIL),
         "hold_until": _tag_time(instance.tags, TAG_HOLD_UNTIL),
     }
-    if alive is not None:
-        body["alive_at"] = alive
-    subject = instance.tags[TAG_ID]
-    clock = PROVIDER if instance.since else OWN
-    return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
 
 
 def not_before(row: Row, now: datetime) -> datetime:
@@ -144,9 +150,9 @@ def too_fresh(row: Row, proves_after: timedelta, now: datetime) -> bool:
     return bool(now - from_iso(row["intended_at"]) < proves_after)
 
 
-def is_news(row: Row, instance: Instance, now: datetime) -> bool:
+def is_news(row: Row, instance: Instance) -> bool:
     """Say whether the provider's word differs from the row; an unchanged look writes no line per machine."""
-    body = observed(instance, now).body
+    body = _said(instance)
     lasting = ("provider_id", "state", "billed", "since", "address", "reason")
     if any(row[name] != body[name] for name in lasting):
         return True
@@ -240,7 +246,7 @@ def asked(kind: str, machine: str, why: str, now: datetime, *, failed: bool = Fa
 
     `failed`: it is ended because it never came up.
     """
-    body = {"why": why} | ({"failed": True} if failed else {})
+    body = {"why": why, "host": platform.node()} | ({"failed": True} if failed else {})
     return Draft(f"{kind}_asked", machine, body, now, f"{kind}:{machine}:{iso(now)}")
 
 

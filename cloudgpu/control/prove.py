@@ -66,7 +66,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
         session.ledger.append([vanished(row["id"], row["provider_id"], proof, now, alive)])
     else:
-        if is_news(row, instance, now):
+        if is_news(row, instance):
             ended = None if watched else before_its_end(session.ledger, row, instance)
             session.ledger.append([observed(instance, now, ended)])
     return session.ledger.machine(row["id"]) or row, True

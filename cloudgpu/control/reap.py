@@ -112,17 +112,31 @@ def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
 def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     _check_readable(session, wish)
     judged = _judged(session, wish, look(session, sweep=wish.sweep))
+    found = _carried_out(session, judged, judged.found(begun))
+    rows = session.ledger.bills()
+    repaired = repair(session, [row for row in rows if not row["thing"]], sweep=wish.sweep)
+    found = replace(
+        found,
+        faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
+        sentences=(*found.sentences, *_said(repaired)),
+    )
+    refused = deliver_all(session, found, judged.standings, rows)
+    found = replace(found, undelivered=refused, took=session.clock() - begun)
+    record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
+    return found
+
+
+def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
+    """Record what was decided, warn, renew, end; return the pass with what came of it."""
     rows = {one.row["id"]: one.row for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
     renewed, left = renew(session, judged.seen, judged.decisions)
     outcome = carry_out(session, judged.seen, judged.decisions, judged.judge)
-    record_decisions(session, outcome.again, rows)
+    record_decisions(session, outcome.again, {one.machine: _latest_row(session, rows, one) for one in outcome.again})
     told += warn(session, outcome.again, {})
     outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
-    repaired = repair(session, session.ledger.machines(), sweep=wish.sweep)
-    found = judged.found(begun)
-    found = replace(
+    return replace(
         found,
         decisions=_latest(found.decisions, outcome),
         ended=tuple(outcome.ended),
@@ -131,15 +145,7 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
         spared=(*left, *outcome.spared),
         unproved=tuple(outcome.unproved),
         unanswered=(*found.unanswered, *outcome.unanswered),
-        faults=(
-            *found.faults,
-            *(f"a timer in the cloud is not as it should be: {one.message}" for one in repaired.faults),
-        ),
-        sentences=(*found.sentences, *_said(repaired)),
     )
-    found = replace(found, undelivered=deliver_all(session, found, judged.standings), took=session.clock() - begun)
-    record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
-    return found
 
 
 def _said(repaired: Repaired) -> list[str]:
@@ -177,6 +183,10 @@ def _reachable(judged: _Judged) -> dict[str, Row]:
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
     rows = (dict(one.row) for one in judged.seen)
     return {row["id"]: row for row in rows if row["address"] and row["id"] not in silent}
+
+
+def _latest_row(session: Session, rows: Mapping[str, Mapping[str, Any]], one: Decision) -> Mapping[str, Any]:
+    return session.ledger.machine(one.machine) or rows[one.machine]
 
 
 def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, ...]:

@@ -45,7 +45,8 @@ def look(session: Session, *, sweep: bool) -> Sight:
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet.
     """
-    accounts, rows = _accounts(session), session.ledger.machines()
+    rows = session.ledger.machines()
+    accounts = _accounts(session, rows)
     unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
     found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
@@ -58,14 +59,14 @@ def rehearse(session: Session) -> Sight:
 
     What is not in an answer counts as not answered; what disks and images there are, is not asked.
     """
-    accounts, now = with_machines(session, _accounts(session)), session.clock()
+    known, now = session.ledger.machines(), session.clock()
+    accounts = with_machines(session, _accounts(session, known))
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
     instances = [one for listing in listings for one in listing.instances]
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == session.ledger.id])
-    rows = living(session.ledger.machines())
-    seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in rows)
-    strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, session)]
+    seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in living(known))
+    strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(row for row in seen if row["ended"] is None),
         answered=ours.keys(),
@@ -75,9 +76,8 @@ def rehearse(session: Session) -> Sight:
     )
 
 
-def _accounts(session: Session) -> list[str]:
-    rows = present(session.ledger.machines())
-    return sorted(set(session.settings.accounts) | {row["account"] for row in rows})
+def _accounts(session: Session, rows: list[Row]) -> list[str]:
+    return sorted(set(session.settings.accounts) | {row["account"] for row in present(rows)})
 
 
 def _kept(session: Session) -> list[Row]:
@@ -113,6 +113,6 @@ def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
     return as_observed(row, observed(instance, now))
 
 
-def _strays(ours: Mapping[str, Instance], session: Session) -> list[str]:
-    known = {row["id"] for row in session.ledger.machines()}
+def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:
+    known = {row["id"] for row in rows}
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]

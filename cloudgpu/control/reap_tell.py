@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alerting_deadman import ping
 from cloudgpu.control.alerts import deliver
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from cloudgpu.core.standing import Standing
 
 
-def deliver_all(session: Session, found: Pass, standings: Sequence[Standing]) -> tuple[str, ...]:
+def deliver_all(
+    session: Session, found: Pass, standings: Sequence[Standing], rows: Sequence[dict[str, Any]]
+) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
 
-    A receiver that fails keeps no machine on: it is tried again by the next pass.
+    `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
+    keeps no machine on: it is tried again by the next pass.
     """
-    news = [*budget_findings(standings), *warning_findings(session), *findings(found)]
+    news = [*budget_findings(standings), *warning_findings(rows), *findings(found)]
     refused: list[str] = []
     try:
         done = deliver(session, news, judged=("budget", WARNING, TOPIC))

@@ -104,9 +104,9 @@ def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
     return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{lifted.rule}:{iso(now)}")
 
 
-def warning_findings(session: Session) -> Iterator[Finding]:
-    """Yield what owners have to hear of: each warning that stands, by the ledger; a second one of its kind anew."""
-    for row in present(session.ledger.machines()):
+def warning_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
+    for row in present(list(rows)):
         for rule, given in row.get("warnings", {}).items():
             yield _finding(row, rule, given)
 
