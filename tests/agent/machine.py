@@ -14,7 +14,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from cloudgpu.access import jupyter
-from cloudgpu.agent import agent, source
+from cloudgpu.agent import own_source, source
+from cloudgpu.agent.lease import TAGS
 
 LAB = [sys.executable, "-m", "jupyterlab"]
 NOW, MONO = 1_800_000_000.0, 5_000.0
@@ -46,6 +47,7 @@ class Machine:
         """Write what every machine gets."""
         self.dir.mkdir(parents=True)
         (self.dir / "agent.py").write_text(source())
+        (self.dir / "own.py").write_text(own_source())
         (self.dir / "agent").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$HOME/.cloudgpu/agent.py" "$@"\n')
         (self.dir / "agent").chmod(0o700)
         return self.settings(**settings)
@@ -58,13 +60,14 @@ class Machine:
             "metadata": {"kind": "file", "path": str(self.tags_file)},
             "notice": {"kind": "file", "path": str(self.home / "spot.json")},
             "interval": 0.2,
+            "own": [f"HOME={self.home}"],  # the computer that runs the tests is busy
         }
         (self.dir / "agent.json").write_text(json.dumps({**usual, **settings}))
         return self
 
     def tags(self, expires=None, renew_until=None, hold_until=None) -> Machine:
         """Write the down channel whole, as a provider does; None leaves a tag out."""
-        given = zip(agent.TAGS, (expires, renew_until, hold_until), strict=True)
+        given = zip(TAGS, (expires, renew_until, hold_until), strict=True)
         fresh = self.tags_file.with_suffix(".new")
         fresh.write_text(json.dumps({name: str(int(value)) for name, value in given if value is not None}))
         fresh.replace(self.tags_file)

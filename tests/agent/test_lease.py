@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.agent.agent import ACTIVE, HOUR, IDLE, TAGS, UNKNOWN, Agent, decide, lease_of, mark
+from cloudgpu.agent.agent import HOUR, Agent, fresh
+from cloudgpu.agent.lease import TAGS, decide, lease_of, mark
+from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN
 from tests.agent.machine import MONO, NOW
 
 PAUSE = 30  # seconds between two passes, here
@@ -25,7 +27,7 @@ def directory():
 def _agent(directory, expires, renew_until, hold=0):
     made = Agent(directory, MONO)
     tags = dict(zip(TAGS, (str(int(NOW + end)) if end else "0" for end in (expires, renew_until, hold)), strict=True))
-    made.state = {"marks": {}}
+    made.state = fresh({})
     made.settings = {"lease": tags, "grace": GRACE}
     return made
 
@@ -85,11 +87,10 @@ def test_a_machine_in_use_or_unknown_lives_to_renew_until(directory, expires, mo
     renewals = set()
 
     def noted(_):
-        renewals.add(made.state.get("own"))
+        renewals.add(made.state["own"] or None)
         return activity
 
     assert _ends(made, noted, drift) == (_first_pass(expires + more), "renew-until")
-    assert made.state["renewed"]["activity"] == activity
     assert len(renewals - {None}) <= -(-more // HOUR)
     assert all(end > NOW + expires for end in renewals - {None})
 

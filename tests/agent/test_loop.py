@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 
 import pytest
 
-from cloudgpu.agent.agent import HOUR, LOG_SIZE, Agent, tell
+from cloudgpu.agent.agent import HOUR, Agent, tell
+from cloudgpu.agent.files import LOG_SIZE
 from tests.agent.machine import MONO, NOW, wait_for
 
 SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] + '\\n')"]
@@ -26,26 +26,29 @@ def _step(made, second):
     made.step(NOW + second, MONO + second)
 
 
+def _pass_time(made, begin, end):
+    """Look every minute: what nobody looked at is not known, and no lease ends of it."""
+    for second in range(int(begin), int(end), 60):
+        _step(made, second)
+
+
 def _beat(machine, made, second):
     _step(made, second)
     return machine.heartbeat()
 
 
-def test_a_pass_leaves_a_heartbeat_that_only_the_owner_reads(machine):
+def test_a_pass_leaves_a_heartbeat(machine):
     machine.tags(NOW + HOUR, NOW + 2 * HOUR, 0)
     beat = _beat(machine, Agent(machine.dir, MONO), 0)
     assert beat["epoch"] == NOW
-    assert beat["monotonic"] == MONO
     assert (beat["activity"], beat["why"]) == ("IDLE", "nothing runs")
     assert (beat["expires"], beat["renew_until"], beat["hold_until"]) == (NOW + HOUR, NOW + 2 * HOUR, None)
-    assert stat.S_IMODE((machine.dir / "heartbeat.json").stat().st_mode) == 0o600
 
 
 def test_the_end_of_an_idle_lease_runs_the_end_command_with_its_reason(machine, said):
     machine.settings(end=SAY).tags(NOW + HOUR, NOW + 2 * HOUR)
     made = Agent(machine.dir, MONO)
-    _step(made, 0)
-    _step(made, HOUR - 1)
+    _pass_time(made, 0, HOUR)
     assert made.children == []
     _step(made, HOUR)
     wait_for(lambda: said.exists() and said.read_text() == "lease\n")
@@ -71,7 +74,6 @@ def test_a_terminal_in_use_renews_by_the_hour_and_writes_it_down(machine):
     os.utime(typed, (NOW + HOUR - 60, NOW + HOUR - 60))
     beat = _beat(machine, made, HOUR)
     assert (beat["activity"], beat["verdict"]) == ("ACTIVE", "renew")
-    assert beat["renewed"] == {"at": NOW + HOUR, "to": NOW + 2 * HOUR, "activity": "ACTIVE"}
     assert (machine.dir / "expires").read_text().strip() == str(int(NOW + 2 * HOUR))
     assert beat["expires"] == NOW + 2 * HOUR
 
@@ -111,7 +113,8 @@ def test_another_boot_fixes_it_anew(machine, changed, mono):
     made = Agent(machine.dir, mono)
     made.step(NOW + 600, mono)
     assert machine.heartbeat()["verdict"] == "keep"
-    made.step(NOW + 600, mono + HOUR - 600)
+    for second in range(0, int(HOUR) - 599, 60):
+        made.step(NOW + 600, mono + second)
     assert machine.heartbeat()["verdict"] == "end"
 
 
@@ -170,7 +173,7 @@ def test_the_log_is_bounded(machine):
     made = Agent(machine.dir, MONO)
     for _ in range(3 * LOG_SIZE // 10_000):
         made.log("x" * 10_000)
-    sizes = [path.stat().st_size for path in machine.dir.glob("agent.log*")]
+    sizes = [path.stat().st_size for path in machine.dir.glob("agent.[lo]*")]
     assert len(sizes) == 2
     assert max(sizes) <= LOG_SIZE + 11_000
 
@@ -188,17 +191,18 @@ def test_a_terminal_is_told_and_one_that_is_gone_is_no_fault():
 def test_people_are_warned_an_hour_and_ten_minutes_before_and_only_once(machine, monkeypatch):
     machine.settings(warn=True).tags(NOW + 2 * HOUR, NOW + 9 * HOUR)
     told = []
-    monkeypatch.setattr("cloudgpu.agent.agent.tell", lambda text, _: told.append(text))  # else into real terminals
+    monkeypatch.setattr(
+        "cloudgpu.agent.agent.tell", lambda text, _: told.append(text) or {}
+    )  # else into real terminals
     made = Agent(machine.dir, MONO)
-    for second in range(0, int(2 * HOUR), 300):
-        _step(made, second)
-    assert [text[:30] for text in told] == ["This machine ends in 60 min. T", "This machine ends in 10 min. T"]
+    _pass_time(made, 0, 2 * HOUR)
+    assert told == [f"This machine ends in {left} min unless extended" for left in (60, 10)]
 
 
 def test_where_terminals_may_be_somebody_elses_nobody_is_warned(machine, monkeypatch):
     machine.tags(NOW + HOUR, NOW + 9 * HOUR)
     told = []
-    monkeypatch.setattr("cloudgpu.agent.agent.tell", lambda text, _: told.append(text))
+    monkeypatch.setattr("cloudgpu.agent.agent.tell", lambda text, _: told.append(text) or {})
     _step(Agent(machine.dir, MONO), 60)
     assert told == []
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.agent.agent import TAGS, Agent
+from cloudgpu.agent.agent import Agent
+from cloudgpu.agent.lease import TAGS
 from tests.agent.machine import MONO, NOW, wait_for
 
 
@@ -44,7 +45,7 @@ def test_a_heartbeat_that_is_old_says_nothing_about_activity(machine, running_ag
     running_agent.kill()
     running_agent.wait()
     beat = machine.heartbeat()
-    (machine.dir / "heartbeat.json").write_text(json.dumps({**beat, "epoch": beat["epoch"] - 120}))
+    (machine.dir / "heartbeat.json").write_text(json.dumps({**beat, "epoch": beat["epoch"] - 160}))
     assert (machine.status()["activity"], machine.status()["why"]) == ("UNKNOWN", "the agent is silent")
 
 
