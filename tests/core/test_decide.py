@@ -109,7 +109,8 @@ def test_people_hear_when_nothing_is_known_for_long_and_the_machine_stays() -> N
 
 
 def test_nobody_hears_of_a_machine_that_nobody_had_to_ask() -> None:
-    assert what(Machine().decided(100, None)) == ("keep", "none")
+    machine = Machine()
+    assert {what(machine.decided(number, None)) for number in range(50, 300, 10)} == {("keep", "none")}
 
 
 def test_a_recent_word_of_its_own_makes_a_machine_active_without_a_probe() -> None:
@@ -142,6 +143,13 @@ def test_what_a_stop_would_erase_makes_idle_time_a_warning() -> None:
     bold = Machine(policy=replace(DEFAULT, idle=Idle(scratch=Act.STOP)))
     bold.decided(100, idle(), scratch=SCRATCH)
     assert what(bold.decided(110, idle(70), scratch=SCRATCH)) == ("stop", "idle")
+
+
+def test_scratch_that_fills_after_a_warning_takes_the_end_back_and_says_so() -> None:
+    machine = Machine()
+    machine.decided(100, idle())
+    decision = machine.decided(110, idle(70), scratch=SCRATCH)
+    assert (what(decision), decision.warnings[0].due) == (("warn", "idle"), None)
 
 
 def test_a_policy_that_only_warns_never_stops_and_tells_again_a_day_later() -> None:
@@ -228,6 +236,14 @@ def test_renew_until_is_told_at_60_and_at_10_minutes_also_to_who_works() -> None
     assert told == [540, 590]
 
 
+def test_an_end_that_was_moved_a_little_is_told_anew() -> None:
+    machine = Machine(renew_until=iso(minute(600)), expires=iso(minute(600)))
+    machine.decided(560, active())
+    machine.tell(565, "lease_set", expires=iso(minute(620)), renew_until=iso(minute(620)), why="extend")
+    decision = machine.decided(570, active())
+    assert [one.due for one in decision.warnings] == [minute(620)]
+
+
 def test_an_end_that_was_moved_lifts_its_warning() -> None:
     machine = Machine(renew_until=iso(minute(600)), expires=iso(minute(600)))
     machine.decided(540, active())
@@ -244,6 +260,7 @@ def test_without_a_policy_only_the_lease_counts_and_that_is_said() -> None:
     assert "only its lease counts" in decision.why
     assert what(machine.decided(480, idle(90))) == ("stop", "lease")
     assert what(machine.decided(480, active())) == ("renew", "lease")
+    assert what(machine.decided(480, UNKNOWN)) == ("renew", "lease")
 
 
 # --- holds ---------------------------------------------------------------------------------------------------------
@@ -259,6 +276,13 @@ def test_a_hold_keeps_a_machine_from_lease_and_idle_time_until_it_ends() -> None
     assert [one.rule for one in decision.lifted] == [Rule.IDLE]
     assert what(machine.decided(490, idle(150))) == ("keep", "hold")
     assert what(machine.decided(501, idle(160))) == ("stop", "lease")
+
+
+def test_a_hold_covers_an_unlabelled_machine_too() -> None:
+    rule = Unlabelled(("owner",), timedelta(hours=2), Act.STOP)
+    machine = Machine(policy=replace(DEFAULT, unlabelled=rule), owner="")
+    machine.tell(5, "hold_set", until=iso(minute(3000)))
+    assert what(machine.decided(200, idle(65))) == ("keep", "hold")
 
 
 # --- schedules -----------------------------------------------------------------------------------------------------
@@ -293,9 +317,19 @@ def test_a_start_after_the_off_time_survives_until_the_next() -> None:
 def test_yesterdays_warning_is_none_of_today() -> None:
     machine = Machine(policy=OFF_AT_NINETEEN, renew_until=iso(minute(9000)), expires=iso(minute(8000)))
     machine.decided(460, active())
+    for number in range(470, 1920, 50):  # its region said nothing from before the off time on
+        machine.decided(number, None, answered=False)
     assert machine.row["warnings"]["schedule"]["due"] == iso(minute(480))
-    machine.see(485, "running", billed=True)  # it was restarted after the off time
-    assert what(machine.decided(480 + 1440, active())) == ("warn", "schedule")
+    decision = machine.decided(480 + 1440 + 5, active())
+    assert (what(decision), decision.at) == (("warn", "schedule"), minute(480 + 1440 + 15))
+
+
+def test_who_starts_after_the_warning_is_warned_too() -> None:
+    machine = Machine(policy=OFF_AT_NINETEEN, expires=iso(minute(900)))
+    machine.decided(460, active())
+    machine.see(475, "running", billed=True)  # started again in the provider's console
+    decision = machine.decided(480, active())
+    assert (what(decision), decision.at) == (("warn", "schedule"), minute(490))
 
 
 # --- budgets -------------------------------------------------------------------------------------------------------
