@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ def carried(
         raise NotCarried(ask)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     session.tell("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
-    return [overridden_line(wanted, override, passed, session.clock())]
+    return [overridden_line(wanted, override, passed, session.clock(), platform.node())]
 
 
 def _too_much(total: Money, limit: Money) -> Money:

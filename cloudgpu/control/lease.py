@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -114,6 +115,7 @@ def _put_back(session: Session, row: Row) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
     now = session.clock()
     body = {"expires": row["expires"], "renew_until": row["renew_until"], "why": "the machine did not take the new one"}
+    body["host"] = platform.node()
     session.ledger.append([Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")])
 
 
@@ -134,7 +136,7 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     provider = _taggable(session, row)
     provider.tag(row["provider_id"], hold_tags(until))
     now = session.clock()
-    body = {"until": iso(until) if until else None, "why": "asked"}
+    body = {"until": iso(until) if until else None, "why": "asked", "host": platform.node()}
     session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}")])
     return session.ledger.machine(row["id"]) or row
 

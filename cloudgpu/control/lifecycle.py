@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -309,6 +310,7 @@ def _tag(provider: Provider, row: Row, lease: Lease) -> None:
 def lease_line(row: Row, lease: Lease, why: str, now: datetime) -> Draft:
     """Return the line that records a lease that was set."""
     body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
+    body["host"] = platform.node()
     return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:{iso(lease.renew_until)}")
 
 

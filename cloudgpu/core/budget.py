@@ -186,8 +186,8 @@ def removed_line(name: str, now: datetime, after: int) -> Draft:
     return Draft(REMOVED, SUBJECT, {"name": name}, now, f"{REMOVED}:{name}:{after}")
 
 
-def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime) -> Draft:
-    """Return the line that says who was let past which budgets, by how much at most, and why."""
+def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str) -> Draft:
+    """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
     over = [{"name": name, "nanos": amount.nanos} for name, amount in passed]
-    body = {"machine": row["id"], "name": row["name"], "reason": reason, "passed": over}
+    body = {"machine": row["id"], "name": row["name"], "reason": reason, "passed": over, "host": host}
     return Draft(OVERRIDDEN, SUBJECT, body, now, f"{OVERRIDDEN}:{row['id']}:{iso(now)}")

@@ -18,9 +18,9 @@ instance_observed    machine  provider_id state billed since launched_at address
                               hold_until last_active alive_at(where it is billed no more, and nobody says since when;
                               or runs only since later than it ran before: when it was last known to be there)
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
-stop_asked           machine  why        start_asked, park_asked: the same
+stop_asked           machine  why host(the computer on which it was)        start_asked, park_asked: the same
 start_refused        machine  why(a start that was asked has surely not begun)
-end_asked            machine  why failed(it never came up)
+end_asked            machine  why host failed(it never came up)
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
                               nanos_per_month per nanos by_size why_at_most source as_of basis)
                               alive_at(where others removed something: when it was last known to be there)
@@ -30,8 +30,8 @@ traffic_observed     machine  bytes_out since until counted(by the machine in al
 thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
                               attached_to nanos_per_month per nanos by_size why_at_most source as_of basis
 thing_vanished       thing    id proof alive_at ended_at
-lease_set            machine  expires renew_until why
-hold_set             machine  until(null: released) why
+lease_set            machine  expires renew_until why host
+hold_set             machine  until(null: released) why host
 interruption_asked   machine  at
 decision_made        machine  do rule why activity at(when it would be ended if nothing changes, null: nothing says so)
                               host; written where do, rule, at or activity is not what it was
@@ -49,7 +49,7 @@ alert_cleared        alerts   key number
 budget_set           budgets  name nanos paid_in(amount code per_usd as_of source) period scope thresholds forecast
                               actions tz allow_override
 budget_removed       budgets  name
-budget_overridden    budgets  machine name reason passed(of each: name, nanos too much)
+budget_overridden    budgets  machine name reason passed(of each: name, nanos too much) host
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 """
