@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 from datetime import datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
@@ -12,9 +13,11 @@ from zoneinfo import ZoneInfo
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
+from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.resume import started
+from cloudgpu.core.bill import spent as bill_spent
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, State
 from cloudgpu.core.times import from_epoch, from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
@@ -50,6 +53,7 @@ class Lab(RuleBasedStateMachine):
         self.policies, self.holds = {}, {}
         self.wrong_until = {}  # by machine, and "" for all: until when something kept passes from knowing or acting
         self.hidden = set()
+        self.budget = None
         self.storm = None
         for cloud in self.world.clouds.values():
             cloud.weather = self.weather
@@ -107,6 +111,18 @@ class Lab(RuleBasedStateMachine):
         if box and box.blind != blind:
             box.blind = blind
             self.wrong(box.id, self.world.now)
+
+    @rule(box=boxes)
+    def a_scratch_disk_fills_or_is_emptied(self, box):
+        if box:
+            box.scratch = not box.scratch
+            self.wrong(box.id, self.world.now - AFTER[self.policies[box.id]] * MINUTE)
+
+    @rule(usd=st.sampled_from(["0.50", "3", "40"]))
+    def somebody_sets_a_budget(self, usd):
+        self.world.now += timedelta(seconds=1)
+        set_value(self.world.session, Asked("lab", usd, "total", action="notify,stop"), anew=True)
+        self.budget = usd
 
     @rule(box=boxes, hours=st.integers(1, 12), releases=st.booleans())
     def somebody_holds(self, box, hours, releases):
@@ -230,6 +246,7 @@ class Lab(RuleBasedStateMachine):
             assert box.lives(begun), f"{box.name} was ended and nobody knew"
             assert not box.blind or not self.blind_long(box, begun)
             assert not self.is_held(box, now), f"{box.name} was ended and is held"
+            assert not box.scratch, f"{box.name} was ended with something on its scratch disk"
             assert (box.account, row["region"]) not in self.hidden
         elif by == "lease":
             assert from_iso(row["expires"]) <= now
@@ -241,8 +258,18 @@ class Lab(RuleBasedStateMachine):
         elif by == "schedule":
             assert policy == "nightly"
             assert any(box.up < off <= now for off in offs(box.up, now)), f"{box.name} was ended at no off time"
+        elif by == "budget":
+            assert self.budget is not None
+            spent = sum(bill_spent(row, now).dollars for row in world_bills(self.world))
+            assert spent >= Decimal(self.budget)
+            held = self.is_held(box, now)
+            assert not held or self.warned_of_budget(box) >= 2, f"{box.name} was held and hardly warned"
         else:
             raise AssertionError(f"{box.name} was ended by {by}")
+
+    def warned_of_budget(self, box):
+        lines = self.world.session.ledger.events(box.id)
+        return sum(one.kind == "warning_given" and one.body["rule"] == "budget" for one in lines)
 
     def blind_long(self, box, now):
         return now - self.wrong_until.get(box.id, box.up) > 7 * MINUTE
@@ -255,9 +282,10 @@ class Lab(RuleBasedStateMachine):
         now, policy = self.world.now, self.policies[box.id]
         row = self.world.rows()[box.id]
         silent = (box.account, row["region"]) in self.hidden
-        if self.is_held(box, self.world.clock()) or not box.lives(now) or box.blind or silent:
-            self.wrong(box.id, now - AFTER[policy] * MINUTE if self.is_held(box, self.world.clock()) else now)
-            return
+        if self.is_held(box, self.world.clock()) or box.scratch:  # its samples go on meanwhile
+            self.wrong(box.id, now - AFTER[policy] * MINUTE)
+        if not box.lives(now) or box.blind or silent:
+            self.wrong(box.id, now)
         after = AFTER[policy] * MINUTE
         wrong = max(self.wrong_until.get("", box.up), self.wrong_until.get(box.id, box.up))
         idle_from = max(box.last_used(now) + after, box.up + max(after, UPTIME[policy] * MINUTE), wrong + after)
@@ -274,7 +302,7 @@ class Lab(RuleBasedStateMachine):
         self.hidden.clear()
         for box in world.boxes.values():
             box.used = [(begin, min(end, world.now)) for begin, end in box.used if begin < world.now]
-            box.blind = False
+            box.blind = box.scratch = False
             if not box.lives(world.now):
                 box.deaf[-1] = (box.deaf[-1][0], world.now)
             self.wrong(box.id, world.now)
@@ -300,6 +328,11 @@ class Lab(RuleBasedStateMachine):
 
     def wrong(self, machine, until):
         self.wrong_until[machine] = max(until, self.wrong_until.get(machine, until))
+
+
+def world_bills(world):
+    """Return the rows of everything that has cost something."""
+    return world.session.ledger.bills()
 
 
 def offs(begin: datetime, end: datetime):

@@ -42,6 +42,7 @@ class Box:
     deaf: list[tuple[datetime, datetime | None]] = field(default_factory=list)  # when its agent did not run
     skew: float = 0.0  # seconds that its clock is ahead of the truth
     blind: bool = False  # its GPU cannot be read
+    scratch: bool = False  # something lies on a disk that a stop erases
     over: bool = False  # its people are done with it
 
     def last_used(self, now: datetime) -> datetime:
@@ -186,7 +187,8 @@ class World:
             return Report(machine, self.clock(), None, f"{box.name} does not answer")
         skewed = now.timestamp() + box.skew
         up = box.up.timestamp() + box.skew
-        return Report(machine, self.clock(), {"now": skewed}, "", box.samples(now), skewed, up)
+        lies = (("/mnt/scratch", 5_000_000_000),) if box.scratch else ()
+        return Report(machine, self.clock(), {"now": skewed}, "", box.samples(now), skewed, up, lies)
 
     # --- passes -----------------------------------------------------------------------------------------------------
 
