@@ -312,6 +312,16 @@ def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
     assert refused(lambda: gpu.gpus(provider="ssh")).field == "--provider"
 
 
+def test_a_pass_is_what_the_command_line_prints(gpu, program):
+    launched(gpu, name="fox")
+    printed = program("reap", "--dry-run", "-o", "json").json
+    ours = gpu.reap(dry_run=True)
+    assert ours.keys() == printed.keys()
+    assert [one["name"] for one in ours["decisions"]] == [one["name"] for one in printed["decisions"]] == ["fox"]
+    assert (gpu.reap()["exit_code"], gpu.ls()["last_pass"]) == (0, "2026-11-20T12:00:00.000000Z")
+    assert refused(lambda: gpu.reap(policy="nosuch")).field == "policy"
+
+
 def test_what_policies_say_is_what_the_command_line_prints(gpu, program, tmp_path):
     row = launched(gpu, policy="nightly")
     assert {one["name"] for one in gpu.policies()["policies"]} >= {"default", "nightly", "never"}
