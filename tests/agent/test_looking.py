@@ -1,0 +1,397 @@
+"""Samples of real files, terminals, processes and of stand-ins for nvidia-smi, which no machine of these tests has."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.agent import looking, meters, own
+from cloudgpu.agent.agent import Agent, status, tell
+from cloudgpu.agent.looking import Looker
+from tests.agent.machine import MONO, NOW, wait_for
+
+
+def _looker(machine, **settings):
+    machine.settings(**settings)
+    return Looker(machine.dir)
+
+
+def _look(made, second=0.0):
+    """Look at NOW and so many seconds, and return the sample of now."""
+    return made.look(NOW + second, MONO + second)[-1]
+
+
+@pytest.fixture
+def shell(machine):
+    """A process of the machine in a real terminal: (its leader's descriptor, the terminal's path)."""
+    started = []
+
+    def start(*command):
+        leader, follower = os.openpty()
+        path = os.ttyname(follower)
+        child = subprocess.Popen(
+            command,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), follower),
+            env=machine.environ,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
+        os.close(follower)
+        started.append((child, leader))
+        wait_for(lambda: path in _paths(machine))
+        return leader, Path(path)
+
+    yield start
+    for child, leader in started:
+        child.kill()
+        child.wait()
+        os.close(leader)
+
+
+def _paths(machine):
+    return own.machine([f"HOME={machine.home}"])[2]
+
+
+def _drain(leader):
+    os.set_blocking(leader, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.read(leader, 65_536):
+            pass
+
+
+# -- terminals
+
+
+def test_a_terminal_of_the_machine_is_found_and_read_afresh(machine, shell):
+    leader, path = shell("cat")
+    made = Looker(machine.dir)
+    now, mono = time.time(), MONO
+    os.utime(path, (now - 500, now - 400))
+    first = made.look(now, mono)[-1]
+    assert (round(first["in"]), round(first["out"])) == (500, 400)
+    os.write(leader, b"typed\n")
+    wait_for(lambda: path.stat().st_atime > now - 100)
+    second = made.look(now + 5, mono + 5)[-1]
+    assert second["in"] == 0.0
+
+
+def test_a_terminal_that_prints_and_in_which_nobody_types_shows_output_alone(machine, shell):
+    """What a `top` that was left open does."""
+    leader, path = shell("sh", "-c", "while :; do echo tick; sleep 0.05; done")
+    now = time.time()
+    os.utime(path, (now - 9000, now - 9000))
+    made = Looker(machine.dir)
+    wait_for(lambda: (_drain(leader), path.stat().st_mtime > now - 100)[1])
+    one = made.look(time.time(), MONO)[-1]
+    assert one["in"] == pytest.approx(9000, abs=60)
+    assert one["out"] < 60
+
+
+def test_our_own_warning_in_a_terminal_is_no_output(machine, shell):
+    _, path = shell("cat")
+    now = time.time()
+    os.utime(path, (now - 9000, now - 9000))
+    made = Looker(machine.dir)
+    made.state["told"] = tell("This machine ends in 10 min", [str(path)])
+    assert path.stat().st_mtime > now - 100
+    assert made.look(now, MONO)[-1]["out"] is None
+
+
+def test_a_terminal_that_was_opened_and_closed_is_no_fault(machine, shell):
+    made = Looker(machine.dir)
+    made.paths = ["/dev/pts/none-such"]
+    one = {}
+    made.typed(one, NOW, MONO)
+    assert one == {"in": None, "out": None}
+
+
+def test_a_look_over_ssh_sees_what_was_typed_after_the_last_sample(machine, shell):
+    leader, path = shell("cat")
+    made = Agent(machine.dir, looking.MINUTE)
+    made.step(time.time(), time.monotonic())
+    os.utime(path, (time.time() - 9000, time.time() - 9000))
+    assert status(machine.dir, time.time())["samples"][-1]["in"] > 8000
+    os.write(leader, b"typed\n")
+    wait_for(lambda: path.stat().st_atime > time.time() - 100)
+    last = status(machine.dir, time.time())["samples"][-1]
+    assert last["in"] < 60
+    assert last["fault"], "a glance at the terminals is no look at the meters"
+
+
+# -- processes of a machine that shares its computer
+
+
+@pytest.fixture
+def process(machine):
+    started = []
+
+    def start(code, **environ):
+        command = [sys.executable, "-c", code]
+        child = subprocess.Popen(command, env={**machine.environ, **environ}, stdin=subprocess.PIPE)
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def test_the_work_of_its_own_processes_is_the_machines(machine, process):
+    process("while True: pass")
+    made = Looker(machine.dir)
+    _look(made)
+    wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["cpu"] - made.before[1]["cpu"] > 0.2)
+    assert _look(made, 1.0)["cpu"] * looking.MINUTE >= 0.2
+
+
+def test_the_work_of_others_is_not(machine, process):
+    child = process("while True: pass", HOME="/another")
+    assert child.pid not in own.processes([f"HOME={machine.home}"])
+    assert own.machine(["no-such-words"])[1]["cpu"] == 0
+
+
+def test_a_child_that_cleaned_its_environment_still_counts(machine, process):
+    code = "import subprocess; subprocess.run(['env', '-i', 'sleep', '60'])"
+    parent = process(code)
+    wait_for(lambda: len(own.processes([f"HOME={machine.home}"])) == 2)
+    assert parent.pid in own.processes([f"HOME={machine.home}"])
+
+
+def test_what_it_saves_shows_as_a_download_would(machine, process):
+    process(f"f = open('{machine.home}/saved', 'wb'); f.write(bytes(5_000_000)); f.flush(); input()")
+    wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["net"] >= 5_000_000)
+
+
+def test_a_gpu_that_it_does_not_use_is_not_asked_about(machine, process):
+    process("input()")
+    wait_for(lambda: own.processes([f"HOME={machine.home}"]))
+    assert own.machine([f"HOME={machine.home}"])[3] is False
+    assert "gpu" not in _look(_looker(machine, gpus=1))
+
+
+def test_it_is_up_since_its_oldest_process_began(machine, process):
+    process("input()")
+    wait_for(lambda: own.processes([f"HOME={machine.home}"]))
+    up = own.machine([f"HOME={machine.home}"])[0]
+    assert abs(up - time.clock_gettime(time.CLOCK_BOOTTIME)) < 30
+
+
+def test_without_proc_nothing_is_known(monkeypatch, tmp_path):
+    """macOS."""
+    monkeypatch.setattr(own, "PROC", tmp_path / "none")
+    assert own.machine(["x"]) == (None, {"cpu": None, "net": None, "disk": None}, [], True)
+
+
+# -- the meters of a whole machine
+
+
+@pytest.fixture
+def computer(tmp_path, monkeypatch):
+    """Files as the kernel writes them; `counters` sets them."""
+    proc, net, block = tmp_path / "proc", tmp_path / "net", tmp_path / "block"
+    for path in (proc, net / "eth0" / "statistics", net / "eth0" / "device", block / "nvme0n1" / "device"):
+        path.mkdir(parents=True)
+    (block / "loop0").mkdir()
+    monkeypatch.setattr(meters, "PROC", proc)
+    monkeypatch.setattr(meters, "NET", net)
+    monkeypatch.setattr(meters, "BLOCK", block)
+    monkeypatch.setattr(meters, "TERMINALS", tmp_path / "pts")
+
+    def counters(cores=0.0, received=0, sectors=0):
+        tick = os.sysconf("SC_CLK_TCK")
+        (proc / "stat").write_text(f"cpu {int(cores * tick)} 0 0 99999 777 0 0 0 5 0\ncpu0 1 2 3\n")
+        (net / "eth0" / "statistics" / "rx_bytes").write_text(f"{received}\n")
+        (net / "eth0" / "statistics" / "tx_bytes").write_text("7\n")
+        line = "259 {} {} 5 0 {} 0 5 0 {} 0 0 0 0\n"
+        partition = line.format(1, "nvme0n1p1", sectors, sectors)
+        disk = line.format(0, "nvme0n1", sectors, sectors)
+        (proc / "diskstats").write_text(disk + partition + line.format(9, "loop0", 99, 99))
+
+    counters()
+    return counters
+
+
+def test_the_meters_are_means_of_a_minute(machine, computer):
+    made = _looker(machine, own=None)
+    _look(made)
+    computer(cores=30.0, received=6_000_000, sectors=60_000)
+    one = _look(made, 60)
+    assert (one["cpu"], one["net"], one["disk"]) == (0.5, 100_000, 1_024_000)
+    assert one["s"] == 60
+    assert "gpu" not in one
+
+
+def test_what_is_half_a_minute_old_does_not_look_like_more(machine, computer):
+    made = _looker(machine, own=None)
+    _look(made)
+    computer(cores=3.0)
+    assert _look(made, 1)["cpu"] == 0.05
+
+
+@pytest.mark.parametrize("gone", ["proc/stat", "proc/diskstats", "net/eth0"])
+def test_a_meter_that_cannot_be_read_is_none_and_not_zero(machine, computer, tmp_path, gone):
+    path = tmp_path / gone
+    path.rename(tmp_path / "gone")
+    one = _look(_looker(machine, own=None))
+    assert one["cpu"] is None
+
+
+def test_after_a_pause_of_hours_a_sample_does_not_claim_them(machine, computer):
+    made = _looker(machine, own=None)
+    _look(made)
+    assert _look(made, 9 * 3600)["s"] == 120
+
+
+# -- GPU
+
+
+@pytest.fixture
+def smi(machine, monkeypatch, tmp_path):
+    """A stand-in for nvidia-smi that prints and ends as it is told."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(looking, "glance", lambda _: (0.0, {}, [], True))
+
+    def says(script):
+        (programs / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (programs / "nvidia-smi").chmod(0o755)
+        made = _looker(machine, gpus=1)
+        _look(made)
+        return made
+
+    return says
+
+
+def _answered(made):
+    wait_for(lambda: made.smi.poll() is not None)
+
+
+def test_the_busiest_gpu_and_the_highest_reading_of_the_minute_count(smi, tmp_path):
+    made = smi(f"cat {tmp_path}/percent")
+    readings = []
+    for second, percent in ((10, "0\n7"), (20, "41\n3"), (30, "0\n0"), (40, "")):
+        _answered(made)
+        (tmp_path / "percent").write_text(percent)
+        readings.append(_look(made, second)["gpu"])
+    assert readings == [None, 7, 41, 41]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 9", "echo '[N/A]'", "echo 'No devices were found'; exit 6", "true", "echo 5; exit 1", "printf '5\\n[N/A]'"],
+)
+def test_a_gpu_that_cannot_be_read_is_none_and_not_zero(smi, script):
+    made = smi(script)
+    _answered(made)
+    assert _look(made, 30)["gpu"] is None
+
+
+def test_a_missing_nvidia_smi_where_a_gpu_was_bought_is_none(machine, monkeypatch, tmp_path):
+    monkeypatch.setattr(looking, "SMI", [str(tmp_path / "no-such-program")])
+    monkeypatch.setattr(looking, "glance", lambda _: (0.0, {}, [], True))
+    made = Agent(machine.settings(gpus=1).dir, MONO)
+    made.settings = {**made.settings, "gpus": 1}
+    _, judged = made.judged(made.policy()[1]._replace(uptime=0.0), NOW, MONO)
+    assert judged.activity == "UNKNOWN"
+
+
+def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
+    made = smi(f"echo x >> {tmp_path}/started; exec sleep 60")
+    first = made.smi
+    began = time.monotonic()
+    for second in (30, 60, 90):
+        assert _look(made, second)["gpu"] is None
+    assert time.monotonic() - began < 5
+    assert made.smi is first
+    wait_for((tmp_path / "started").exists)
+    assert (tmp_path / "started").read_text() == "x\n"
+    first.terminate()  # `timeout` passes it on
+    first.wait()
+
+
+def test_one_that_hangs_is_killed_and_asked_again(smi, monkeypatch):
+    assert looking.SMI[:4] == ["timeout", "-s", "KILL", "20"]
+    monkeypatch.setattr(looking, "SMI", [*looking.SMI[:3], "0.1", *looking.SMI[4:]])
+    made = smi("exec sleep 60")
+    first = made.smi
+    _answered(made)
+    assert _look(made, 30)["gpu"] is None
+    assert made.smi is not first
+    _answered(made)
+
+
+# -- what a stop erases
+
+
+def test_a_scratch_disk_with_files_is_named_with_its_size(computer, tmp_path):
+    whole = tmp_path / "devices" / "nvme1n1"
+    (whole / "device").mkdir(parents=True)
+    (whole / "device" / "model").write_text("Amazon EC2 NVMe Instance Storage   \n")
+    (whole / "nvme1n1p1").mkdir()
+    (tmp_path / "block" / "nvme1n1p1").symlink_to(whole / "nvme1n1p1")
+    (tmp_path / "block" / "dm-0" / "slaves").mkdir(parents=True)
+    (tmp_path / "block" / "dm-0" / "slaves" / "nvme1n1").symlink_to(whole)
+    (tmp_path / "block" / "nvme0n1" / "device" / "model").write_text("Amazon Elastic Block Store\n")
+    kept, empty, mapped = (tmp_path / name for name in ("kept", "empty", "mapped"))
+    for path in (kept, empty, mapped):
+        path.mkdir()
+    (empty / "lost+found").mkdir()
+    (mapped / "checkpoint").write_text("weights")
+    lines = [("nvme0n1", kept), ("nvme1n1p1", empty), ("dm-0", mapped)]
+    mounts = "".join(f"/dev/{name} {path} ext4 rw 0 0\n" for name, path in lines)
+    (tmp_path / "proc" / "mounts").write_text(f"proc /proc proc rw 0 0\n{mounts}")
+    (kept / "file").write_text("on a disk that stays")
+    ((path, used),) = meters.scratch()
+    assert (path, used > 0) == (str(mapped), True)
+
+
+# -- a day of samples
+
+
+def test_samples_survive_the_agent_and_are_at_most_a_day(machine, monkeypatch):
+    monkeypatch.setattr(looking, "RING", 5)
+    made = Looker(machine.dir)
+    for minute in range(10):
+        _look(made, 60 * minute)
+    assert len(made.samples) == 5
+    following = Looker(machine.dir)
+    assert [one["t"] for one in following.look(NOW + 570, MONO + 570)[:-1]] == [
+        MONO + 60 * minute for minute in (5, 6, 7, 8, 9)
+    ]
+
+
+def test_a_jump_of_the_clock_moves_no_sample(machine):
+    made = Looker(machine.dir)
+    for minute in range(5):
+        made.look(NOW + 60 * minute + (3600 if minute > 2 else 0), MONO + 60 * minute)
+    following = Looker(machine.dir)
+    ages = [MONO + 300 - one["t"] for one in following.look(NOW + 3600 + 300, MONO + 300)]
+    assert ages == [240, 180, 120, 60, 0]
+
+
+def test_samples_of_an_earlier_boot_keep_their_age_and_those_of_the_future_go(machine):
+    lines = [["another boot", NOW - 90, {"t": 5.0, "s": 60}], ["another boot", NOW + 90, {"t": 9.0, "s": 60}]]
+    (machine.dir / "samples").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '["torn')
+    made = Looker(machine.dir)
+    assert [one["t"] for one in made.ring(NOW, MONO)] == [MONO - 90]
+
+
+def test_the_file_of_samples_is_bounded(machine, monkeypatch):
+    monkeypatch.setattr("cloudgpu.agent.files.LOG_SIZE", 2000)
+    made = Looker(machine.dir)
+    for minute in range(60):
+        _look(made, 60 * minute)
+    sizes = [path.stat().st_size for path in machine.dir.glob("samples*")]
+    assert len(sizes) == 2
+    assert max(sizes) < 2300
