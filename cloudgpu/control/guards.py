@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import Any
 
 from cloudgpu.control.check import Check, Verdict, failed
@@ -12,6 +11,7 @@ from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
 from cloudgpu.control.session import Session
 from cloudgpu.core.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.samples import Shelf
 from cloudgpu.providers.base import HasTimer, SetsTimer
 
 Row = dict[str, Any]
@@ -48,19 +48,24 @@ def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
         timer, timed, way = _timer(session, row)
     except CloudgpuError as fault:
         return failed(name, fault)
-    said = f"{_agent(row, session.clock())}; {timer}; {reaper}"
+    said = f"{_agent(session, row)}; {timer}; {reaper}"
     if timed or watched:
         return Check(name, Verdict.OK, said)
     return Check(name, Verdict.WARN, f"{said}. Nothing but its own agent would end it.", way)
 
 
-def _agent(row: Row, now: datetime) -> str:
-    """Return what is known of the agent: the end that it keeps, and when it was last heard."""
+def _agent(session: Session, row: Row) -> str:
+    """Return what is known of the agent: the end that it keeps, and when it was last heard.
+
+    It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
+    """
     ends = f"the agent ends it at {_minute(row['expires'])}" if row["expires"] else "the agent knows no end"
-    heard = row["last_active"]
-    if heard is None:
-        return f"{ends} (it was never heard)"
-    return f"{ends} (last in use {duration_text(round((now - from_iso(heard)).total_seconds()))} ago)"
+    marked = from_iso(row["last_active"]).timestamp() if row["last_active"] else 0.0
+    heard = max(marked, Shelf(session.home.samples, row["id"]).last())
+    if not heard:
+        return f"{ends} (it was never heard from here)"
+    ago = max(0, round(session.clock().timestamp() - heard))
+    return f"{ends} (last heard {duration_text(ago)} ago)"
 
 
 def _timer(session: Session, row: Row) -> tuple[str, bool, str | None]:

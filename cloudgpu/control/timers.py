@@ -6,20 +6,22 @@ one exception is a start under a timer of the life before that might still fire:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import Firing, SetsTimer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+AT_ONCE = 8  # timers set side by side
 PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
 
 
@@ -101,29 +103,54 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
 
     `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
     """
-    done, rows = Repaired(), list(rows)
-    for row in rows:
-        due = _is_due(row, session.clock())
-        may_outlive = row["ended"] is not None and _may_fire(row, session.clock())
-        provider = _able_or_fault(session, row, done) if due or may_outlive else None
-        if provider is None:
-            continue
-        try:
-            if due:
-                _set(session, provider, row, "repaired")
-                done.set.append(row["name"])
-            else:
-                _dropped(session, provider, row)
-                done.dropped.append(row["name"])
-        except CloudgpuError as fault:
-            done.faults.append(fault)
+    done, rows, now = Repaired(), list(rows), session.clock()
+    due = [row for row in rows if _is_due(row, now)]
+    outlived = [row for row in rows if row["ended"] is not None and _may_fire(row, now)]
+    _each(session, due, _timed, done)
+    _each(session, outlived, _untimed, done)
     if sweep:
         latest = {row["id"]: row for row in session.ledger.machines()}
         _sweep(session, [latest.get(row["id"], row) for row in rows], done)
     return done
 
 
+def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], datetime | None], done: Repaired) -> None:
+    """Ask for these machines side by side, and write down what was done; of one silence one fault is enough."""
+    asked = [(provider, row) for row in rows if (provider := _able_or_fault(session, row, done)) is not None]
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        outcomes = list(pool.map(lambda one: _tried(ask, *one), asked))
+    said: set[tuple[str, str, str]] = set()
+    for (_, row), found in zip(asked, outcomes, strict=True):
+        if isinstance(found, InstanceNotFound):
+            continue  # the next look sees that it has gone
+        if isinstance(found, CloudgpuError):
+            silence = (row["account"], row["region"], found.kind)
+            done.faults += [found] * (silence not in said)
+            said.add(silence)
+            continue
+        _written(session, row, found, "repaired" if found else "the machine has ended")
+        (done.set if found else done.dropped).append(row["name"])
+
+
+def _tried(ask: Callable[[SetsTimer, Row], datetime | None], provider: SetsTimer, row: Row) -> Any:
+    try:
+        return ask(provider, row)
+    except CloudgpuError as fault:
+        return fault
+
+
+def _timed(provider: SetsTimer, row: Row) -> datetime:
+    at = from_iso(row["renew_until"])
+    provider.set_timer(row["provider_id"], at, does=_does(row))
+    return at
+
+
+def _untimed(provider: SetsTimer, row: Row) -> None:
+    provider.drop_timer(row["provider_id"])
+
+
 def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
+    rows = [row for row in rows if row["provider_id"] and row["region"]]
     for account, region in sorted({(row["account"], row["region"]) for row in rows}):
         here = [row for row in rows if (row["account"], row["region"]) == (account, region)]
         provider = _able_or_fault(session, here[0], done)
@@ -134,25 +161,22 @@ def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
         except CloudgpuError as fault:
             done.faults.append(fault)
             continue
-        _compared(session, provider, here, found, done)
+        _compared(session, here, found, done)
         known = {row["provider_id"] for row in rows}
         done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _compared(session: Session, provider: SetsTimer, rows: list[Row], found: Any, done: Repaired) -> None:
+def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
-    now = session.clock()
+    now, wrong, outlived = session.clock(), list[Row](), list[Row]()
     for row, wanted in _wanted(rows, now):
         there = found.get(row["provider_id"])
-        try:
-            if wanted is not None and (there is None or abs(there - max(wanted, now)) > PRECISE):
-                _set(session, provider, row, "it was not there" if there is None else "it was not as it should be")
-                done.set.append(row["name"])
-            elif wanted is None and there is not None and row["ended"] is not None:
-                _dropped(session, provider, row)
-                done.dropped.append(row["name"])
-        except CloudgpuError as fault:
-            done.faults.append(fault)
+        if wanted is not None and (there is None or abs(there - max(wanted, now)) > PRECISE):
+            wrong.append(row)
+        elif wanted is None and there is not None and row["ended"] is not None:
+            outlived.append(row)
+    _each(session, wrong, _timed, done)
+    _each(session, outlived, _untimed, done)
 
 
 def _wanted(rows: list[Row], now: datetime) -> Iterator[tuple[Row, datetime | None]]:
@@ -185,13 +209,11 @@ def _does(row: Row) -> Firing | None:
 
 
 def _set(session: Session, provider: SetsTimer, row: Row, why: str) -> Row:
-    at = from_iso(row["renew_until"])
-    provider.set_timer(row["provider_id"], at, does=_does(row))
-    return _written(session, row, at, why)
+    return _written(session, row, _timed(provider, row), why)
 
 
 def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:
-    provider.drop_timer(row["provider_id"])
+    _untimed(provider, row)
     return _written(session, row, None, "the machine has ended") if row.get("timer") else row
 
 
