@@ -19,6 +19,7 @@ from cloudgpu.control.reap_renew import renew
 from cloudgpu.control.reap_seen import check_whole, seen_of, unresolved, warned_by_budget
 from cloudgpu.control.reap_tell import deliver_all
 from cloudgpu.control.reap_warn import warn
+from cloudgpu.control.samples import gather
 from cloudgpu.control.session import living
 from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.budget_stops import stops
@@ -123,6 +124,8 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     refused = deliver_all(session, found, judged.standings, rows)
     found = replace(found, undelivered=refused, took=session.clock() - begun)
     record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
+    if wish.sweep:
+        gather(session, [row for row in rows if not row["thing"] and row["id"] not in judged.reports])
     return found
 
 

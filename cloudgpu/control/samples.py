@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.core.heard import DAY, EARLIER, Heard, Sample, heard, unheard
+from cloudgpu.core.facts import State
+from cloudgpu.core.heard import DAY, EARLIER, RING, Heard, Sample, heard, unheard
 from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf, sweep_daily
@@ -77,6 +78,15 @@ def probe(
     return {one.row_id: one for one in reports}
 
 
+def gather(session: Session, rows: Sequence[Row]) -> int:
+    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
+
+    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
+    """
+    running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
+    return sum(one.machine_now is not None for one in probe(session, running).values())
+
+
 class _How(NamedTuple):
     """How machines are asked: within how many seconds, for how many seconds of samples, and whether those are kept."""
 
@@ -112,7 +122,7 @@ def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
     from cloudgpu.access.connection import connect
 
     deadline = time.monotonic() + how.timeout
-    since = min(now - how.back, max(last, now - DAY))  # what nobody has asked for yet is wanted, too
+    since = min(now - how.back, max(last, now - RING))  # what nobody has asked for yet is wanted, too
     with connect(target, timeout=how.timeout) as connection:
         found = _answer(connection, since, deadline)
         if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours

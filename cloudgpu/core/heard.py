@@ -15,6 +15,7 @@ from typing import Any
 Sample = dict[str, Any]
 
 DAY = 86400.0
+RING = DAY + 3600.0  # seconds of samples that are taken: who asks once a night comes minutes late
 MOST_SAMPLES = 5000  # a day of one a minute is 1440
 MOST_BUSY, MOST_SCRATCH = 64, 32
 LONGEST_TEXT = 300
@@ -78,7 +79,7 @@ def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> Heard:
     found = [_sample(one, number) for number, one in enumerate(listed)]
     if any(one["t"] > now + AHEAD for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
-    kept = {one["t"]: one for one in found if one["t"] > now - DAY}
+    kept = {one["t"]: one for one in found if one["t"] > now - RING}
     return Heard(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(said.get("scratch")))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control.samples import AT_MOST, Report, probe
+from cloudgpu.control.samples import AT_MOST, Report, gather, probe
 from cloudgpu.control.session import open_session
 from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.ledger.samples import Shelf
@@ -76,7 +76,7 @@ def test_a_quiet_machine_is_asked_and_judged_idle(machine):
     report = machine.report
     assert (report.fault, len(report.samples), report.machine_now) == ("", 90, NOW)
     assert report.judged(Thresholds()).activity == IDLE
-    assert machine.asked == [f"status --since {NOW - 86400}"]
+    assert machine.asked == [f"status --since {NOW - 90000}"]
 
 
 def test_only_as_much_as_is_wanted_is_asked_for_and_what_was_not_asked_for_yet(machine):
@@ -84,7 +84,7 @@ def test_only_as_much_as_is_wanted_is_asked_for_and_what_was_not_asked_for_yet(m
     machine.now += 600
     machine.says(quiet(90, NOW + 600))
     machine.probe(back=300)
-    assert machine.asked == [f"status --since {NOW - 86400}", f"status --since {NOW - MINUTE}"]
+    assert machine.asked == [f"status --since {NOW - 90000}", f"status --since {NOW - MINUTE}"]
 
 
 def test_what_was_said_is_kept(machine):
@@ -191,6 +191,13 @@ def test_many_are_asked_side_by_side(machine):
         known_hosts.pin(machine.session.home.known_hosts, row["id"], machine.server.host_key.public_line)
     reports = machine.probe(*rows, at_once=6, timeout=60)
     assert [one.fault for one in reports.values()] == [""] * 6
+
+
+def test_who_runs_is_asked_for_what_is_to_be_kept_and_nobody_else(machine):
+    off = machine.row(id="cg-off", name="off", state="stopped")
+    gone = machine.row(id="cg-gone", name="gone", ended="2026-11-20T10:00:00.000000Z")
+    assert gather(machine.session, [machine.row(), off, gone, machine.row(id="cg-new", address=None)]) == 1
+    assert sorted(path.name for path in machine.session.home.samples.iterdir()) == ["cg-test"]
 
 
 def test_nobody_to_ask_is_no_fault(machine):
