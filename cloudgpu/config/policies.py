@@ -32,18 +32,18 @@ def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> F
 
     Raises InvalidRequest for an unknown name, with the near one, and for a fault in the file, with its line.
     """
-    names = policy_names(search=search)
     if not NAME.fullmatch(name) or name == LIMITS:
         raise InvalidRequest(
             f"{shown(name)!r} cannot be a policy's name: {_rule_of(name)}.",
             field="policy",
             value=shown(name),
-            next=f"Use one of: {', '.join(names)}.",
+            next=f"Use one of: {', '.join(policy_names(search=search))}.",
         )
     for directory in (*search, data_dir("policies")):
         table = read_yaml(directory / f"{name}.yaml")
         if table is not None:
             return Found(policy_from(table, name, tz=tz), table.path)
+    names = policy_names(search=search)
     meant = near(name, names)
     own = f", or write {search[-1] / name}.yaml" if search else ""
     raise InvalidRequest(
