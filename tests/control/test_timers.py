@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lease import extend, plan_extension
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
@@ -14,9 +15,11 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.resume import started
 from cloudgpu.control.timers import repair
 from cloudgpu.control.words import Wish
+from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Setup, State, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.ledger.samples import Shelf
 
 HOUR = timedelta(hours=1)
 
@@ -57,6 +60,10 @@ def state(lab, row):
 
 def lines(lab, row):
     return [line.body["at"] for line in lab.session.ledger.events(row["id"]) if line.kind == "timer_set"]
+
+
+def sample(at):
+    return {"t": at, "s": 60.0, "cpu": 0.0, "net": 0.0, "disk": 0.0, "fault": ""}
 
 
 def calls(lab, name):
@@ -270,3 +277,57 @@ def test_a_stopped_machine_past_its_time_gets_no_timer(moves):
     stop(moves.session, row, why="test")
     moves.later(hours=6)
     assert repair(moves.session, moves.session.ledger.machines()).set == []
+
+
+def test_of_a_silence_one_fault_is_said_and_a_machine_that_is_gone_is_none(moves):
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
+    rows = [up(moves, new=number > 0) for number in range(3)]
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
+    assert [fault.message for fault in repair(moves.session, moves.rows()).faults] == ["no answer"]
+    moves.cloud.terminate(rows[0]["provider_id"])
+    done = repair(moves.session, moves.rows())
+    assert sorted(done.set) == sorted(row["name"] for row in rows[1:])
+    assert done.faults == []
+
+
+def guards(lab):
+    (check,) = guard_checks(lab.session, ["lab"], {"PATH": ""})
+    return check
+
+
+def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
+    row = up(moves)
+    assert "(it was never heard from here)" in guards(moves).said
+    moves.cloud.heard_from(row["provider_id"], moves.clock())
+    look_at_all(moves.session)
+    moves.later(minutes=30)
+    assert "(last heard 30m ago)" in guards(moves).said
+    now = moves.clock().timestamp()
+    Shelf(moves.session.home.samples, row["id"]).keep([sample(now - 120)], now, moves.clock())
+    assert "(last heard 2m ago)" in guards(moves).said
+
+
+def test_a_timer_that_cannot_be_asked_for_is_a_fault_and_no_all_clear(lab):
+    lab.cloud.deny("timer")
+    up(lab)
+    assert guards(lab).verdict == "fail"  # nobody knows
+    lab.cloud.permit("timer")
+    assert guards(lab).verdict == "ok"  # this cloud's timer follows the tag
+
+
+def test_a_machine_that_has_stopped_needs_no_guard(moves):
+    stop(moves.session, up(moves), why="test")
+    assert list(guard_checks(moves.session, ["lab"], {"PATH": ""})) == []
+
+
+@pytest.mark.parametrize(("hours", "verdict"), [(1, "ok"), (30, "warn")])
+def test_passes_guard_a_machine_as_long_as_they_are_made(moves, hours, verdict):
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"))
+    moves.up(lease=100 * HOUR, renew_until=100 * HOUR)
+    now = moves.clock()
+    body = {"verb": "reap", "ok": True, "ok_at": iso(now), "sweep_at": None, "cron": True, "sweep": False}
+    moves.session.ledger.append([Draft("pass_ended", "reaper", body, now, "a pass")])
+    moves.later(hours=hours)
+    found = guards(moves)
+    assert (found.verdict, "no timer in the cloud is set" in found.said) == (verdict, True)
+    assert f"a pass succeeded {hours}h ago" in found.said or "1d 6h ago" in found.said
