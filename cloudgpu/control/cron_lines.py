@@ -188,6 +188,37 @@ WantedBy=timers.target
     return {f"{name}.service": service, f"{name}.timer": timer}
 
 
+def installed_command(text: str, words: Sequence[str]) -> str | None:
+    """Return what is installed (a block or both unit files) as a command for /bin/sh, with `words` for its verb.
+
+    None for a text that somebody has changed beyond reading.
+    """
+    for line in text.splitlines():
+        if line.startswith("ExecStart="):
+            head = _unit_command(text, line)
+        elif line and line[0] in "*0123456789":
+            head = line.split(maxsplit=5)[-1].replace(r"\%", "%").rpartition(f" {PASS[0]} ")[0]
+        else:
+            continue
+        return f"{head} {shlex.join(words)}" if head else None
+    return None
+
+
+def _unit_command(text: str, start: str) -> str:
+    """Return the environment and the program of a service as /bin/sh reads them, without the verb."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("Environment="):
+            pairs = (word.partition("=") for word in _unit_words(line))
+            found += [f"{name}={shlex.quote(value)}" for name, _, value in pairs]
+    program = [word.replace("$$", "$") for word in _unit_words(start)]
+    return " ".join([*found, shlex.join(program[: program.index(PASS[0])])]) if PASS[0] in program else ""
+
+
+def _unit_words(line: str) -> list[str]:
+    return [word.replace("%%", "%") for word in shlex.split(line.partition("=")[2])]
+
+
 def _unit_word(text: str) -> str:
     """Return a word in double quotes, as systemd.syntax(7) reads it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.cron import the_job
-from cloudgpu.control.cron_lines import shell_command
+from cloudgpu.control.cron_lines import installed_command, shell_command
+from cloudgpu.control.cron_tables import find_tables
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 
@@ -32,10 +33,10 @@ SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the ni
 def trial_value(session: Session, environ: Mapping[str, str]) -> Document:
     """Run the pass as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
 
-    Nothing is raised for what goes wrong in there: it is the answer, under `error`.
+    It is the program and the environment of the job that is installed, else of the one that would be. Nothing is raised
+    for what goes wrong in there: it is the answer, under `error`.
     """
-    job = the_job(session, environ)
-    command, bare = shell_command(job, INSIDE), cron_environment()
+    command, bare = _command(session, environ), cron_environment()
     code, said = _run(command, bare)
     morning = next_morning(session.clock())
     found: Document = {"pass": None, "credentials": [], "error": None} | said
@@ -48,6 +49,15 @@ def trial_value(session: Session, environ: Mapping[str, str]) -> Document:
         "exit_code": found["pass"]["exit_code"] if found["pass"] is not None else code,
         "error": found["error"],
     }
+
+
+def _command(session: Session, environ: Mapping[str, str]) -> str:
+    for table in find_tables(environ):
+        text = table.installed(str(session.home.root))
+        command = installed_command(text, INSIDE) if text is not None else None
+        if command is not None:
+            return command
+    return shell_command(the_job(session, environ), INSIDE)
 
 
 def inside_value(session: Session) -> Document:

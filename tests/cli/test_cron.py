@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.cli.cron_text import trial_text
 from cloudgpu.control.cron import SECRETS, carry_out, plan_install, plan_remove, shown
-from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, would
+from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.launch import launch
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.session import open_session
@@ -212,6 +212,15 @@ def test_a_pass_is_tried_in_crons_own_environment(tmp_path):
     assert done.json["would"] == ["Nothing: no machine would be ended or warned."]
     assert [(one["account"], one["outlives"]) for one in done.json["credentials"]] == [("local", True)]
     assert not (tmp_path / "home").exists(), "it changed something"
+
+
+def test_a_program_that_has_gone_since_it_was_installed_is_found_by_the_trial(table, session):
+    install(session)
+    table.write_bytes(table.read_bytes().replace(sys.executable.encode(), b"/nowhere/python"))
+    found = trial_value(session, os.environ)
+    assert found["exit_code"] == 127
+    assert "cloudgpu does not start there" in found["error"]["message"]
+    assert "/nowhere/python" in found["command"]
 
 
 def test_what_would_fail_at_night_is_said_by_day(tmp_path):

@@ -19,6 +19,8 @@ from cloudgpu.control.cron_lines import (
     calendar,
     check_every,
     crontab_line,
+    installed_command,
+    shell_command,
     units,
     with_block,
     without_block,
@@ -167,6 +169,19 @@ def test_a_timer_catches_up_and_says_the_same_command():
     assert words(service["Service"]["ExecStart"]) == ["/opt/my apps/cloudgpu", "reap", "--cron"]
     assert words(service["Service"]["Environment"])[0] == "CLOUDGPU_HOME=/x y/100%"
     assert words(service["Service"]["Environment"])[2] == 'AWS_PROFILE=la"b'
+
+
+@given(paths, paths, st.booleans(), st.sampled_from([10 * MINUTE, HOUR]))
+def test_what_is_installed_can_be_tried_as_it_stands(home, program, nightly, every):
+    wanted = job(f"/{home}", (f"/{program}", "-m", "cloudgpu"), every=every, nightly=nightly, AWS_PROFILE="la b")
+    tried = shell_command(wanted, ["cron", "test"])
+    assert installed_command(block(wanted), ["cron", "test"]) == tried
+    assert installed_command("".join(units(wanted).values()), ["cron", "test"]) == tried
+
+
+def test_a_line_that_somebody_has_rewritten_is_not_tried():
+    assert installed_command("# cloudgpu begin\n4 * * * * mine\n# cloudgpu end\n", ["cron", "test"]) is None
+    assert installed_command("# nothing\n", ["cron", "test"]) is None
 
 
 def parsed(text):
