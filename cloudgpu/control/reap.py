@@ -16,10 +16,9 @@ from cloudgpu.control.reap_foreign import name_of, overdue, sentence, stop_overd
 from cloudgpu.control.reap_look import Sight, look, rehearse
 from cloudgpu.control.reap_record import record_decisions, record_failure, record_pass
 from cloudgpu.control.reap_renew import renew
-from cloudgpu.control.reap_seen import check_whole, seen_of, unresolved, warned_by_budget
+from cloudgpu.control.reap_seen import check_whole, gather, seen_of, unresolved, warned_by_budget
 from cloudgpu.control.reap_tell import deliver_all
 from cloudgpu.control.reap_warn import warn
-from cloudgpu.control.samples import gather
 from cloudgpu.control.session import living
 from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.budget_stops import stops

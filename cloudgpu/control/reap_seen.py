@@ -66,6 +66,15 @@ def _bare(row: Row, held: Held, *, answered: bool) -> Seen:
     return Seen(row, held.policy, held.why, last_active=last, answered=answered)
 
 
+def gather(session: Session, rows: Sequence[Row]) -> int:
+    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
+
+    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
+    """
+    running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
+    return sum(one.machine_now is not None for one in probe(session, running).values())
+
+
 def with_report(seen: Seen, report: Report | None) -> Seen:
     """Return it with what its agent has just said; as it is where that was not asked."""
     if report is None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.core.facts import State
 from cloudgpu.core.heard import DAY, EARLIER, RING, Heard, Sample, heard, unheard
 from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
@@ -76,15 +75,6 @@ def probe(
     with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(asks)))) as pool:
         reports = list(pool.map(lambda ask: ask(), asks))
     return {one.row_id: one for one in reports}
-
-
-def gather(session: Session, rows: Sequence[Row]) -> int:
-    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
-
-    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
-    """
-    running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
-    return sum(one.machine_now is not None for one in probe(session, running).values())
 
 
 class _How(NamedTuple):
