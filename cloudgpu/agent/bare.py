@@ -28,6 +28,7 @@ def bare(program: ast.Module) -> str:
     return _tight(ast.unparse(ast.fix_missing_locations(tree)))
 
 
+_ASSIGNED = (("=", "\n"), ("=", ""))  # what stands around a value; the last line may end without a newline
 _OPEN, _SHUT = ("(", "[", "{"), (")", "]", "}")
 
 
@@ -206,7 +207,7 @@ def _without_parentheses(pieces: list[tuple[int, str]]) -> list[tuple[int, str]]
             inside, around = texts[first + 1 : index], (texts[first - 1], texts[index + 1])
             called = _is_word(texts[first - 2][-1:]) and not keyword.iskeyword(texts[first - 2])
             alone = around == ("(", ")") and opened[-1:] == [first - 1] and called
-            if text == ")" and ((alone and _stands("for", inside)) or (around == ("=", "\n") and _stands(",", inside))):
+            if text == ")" and ((alone and _stands("for", inside)) or (around in _ASSIGNED and _stands(",", inside))):
                 gone |= {first, index}
     return [piece for index, piece in enumerate(pieces) if index not in gone]
 
