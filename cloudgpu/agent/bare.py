@@ -16,7 +16,8 @@ def bare(program: ast.Module) -> str:
     """Return the program's text. What it does stays the same; only its own names may be others.
 
     Names of fields and of arguments that a call names stay, as do all strings: no program that looks its own names up
-    by a string is handled.
+    by a string is handled. Braces of an f-string must hold no string: Pythons from 3.12 on would write one that older
+    ones cannot read.
     """
     tree = ast.parse(ast.unparse(program))
     _Plain().visit(tree)

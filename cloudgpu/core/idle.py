@@ -121,4 +121,5 @@ def _gap(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: floa
             fault = fault or bad
     if fresh and have >= limits.share * window:
         return ""
-    return f"{fault or 'no sample'}: {have / 60:.0f} of {window / 60:.0f} min are known"
+    fault = fault or "no sample"
+    return f"{fault}: {have / 60:.0f} of {window / 60:.0f} min are known"

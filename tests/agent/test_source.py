@@ -138,6 +138,14 @@ def _check_fields(read, sent, same):
     assert [ast.literal_eval(word.value) for word in call.keywords] == ([values] if values else [])
 
 
+def test_braces_of_an_f_string_hold_no_string():
+    """Pythons from 3.12 on write it with quotes inside quotes, which older ones cannot read."""
+    for node in ast.walk(assembled(PACKAGE)):
+        if isinstance(node, ast.FormattedValue):
+            inside = [one for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
+            assert not any(isinstance(one.value, str) for one in inside), ast.unparse(node)
+
+
 def test_names_that_are_fields_or_belong_to_others_stay():
     text = (
         "import os\nclass A:\n def __init__(self, long):\n  self.mine = long\n"
