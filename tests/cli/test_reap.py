@@ -9,12 +9,16 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.ledger import locks
-from tests.control.agents import Agents
+from tests.control.agents import Agents, patient
 from tests.control.conftest import Fleet
 
 
 @pytest.fixture
-def agents(tmp_path):
+def agents(tmp_path, monkeypatch):
+    patient(monkeypatch)
+    monkeypatch.setattr(
+        "cloudgpu.control.reap_look.AGAIN_AFTER_S", 0.0
+    )  # the pause before a silent region's second try
     made = Agents(tmp_path / "agents", tmp_path / "home" / "keys")
     yield made
     made.end()

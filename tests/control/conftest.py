@@ -11,7 +11,7 @@ from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
-from tests.control.agents import Agents
+from tests.control.agents import Agents, patient
 
 
 class Lab:
@@ -97,8 +97,9 @@ def make_lab(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def agents(tmp_path):
+def agents(tmp_path, monkeypatch):
     """The agents of all machines, behind one SSH server."""
+    patient(monkeypatch)
     made = Agents(tmp_path / "agents", tmp_path / "home" / "keys")
     yield made
     made.end()

@@ -20,7 +20,7 @@ from cloudgpu.core.times import epoch
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, image
 from tests.clouds.aws.quotas import QUOTAS
-from tests.control.agents import Agents
+from tests.control.agents import Agents, patient
 
 __all__ = ["aws", "aws_process"]
 REGIONS = ["us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1"]
@@ -69,8 +69,8 @@ class Account:
     def few(self, each):
         """Return so many machines of each region."""
         by_region: dict[str, list[str]] = {}
-        for id_, one in self.machines.items():
-            by_region.setdefault(one.ec2_backend.region_name, []).append(id_)
+        for id_ in self.machines:
+            by_region.setdefault(self.region(id_), []).append(id_)
         return [id_ for ids in by_region.values() for id_ in ids[:each]]
 
     def pass_(self, **wish):
@@ -79,12 +79,16 @@ class Account:
         found = reap(self.session, ReapWish(**wish))
         return found, Counter((call.action, call.region) for call in self.aws.calls[begun:])
 
+    def region(self, id_):
+        return self.machines[id_].ec2_backend.region_name
+
     def states(self, ids):
         return {self.machines[one].state for one in ids}
 
 
 @pytest.fixture
-def account(own_home, aws):
+def account(own_home, aws, monkeypatch):
+    patient(monkeypatch)
     return Account(own_home, aws)
 
 
@@ -92,58 +96,73 @@ def per_region(**times):
     return Counter({(action, region): number for action, number in times.items() for region in REGIONS})
 
 
-def test_by_tag_and_age_a_dry_run_is_5_calls_and_a_stop_10_with_a_look_and_a_proof_per_region(account, aws):
-    over = account.few(each=8)
+def test_a_dry_run_is_5_calls_and_a_stop_10_with_a_look_and_a_proof_per_region(account, aws, own_home, tmp_path):
+    """By tag and age, then by the last-active tag, then with one bad id: 200 machines are dear to make."""
+    look_at_all(account.session)  # it takes them up
+    over = by_tag_and_age(account)
+    quiet = by_last_active(account, aws, own_home, tmp_path, account.machines.keys() - over)
+    with_one_bad_id(account, account.machines.keys() - over - quiet)
+
+
+FLOOR = {"DescribeInstances": 1 + 1 + 1, "StopInstances": 1}  # the look, the second look and the proof
+
+
+def by_tag_and_age(account):
+    over = set(account.few(each=8))
     for one in over:
         account.tag(one, renew_until=account.later(minutes=-1), expires=account.later(minutes=-1))
-    look_at_all(account.session)  # it takes them up
     found, made = account.pass_(dry_run=True)
-    assert made == per_region(DescribeInstances=1)
-    assert found.decided == {"keep": 160, "stop": 40}
+    assert (made, found.decided) == (per_region(DescribeInstances=1), {"keep": 160, "stop": 40})
     found, made = account.pass_()
-    look, second_look, proof = 1, 1, 1
-    assert made == per_region(DescribeInstances=look + second_look + proof, StopInstances=1)
-    assert {one.machine for one in found.ended} == set(over)
+    assert made == per_region(**FLOOR)
+    assert {one.machine for one in found.ended} == over
     assert account.states(over) == {"stopped"}
-    assert account.states(account.machines.keys() - set(over)) == {"running"}
+    assert account.states(account.machines.keys() - over) == {"running"}
     assert found.exit_code == 0
+    return over
 
 
-def test_with_the_last_active_tag_a_dry_run_is_5_calls_and_a_stop_10_and_one_bad_id_keeps_no_other_running(
-    account, aws, own_home, tmp_path
-):
-    look_at_all(account.session)
-    aws.advance(2 * 3600)
-    quiet = account.few(each=4)
-    busy = account.machines.keys() - set(quiet)
+def by_last_active(account, aws, own_home, tmp_path, running):
+    """One machine a region has been quiet for long, and says so over SSH; the others say that they are in use."""
+    quiet = set(account.few(each=9)) & running
     hosts = [account.machines[one].public_ip for one in quiet]
     agents = Agents(tmp_path / "agents", own_home / "keys", user="cloudgpu", hosts=hosts, port=aws.ssh_port)
+    aws.advance(2 * 3600)
     for one in quiet:
         known_hosts.pin(account.session.home.known_hosts, one, agents.host_key.public_line)
         account.tag(one, last_active=account.later(minutes=-70))
     try:
-        for_all(account, agents, busy)
-        found, made = account.pass_(dry_run=True)
-        assert (made, found.decided) == (per_region(DescribeInstances=1), {"keep": 180, "warn": 20})
+        in_use(account, agents, running - quiet)
         found, made = account.pass_()
-        assert (made, len(found.warned)) == (per_region(DescribeInstances=1), 20)
+        assert (made, len(found.warned)) == (per_region(DescribeInstances=1), len(REGIONS))
         aws.advance(600)
-        for_all(account, agents, busy)
-        bad = quiet[0]
-        end_when_asked(account, bad)
+        in_use(account, agents, running - quiet)
         found, made = account.pass_()
     finally:
         agents.end()
-    assert {one.machine for one in found.ended} == set(quiet)
-    region = account.machines[bad].ec2_backend.region_name
-    more = made - per_region(DescribeInstances=3, StopInstances=1) - Counter({("TerminateInstances", region): 1})
-    assert set(more) == {("StopInstances", region)}
-    assert more["StopInstances", region] <= 2 * ceil(log2(4))
-    assert account.states(quiet[1:]) == {"stopped"}
-    assert account.states(busy) == {"running"}
+    assert made == per_region(**FLOOR)
+    assert {one.machine for one in found.ended} == quiet
+    assert account.states(running - quiet) == {"running"}
+    return quiet
 
 
-def for_all(account, agents, busy):
+def with_one_bad_id(account, running):
+    """Of 31 machines of one region that are over, one is ended by somebody else while the stop is on its way."""
+    over = sorted(one for one in running if account.region(one) == "us-east-1")
+    for one in over:
+        account.tag(one, renew_until=account.later(minutes=-1), expires=account.later(minutes=-1))
+    end_when_asked(account, over[13])
+    found, made = account.pass_()
+    here = Counter({(action, "us-east-1"): times for action, times in FLOOR.items()})
+    elsewhere = Counter({("DescribeInstances", region): 1 for region in REGIONS if region != "us-east-1"})
+    more = made - here - elsewhere - Counter({("TerminateInstances", "us-east-1"): 1})
+    assert set(more) == {("StopInstances", "us-east-1")}
+    assert more.total() <= 2 * ceil(log2(len(over)))
+    assert {one.machine for one in found.ended} == set(over)
+    assert account.states(one for one in over if one != over[13]) == {"stopped"}
+
+
+def in_use(account, agents, busy):
     """Let the busy ones say that they are in use, and the others show nothing for two hours."""
     agents.says(account.now())
     for one in busy:
@@ -156,7 +175,6 @@ def end_when_asked(account, id_):
     def ended(_number, action, phase):
         if action == "StopInstances" and phase == "before":
             account.aws.on_call = None
-            one = account.machines[id_]
-            client(region=one.ec2_backend.region_name).terminate_instances(InstanceIds=[one.id])
+            client(region=account.region(id_)).terminate_instances(InstanceIds=[account.machines[id_].id])
 
     account.aws.on_call = ended
