@@ -111,8 +111,11 @@ def _facts(value: Value, now: datetime) -> str:
 def _known(value: Value, now: datetime) -> str:
     known = value["known"]
     again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
+    if known["how"] == "asked" and known["at"]:
+        return f"asked over SSH, {ago(known['at'], now)}"
     if known["how"] == "asked":
-        return "asked over SSH; nothing is known" if known["at"] is None else f"asked over SSH, {ago(known['at'], now)}"
+        older = f"; the signals are of {ago(known['signals_at'], now)}" if known["signals_at"] else ""
+        return f"asked over SSH, and nothing is known of now{older}"
     if known["at"]:
         return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
     word = value["last_active"]

@@ -15,7 +15,7 @@ from cloudgpu.core.heard import DAY
 from cloudgpu.core.idle import Judged, Thresholds, judge
 from cloudgpu.core.policy import thresholds
 from cloudgpu.core.promises import runs_on
-from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.core.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.report.why import why_value
@@ -56,7 +56,10 @@ def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
     last = from_iso(row["last_active"]) if row["last_active"] else None
     seen = with_source(Seen(row, held.policy, held.why, last_active=last), source, now)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
-    return why_value(seen, decision, now, at=source.at, how=source.how, judged=source.judged)
+    older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
+    found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged)
+    found["known"]["signals_at"] = iso(older.at) if older.at is not None else None
+    return found
 
 
 def with_source(seen: Seen, source: Source, now: datetime) -> Seen:

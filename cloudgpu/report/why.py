@@ -37,7 +37,12 @@ def why_value(
         "activity": found.activity,
         "because": found.why,
         "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
-        "known": {"how": how, "at": None if at is None else iso(at), "fault": seen.judged_fault},
+        "known": {
+            "how": how,
+            "at": None if at is None else iso(at),
+            "fault": seen.judged_fault,
+            "signals_at": None if at is None else iso(at),
+        },
         "signals": signal_values(judged or seen.judged),
         "last_active": row["last_active"],
         "up_since": iso(up_since(row)),

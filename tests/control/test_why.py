@@ -6,6 +6,7 @@ import pytest
 
 from cloudgpu.cli.why_text import text
 from cloudgpu.control.documents import shown
+from cloudgpu.control.why import why as ask_why
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -87,6 +88,17 @@ def test_nothing_kept_is_unknown_and_says_how_to_ask(running):
 def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
     samples(running, 100, last=130)
     assert why(running)["because"] == "no samples of it since its latest start are kept here"
+
+
+def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(running):
+    samples(running, 100)
+    running.later(minutes=4)
+    value = ask_why(running.session, running.rows()[0], ask=True)  # a fake machine has no address
+    assert (value["activity"], value["known"]["how"], value["known"]["at"]) == ("UNKNOWN", "asked", None)
+    assert "has no address" in value["known"]["fault"]
+    assert value["known"]["signals_at"] == iso(running.clock() - 4 * MINUTE)
+    assert signal(value, "network")["value"] == 800
+    assert "the signals are of 4m ago" in " ".join(text(value, running.clock()).split())
 
 
 def test_a_hold_and_a_warning_are_said(running):
