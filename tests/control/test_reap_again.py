@@ -21,9 +21,8 @@ def world(tmp_path):
 def box(world):
     """A machine that was warned ten minutes ago: the next pass ends it."""
     found = world.launch("fox", "red")
-    for _ in range(6):
-        world.now += TEN
-        told = world.reap()
+    world.now += 6 * TEN
+    told = world.reap()
     assert [(one.name, one.rule) for one in told.warned] == [("fox", "idle")]
     world.now += TEN
     return found
