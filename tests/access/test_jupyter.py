@@ -21,7 +21,11 @@ import pytest
 from cloudgpu.access import jupyter
 from cloudgpu.access.connection import connect
 from cloudgpu.access.notebook import run_cell
-from cloudgpu.agent.agent import STARTING, WINDOW, Agent, alive, monotonic
+from cloudgpu.agent.agent import WINDOW
+from cloudgpu.agent.files import monotonic
+from cloudgpu.agent.jupyter import alive
+from cloudgpu.agent.looking import Looker
+from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server
 from tests.agent.machine import LAB, Machine, running, wait_for
@@ -50,11 +54,16 @@ def machine(tmp_path):
     made.end()
 
 
-def _activity(machine, later=0.0, agent=None):
-    """Return what an agent finds, `later` seconds after it first looked."""
-    agent = agent or Agent(machine.dir, 0.0)
-    agent.activity(time.time(), monotonic())
-    return agent.activity(time.time() + later, monotonic() + later)[:2]
+SEEN = Thresholds(after=WINDOW, share=0.0, uptime=0.0)  # by what was seen, however long nobody looked
+
+
+def _activity(machine, later=0.0, looker=None):
+    """Return what the agent sees, and why, `later` seconds after it first looked."""
+    looker = looker or Looker(machine.dir)
+    looker.look(time.time(), monotonic())
+    samples = looker.look(time.time() + later, monotonic() + later)
+    judged = judge(samples, SEEN, monotonic() + later, 0.0)
+    return judged.activity, judged.why
 
 
 def _end_kernels(machine, port):
@@ -151,12 +160,11 @@ def test_a_busy_kernel_is_seen_and_a_quiet_one_ages(box):
     _end_kernels(machine, server.port)
     cell = threading.Thread(target=run_cell, args=(server.port, server.token, "import time; time.sleep(2)"))
     cell.start()
-    agent = Agent(machine.dir, 0.0)
     wait_for(lambda: _activity(machine, 9 * 3600.0)[1].startswith("busy kernel"))
     cell.join()
-    agent = Agent(machine.dir, 0.0)
-    assert _activity(machine, agent=agent)[0] == "ACTIVE"
-    assert _activity(machine, WINDOW + 1, agent)[0] == "IDLE"
+    looker = Looker(machine.dir)
+    assert _activity(machine, looker=looker)[0] == "ACTIVE"
+    assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
 
 
 def test_our_own_looks_are_no_activity(box):
@@ -174,18 +182,18 @@ def test_a_kernel_that_nobody_connects_to_ages_out(box):
     _end_kernels(machine, server.port)
     machine.ask("POST", "/api/kernels", server.port, {})
     wait_for(lambda: machine.ask("GET", "/api/kernels", server.port)[0]["execution_state"] == "starting")
-    agent = Agent(machine.dir, 0.0)
-    assert _activity(machine, agent=agent)[0] == "ACTIVE"
-    assert _activity(machine, STARTING + 1, agent)[0] == "IDLE"
+    looker = Looker(machine.dir)
+    assert _activity(machine, looker=looker)[0] == "ACTIVE"
+    assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
 
 
-def test_an_open_terminal_is_seen_and_ages(box):
+def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
     machine, _, server = box
     _end_kernels(machine, server.port)
+    looker = Looker(machine.dir)
     name = machine.ask("POST", "/api/terminals", server.port, {})["name"]
-    agent = Agent(machine.dir, 0.0)
-    assert _activity(machine, agent=agent)[1].startswith(f"Jupyter terminal {name}")
-    assert _activity(machine, WINDOW + 1, agent)[0] == "IDLE"
+    wait_for(lambda: looker.look(time.time(), monotonic())[-1]["in"] is not None)
+    assert _activity(machine, looker=looker)[1].startswith("terminal ")
     machine.ask("DELETE", f"/api/terminals/{name}", server.port)
 
 
@@ -258,7 +266,7 @@ def test_it_dies_is_missed_and_started_again_and_stopped(machine):
     token = machine.token
     os.kill(first["pid"], signal.SIGKILL)
     wait_for(lambda: not running(first["pid"]) and not alive(machine.dir / "jupyter"))
-    assert _activity(machine) == ("UNKNOWN", "JupyterLab: JupyterLab died")
+    assert _activity(machine) == ("UNKNOWN", "JupyterLab: it died: 0 of 10 min are known")
     second = machine.lab("ensure")
     assert second["started"]
     assert second["pid"] != first["pid"]
