@@ -1,0 +1,71 @@
+"""Makes a home whose ledger knows the stub's machines, each launched, seen and priced, for the benchmarks of a pass."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import ec2_stub  # noqa: E402  (benchmarks/ is no package)
+
+from cloudgpu.control.look import look_at  # noqa: E402
+from cloudgpu.control.session import open_session  # noqa: E402
+from cloudgpu.core.events import Draft  # noqa: E402
+from cloudgpu.core.times import iso  # noqa: E402
+
+CONFIG = 'provider = "aws"\nowner = "ada"\n[accounts.lab]\nprovider = "aws"\nregions = {regions}\n'
+OF_LIST = {"source": "AWS price list", "as_of": "2026-11-01T00:00:00.000000Z", "basis": "listed"}
+MORE = {"nanos_per_month": None, "at_most": False, "running": True, "kept": True, "named": False, "by_size": True}
+
+
+def make(home: Path, n: int, regions: int, now: datetime) -> None:
+    """Write config and ledger into `home`, fill the stub with its machines, and look once, as launches have."""
+    home.mkdir(mode=0o700, parents=True)
+    names = ec2_stub.REGIONS[:regions]
+    (home / "config.toml").write_text(CONFIG.format(regions=str(list(names)).replace("'", '"')))
+    session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
+    known = ec2_stub.machines(n, names, now, "")
+    session.ledger.append([line for one in known for line in life(one)])
+    where = f"{os.environ['AWS_ENDPOINT_URL']}/fill/{n}/{regions}/{now.timestamp()}/{session.ledger.id}"
+    urlopen(where).close()  # noqa: S310  (the stub, on loopback)
+    look_at(session, ["lab"])
+    session.ledger.close()
+
+
+def life(one: ec2_stub.Machine) -> list[Draft]:
+    """Return the lines of a machine's launch."""
+    token = f"t{one.number}"
+    made = {"token": token, "outcome": "made", "why": "it answered"}
+    return [
+        Draft("launch_intended", one.machine, _intent(one), one.at, f"intent:{token}"),
+        Draft("launch_settled", one.machine, made, one.at, f"settled:{token}"),
+    ]
+
+
+def _intent(one: ec2_stub.Machine) -> dict[str, Any]:
+    price = {"nanos_per_hour": 526_000_000, **OF_LIST}
+    disk = {"what": "system disk of 100 GB", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month"}
+    address = {"what": "public IPv4", "resource": "address", "stored_as": "public_ipv4", "quantity": 1, "per": "hour"}
+    renew_until = one.at + ec2_stub.RENEW_UNTIL
+    return {
+        "attempt": 1, "seq": 1, "token": f"t{one.number}", "key": f"k{one.number}", "request": f"r{one.number}",
+        "name": f"machine-{one.number}", "provider": "aws", "account": "lab", "region": one.region,
+        "zone": f"{one.region}a", "instance_type": "g4dn.xlarge", "market": "on_demand", "price": price,
+        "on_demand": price, "max_price": None, "owner": "ada", "project": "thesis", "policy": "default",
+        "policy_by": "config.toml", "template": "jupyter", "renew_s": 86400, "expires": iso(one.expires),
+        "renew_until": iso(renew_until), "stoppable": True, "stop_means": "stops",
+        "accelerators": [{"name": "T4", "count": 1, "memory_gib": 16.0, "share": 1.0}],
+        "setup": {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "keep_disk": True},
+        "beside": [disk | MORE | OF_LIST | {"nanos": 80_000_000}, address | MORE | OF_LIST | {"nanos": 5_000_000}],
+        "licence": "",
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), datetime.fromtimestamp(float(sys.argv[4]), UTC))
