@@ -35,8 +35,6 @@ def test_a_real_machine_says_what_it_does_and_a_replay_knows_that_nothing_is_kno
 
 
 def test_what_cannot_be_replayed_is_refused(cloudgpu):
-    wrong = cloudgpu("policy", "backtest", "nowhere/strict.yaml", "-o", "json")
-    assert (wrong.code, wrong.json["error"]["field"]) == (2, "FILE")
     near = cloudgpu("policy", "backtest", "defualt")
     assert near.code == 2
     assert "did you mean 'default'?" in near.err

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.heard import LONGEST_TEXT, MOST_SAMPLES, RING, heard
+from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
 
@@ -140,6 +141,27 @@ def test_nothing_that_an_agent_says_raises_and_what_is_taken_is_of_the_right_kin
         assert found.now - RING < one["t"] <= found.now + 5
         assert all(isinstance(one[name], int | float) and one[name] >= 0 for name in ("t", "s"))
         assert all(one[name] is None or 0 <= one[name] <= 1e13 for name in ("gpu", "cpu", "net", "disk") if name in one)
+
+
+ages = st.none() | st.floats(-1, 1e6) | st.integers(0, 10**6)
+readings = st.none() | st.floats(0, 100) | st.integers(0, 100)
+buckets = st.fixed_dictionaries(
+    {"t": st.floats(NOW - 9000, NOW), "s": st.floats(0.5, 120)},
+    optional={
+        **dict.fromkeys(("gpu", "cpu", "net", "disk", "mem"), readings),
+        **dict.fromkeys(("in", "out", "jup"), ages),
+        "busy": st.lists(st.text(max_size=3), max_size=2),
+        "fault": st.text(max_size=5),
+        "more": json_values,
+    },
+)
+
+
+@given(st.lists(buckets, max_size=8))
+def test_whatever_is_taken_can_be_judged(samples):
+    found = heard(answer(*samples))
+    assert found.fault == ""
+    assert judge(found.samples, Thresholds(), found.now, found.up_since).activity in (ACTIVE, IDLE, UNKNOWN)
 
 
 @given(st.binary(max_size=60))
