@@ -152,7 +152,7 @@ buckets = st.fixed_dictionaries(
         **dict.fromkeys(("in", "out", "jup"), ages),
         "busy": st.lists(st.text(max_size=3), max_size=2),
         "fault": st.text(max_size=5),
-        "more": json_values,
+        "more": st.lists(st.integers()),
     },
 )
 
