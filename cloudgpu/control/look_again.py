@@ -10,7 +10,7 @@ from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.look import close_request
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.core.facts import Instance
-from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.providers.base import Provider, StopsMany
 
 if TYPE_CHECKING:
@@ -29,14 +29,19 @@ def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) 
     end is of now. One that the provider surely does not have is written down as gone.
     """
     faults: dict[str, CloudgpuError] = {}
+    news: list[Draft] = []
     for row, found in _asked(session, rows):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
             faults[row["id"]] = found
             continue
         try:
-            session.ledger.append(_news(session, row, found, watched=watched))
+            news += _news(session, row, found, watched=watched)
+        except LedgerUnavailable:
+            raise
         except CloudgpuError as fault:
             faults[row["id"]] = fault
+    if news:
+        session.ledger.append(news)
     return faults
 
 

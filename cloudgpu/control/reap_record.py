@@ -29,7 +29,8 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
     """
     now = session.clock()
     news = [(one, rows[one.machine]) for one in decisions if one.ends or _is_news(rows[one.machine], one)]
-    session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
+    if news:
+        session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
 
 
 def _is_news(row: Row, one: Decision) -> bool:

@@ -89,12 +89,18 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     row, policy = seen.row, seen.policy
     runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
-    if not (runs and seen.answered) or (row["hold_until"] and from_iso(row["hold_until"]) > now):
+    if not (runs and seen.answered) or _is_settled(row, now):
         return False
     window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
     if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
         return False
     return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
+
+
+def _is_settled(row: Mapping[str, Any], now: datetime) -> bool:
+    """Say whether what it does changes nothing: it is held, or past its renew-until."""
+    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
 
 
 def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:

@@ -48,7 +48,8 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
         for (one, warned), count in zip(given, at_terminals, strict=True)
     ]
     lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
-    session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in told), *lifted])
+    if told or lifted:
+        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in told), *lifted])
     return told
 
 
