@@ -15,7 +15,7 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import load_template, template_names
 from cloudgpu.control.templates import _values
-from cloudgpu.core.facts import Available, Market, Part, Volume
+from cloudgpu.core.facts import Accelerator, Available, Market, Part, Volume
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.bootdata import LIMIT, boot_hook, jupyter_command, user_data
 from cloudgpu.providers.aws.request import Call
@@ -140,6 +140,18 @@ def test_the_agent_reads_its_lease_where_the_timer_writes_it_and_ends_by_the_sam
     assert settings["lease"]["cloudgpu-expires"] == made.tags["cloudgpu-expires"]
     assert settings["jupyter"] == ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab", "--collaborative"]
     assert settings["made"] == made.made_at.timestamp()
+
+
+def test_the_agent_is_told_its_policy_its_gpus_and_where_planned_events_are():
+    made = attempt(policy={"after": 3600.0, "off": [1_800_000_000]})
+    gpus = replace(made.offer.available, accelerators=(Accelerator("A100", 8), Accelerator("T4", 1)))
+    made = replace(made, offer=replace(made.offer, available=gpus))
+    settings = json.loads(files_of(made)["agent.json"]["content"])
+    assert settings["policy"] == {"after": 3600.0, "off": [1_800_000_000]}
+    assert settings["gpus"] == 9
+    assert settings["events"] == {"kind": "file", "path": "/run/cloudgpu/events.json"}
+    assert "own" not in settings, "the machine is the whole computer"
+    assert "policy" not in json.loads(files_of(attempt())["agent.json"]["content"])
 
 
 def test_parts_of_templates_are_carried_out():

@@ -273,3 +273,14 @@ def test_a_full_disk_keeps_nothing_on(machine, tmp_path):
     )
     assert done.returncode == 0
     assert (tmp_path / "done").read_text() == "shutdown -h now\n"
+
+
+def test_what_the_cloud_has_planned_is_passed_on_and_taken_back(machine):
+    planned = [{"Code": "instance-retirement", "NotBefore": "21 Jan 2027 09:00:43 GMT", "State": "active"}]
+    path = "meta-data/events/maintenance/scheduled"
+    machine.imds.said[path] = json.dumps(planned, indent=1)
+    machine.tick()
+    assert json.loads((machine.run / "events.json").read_text()) == {"events": planned}
+    del machine.imds.said[path]
+    machine.tick()
+    assert not (machine.run / "events.json").exists()

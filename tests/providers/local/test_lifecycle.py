@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cloudgpu.agent import own_source
 from cloudgpu.core.facts import Market, State, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.local.processes import wait_for
+from cloudgpu.providers.local.processes import marker, wait_for
 from cloudgpu.providers.local.provider import make
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under
 
@@ -149,7 +150,7 @@ def test_what_the_agent_wrote_is_reported(cloud):
 def test_the_agent_finds_its_settings(cloud):
     source = "import json, pathlib, sys\nhere = pathlib.Path(__file__).parent\n"
     source += "(here / 'seen').write_text(json.dumps([sys.argv[1:], json.loads((here / 'agent.json').read_text())]))\n"
-    machine = cloud.running(agent_source=source, jupyter=("jupyter", "lab", "--no-browser"))
+    machine = cloud.running(agent_source=source, jupyter=("jupyter", "lab", "--no-browser"), policy={"after": 3600.0})
     layout = cloud.layout(machine.id)
     assert wait_for((layout.agent / "seen").exists, PATIENCE_S)
     words, settings = json.loads((layout.agent / "seen").read_text())
@@ -158,6 +159,9 @@ def test_the_agent_finds_its_settings(cloud):
     assert settings["metadata"] == {"kind": "file", "path": str(layout.tags)}
     assert settings["notice"] == {"kind": "file", "path": str(layout.spot)}
     assert settings["jupyter"][1:] == ["-m", "jupyterlab", "--no-browser"]
+    assert settings["own"] == [f"CLOUDGPU_MACHINE={marker(layout.root)}"]
+    assert (settings["policy"], settings["gpus"]) == ({"after": 3600.0}, 0)
+    assert (layout.agent / "own.py").read_text() == own_source()
     assert stat.S_IMODE((layout.agent / "agent").stat().st_mode) == 0o700
 
 

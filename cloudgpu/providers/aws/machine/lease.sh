@@ -78,6 +78,7 @@ json="{\"cloudgpu-expires\": \"$expires\", \"cloudgpu-renew-until\": \"$renew_un
 echo "$json\"cloudgpu-hold-until\": \"$hold_until\"}" >"$RUN/tags.new" && mv "$RUN/tags.new" "$RUN/tags.json"
 ask meta-data/events/maintenance/scheduled
 if [ "$code" = 200 ]; then echo "{\"events\": $said}" >"$RUN/events.new" && mv "$RUN/events.new" "$RUN/events.json"; fi
+if [ "$code" = 404 ]; then rm -f "$RUN/events.json"; fi
 if [ -n "$spot" ]; then
   ask meta-data/spot/instance-action
   if [ "$code" = 200 ]; then echo "$said" >"$RUN/notice.new" && mv "$RUN/notice.new" "$RUN/notice.json"; fi
