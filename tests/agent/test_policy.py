@@ -22,8 +22,9 @@ PASS = 120  # seconds between two looks here: as far apart as they may be and le
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """Meters that stand still: how they are read is tried elsewhere."""
+def quiet(machine, monkeypatch):
+    """Meters that stand still (how they are read is tried elsewhere), and a place for what the end command writes."""
+    monkeypatch.chdir(machine.home)
     monkeypatch.setattr(looking, "glance", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
 
 
@@ -59,8 +60,7 @@ def test_an_idle_machine_is_ended_after_its_time_and_a_warning(machine, told):
     assert told == ["This machine ends in 10 min unless it is used"]
 
 
-def test_the_end_is_told_before_it_comes_and_the_reason_reaches_the_end_command(machine, told, monkeypatch):
-    monkeypatch.chdir(machine.home)
+def test_the_end_is_told_before_it_comes_and_the_reason_reaches_the_end_command(machine, told):
     made = _machine(machine)
     assert _first_end(machine, made, 3602) is None
     assert (made.beat["activity"], made.beat["ends_at"]) == (IDLE, NOW + 4200)
