@@ -31,8 +31,7 @@ def line(kind, clock="own", /, **body):
         (
             "launch_intended",
             LAUNCH,
-            "$0.5260 an hour, policy default (projects.thesis of config.toml), lease until 2026-11-20 18:00 UTC, "
-            + "renewable until 2026-11-23 10:00 UTC",
+            "(projects.thesis of config.toml), lease until 2026-11-20 18:00 UTC, renewable until 2026-11-23 10:00 UTC",
         ),
         (
             "launch_settled",
