@@ -393,11 +393,11 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
         thread = threading.Thread(target=lambda: launched.append(up(second)))
         launched.append(thread)
         thread.start()
-        assert waited.wait(20)  # it is written down, and waits for us
+        assert waited.wait(60)  # it is written down, and waits for us
 
     lab.cloud.fail_next("remove_orphan", launch_meanwhile)
     clean(lab.session, there.orphans)
-    launched[0].join(20)
+    launched[0].join(60)
     assert launched[1].row["state"] in ("pending", "running")
     assert len(told(lab, Kind.KEY_PAIR)) == 1  # made anew, after the old one was gone
 
