@@ -17,9 +17,9 @@ PAUSED = (State.STOPPED, State.DEALLOCATED)
 class StopsManyContract(ContractBase):
     """What can be stopped is stopped, whatever else was named in the same call."""
 
-    def three(self, provider: Provider, make_attempt: MakeAttempt) -> list[str]:
-        """Return the ids of three running machines."""
-        return [self.running(provider, make_attempt(key=key)).id for key in ("one", "two", "three")]
+    def some(self, provider: Provider, make_attempt: MakeAttempt, count: int = 2) -> list[str]:
+        """Return the ids of so many running machines."""
+        return [self.running(provider, make_attempt(key=f"number-{number}")).id for number in range(count)]
 
     def paused(self, provider: Provider, ids: list[str]) -> bool:
         """Say whether each of these is stopped and not billed."""
@@ -28,7 +28,7 @@ class StopsManyContract(ContractBase):
 
     def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Those that were named, in the way that ends billing."""
-        first, second, third = self.three(provider, make_attempt)
+        first, second, third = self.some(provider, make_attempt, 3)
         assert cast("StopsMany", provider).stop_many([first, second]) == {}
         self.wait_until(lambda: self.paused(provider, [first, second]))
         assert not provider.get(first).billed
@@ -36,15 +36,15 @@ class StopsManyContract(ContractBase):
 
     def test_one_that_is_unknown_keeps_no_other_running(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is named with its error, alone."""
-        made = self.three(provider, make_attempt)
+        made = self.some(provider, make_attempt)
         unknown = made[1][:-4] + "0000"
-        refused = cast("StopsMany", provider).stop_many([made[0], unknown, made[1], made[2]])
+        refused = cast("StopsMany", provider).stop_many([made[0], unknown, made[1]])
         assert {one: type(fault) for one, fault in refused.items()} == {unknown: InstanceNotFound}
         self.wait_until(lambda: self.paused(provider, made))
 
     def test_what_is_stopped_already_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A stop that was asked and not proved is asked again."""
-        first, second, _ = self.three(provider, make_attempt)
+        first, second = self.some(provider, make_attempt)
         cast("Pausable", provider).stop(first)
         self.settle(provider, first, *PAUSED)
         since = provider.get(first).since
@@ -65,7 +65,7 @@ class StopsManyContract(ContractBase):
 
     def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The same facts, and for what is not there the same error."""
-        made = self.three(provider, make_attempt)
+        made = self.some(provider, make_attempt)
         unknown = made[0][:-4] + "0000"
         seen = cast("StopsMany", provider).get_many([*made, unknown])
         assert set(seen) == {*made, unknown}
