@@ -22,7 +22,7 @@ REGIONS = (
     "eu-north-1", "ap-south-1", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3",
     "ap-southeast-1", "ap-southeast-2", "af-south-1", "me-south-1", "eu-south-1",
 )  # fmt: skip
-OLD = timedelta(days=4)
+OLD = timedelta(hours=72, minutes=1)  # past its renew-until by a minute
 YOUNG = timedelta(hours=6)
 LEASE, RENEW_UNTIL = timedelta(hours=8), timedelta(hours=72)
 ONE_IN = 10  # machines is old: past its renew-until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -14,7 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import ec2_stub  # noqa: E402  (benchmarks/ is no package)
 
-from cloudgpu.control.look import look_at  # noqa: E402
+from cloudgpu.control.reap import ReapWish, reap  # noqa: E402
 from cloudgpu.control.session import open_session  # noqa: E402
 from cloudgpu.core.events import Draft  # noqa: E402
 from cloudgpu.core.times import iso  # noqa: E402
@@ -25,16 +25,20 @@ MORE = {"nanos_per_month": None, "at_most": False, "running": True, "kept": True
 
 
 def make(home: Path, n: int, regions: int, now: datetime) -> None:
-    """Write config and ledger into `home`, fill the stub with its machines, and look once, as launches have."""
+    """Write config and ledger into `home`, fill the stub with its machines, and make the pass before.
+
+    That is one of four minutes ago: nothing is over yet, and what it decided of each machine stands in the ledger.
+    """
     home.mkdir(mode=0o700, parents=True)
     names = ec2_stub.REGIONS[:regions]
     (home / "config.toml").write_text(CONFIG.format(regions=str(list(names)).replace("'", '"')))
-    session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
+    before = now - timedelta(minutes=4)
+    session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=lambda: before)
     known = ec2_stub.machines(n, names, now, "")
     session.ledger.append([line for one in known for line in life(one)])
     where = f"{os.environ['AWS_ENDPOINT_URL']}/fill/{n}/{regions}/{now.timestamp()}/{session.ledger.id}"
     urlopen(where).close()  # noqa: S310  (the stub, on loopback)
-    look_at(session, ["lab"])
+    reap(session, ReapWish())
     session.ledger.close()
 
 

@@ -41,7 +41,8 @@ def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: 
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
-    blocks = [_block(host, key_file, known_hosts) for host in sorted(hosts, key=lambda host: host.name)]
+    key, known = _quoted(key_file), _quoted(known_hosts)
+    blocks = [_block(host, key, known) for host in sorted(hosts, key=lambda host: host.name)]
     return HEAD.format(file=_quoted(file)) + "".join(blocks)
 
 
@@ -68,18 +69,19 @@ def client() -> str:
     return found
 
 
-def _block(host: SshHost, key_file: Path, known_hosts: Path) -> str:
+def _block(host: SshHost, key_file: str, known_hosts: str) -> str:
+    """Return the lines of one machine; the paths are quoted already."""
     options = {
         "HostName": host.address.host,
         "Port": str(host.address.port),
         "User": _quoted_text(host.address.user),
         "HostKeyAlias": host.id,
-        "IdentityFile": _quoted(key_file),
+        "IdentityFile": key_file,
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "UserKnownHostsFile": _quoted(known_hosts),
+        "UserKnownHostsFile": known_hosts,
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",

@@ -45,6 +45,8 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
 
 def paragraph(text: str) -> str:
     """Return prose in lines of at most 80 columns."""
+    if len(text) <= 80 and text.isprintable() and not text.endswith(" "):  # noqa: PLR2004  (as below)
+        return text  # a pass over thousands of machines has as many lines
     from textwrap import fill
 
     return fill(text, 80, break_on_hyphens=False)  # a region, a command

@@ -21,6 +21,7 @@ from cloudgpu.core.facts import (
     TAG_PROJECT,
     TAG_RENEW_UNTIL,
     TAG_SEQ,
+    Address,
     Attempt,
     Instance,
     Leftover,
@@ -127,13 +128,17 @@ def _said(instance: Instance) -> dict[str, Any]:
         "billed": instance.billed,
         "since": instance.since and iso(instance.since),
         "launched_at": instance.launched_at and iso(instance.launched_at),
-        "address": asdict(instance.address) if instance.address else None,
+        "address": _address(instance.address) if instance.address else None,
         "reason": instance.reason,
         "last_active": instance.last_active and iso(instance.last_active),
         "expires": _tag_time(instance.tags, TAG_EXPIRES),
         "renew_until": _tag_time(instance.tags, TAG_RENEW_UNTIL),
         "hold_until": _tag_time(instance.tags, TAG_HOLD_UNTIL),
     }
+
+
+def _address(address: Address) -> dict[str, Any]:
+    return {"host": address.host, "port": address.port, "user": address.user}  # a tenth of what `asdict` takes
 
 
 def not_before(row: Row, now: datetime) -> datetime:

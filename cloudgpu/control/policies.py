@@ -138,12 +138,15 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
     `named`: this one, for all. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
     limits, known = limits_of(session), dict[str, Held]()
+    with_why: dict[Chosen, Held] = {}  # thousands of machines are chosen for alike
     found: dict[str, Held] = {}
     for row in rows:
         chosen = _of_row(session, row, named)
-        if chosen.name not in known:
-            known[chosen.name] = _resolved(session, chosen.name, limits)
-        found[row["id"]] = _with_why(known[chosen.name], chosen.why)
+        if chosen not in with_why:
+            if chosen.name not in known:
+                known[chosen.name] = _resolved(session, chosen.name, limits)
+            with_why[chosen] = _with_why(known[chosen.name], chosen.why)
+        found[row["id"]] = with_why[chosen]
     return found
 
 

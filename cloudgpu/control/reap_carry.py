@@ -80,7 +80,7 @@ def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[I
             if name not in free:
                 free[name] = _is_taken(session, name, locks)
         mine = [item for item in items if free[lock_of(item.row)]]
-        yield mine, [busy(item) for item in items if item not in mine]
+        yield mine, [busy(item) for item in items if not free[lock_of(item.row)]]
 
 
 def lock_of(row: Row) -> str:

@@ -50,9 +50,12 @@ def _ended(session: Session, items: Sequence[Item], judge: Judge) -> Outcome:
     def check() -> None:
         session.check_hold(LOCK)
 
-    together = [one for one in items if one.decision.do is Do.STOP and goes_in_batches(session, one.row)]
+    together, apart = list[Item](), list[Item]()
+    for one in items:
+        batched = one.decision.do is Do.STOP and goes_in_batches(session, one.row)
+        (together if batched else apart).append(one)
     outcome = stop_together(session, together, judge, check)
-    outcome.add(end_each(session, [one for one in items if one not in together], judge, check))
+    outcome.add(end_each(session, apart, judge, check))
     if outcome.ended:
         tidy(session)
     return outcome

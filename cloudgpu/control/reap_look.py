@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.look import look_at
-from cloudgpu.control.observe import observed
+from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living, present
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered
@@ -64,13 +64,14 @@ def rehearse(session: Session) -> Sight:
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
     instances = [one for listing in listings for one in listing.instances]
-    ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == session.ledger.id])
+    ledger = session.ledger.id
+    ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in living(known))
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(row for row in seen if row["ended"] is None),
         answered=ours.keys(),
-        foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != session.ledger.id),
+        foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(gap for listing in listings for gap in listing.unanswered),
         sentences=tuple(strays),
     )
@@ -108,7 +109,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 
 
 def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
-    if instance is None or row["attempt"] == "open":
+    if instance is None or row["attempt"] == "open" or not is_news(row, instance):
         return row
     return as_observed(row, observed(instance, now))
 

@@ -116,7 +116,12 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
 
 def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], datetime | None], done: Repaired) -> None:
     """Ask for these machines side by side, and write down what was done; of one silence one fault is enough."""
-    asked = [(provider, row) for row in rows if (provider := _able_or_fault(session, row, done)) is not None]
+    able: dict[str, SetsTimer | None] = {}
+    for row in rows:
+        if row["account"] not in able and row["provider_id"] is not None:
+            able[row["account"]] = _able_or_fault(session, row, done)
+    found = ((able.get(row["account"]), row) for row in rows if row["provider_id"] is not None)
+    asked = [(provider, row) for provider, row in found if provider is not None]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one), asked))
     said: set[tuple[str, str, str]] = set()

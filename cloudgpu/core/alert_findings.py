@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.events import Event
-from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso, minute
 
 Row = Mapping[str, Any]
@@ -75,7 +75,10 @@ def leap(row: Row) -> tuple[Money, Money] | None:
 def price_leaps(rows: Iterable[Row], factor: Fraction) -> Iterator[Finding]:
     """Yield the prices of machines that moved to more than `factor` times what they were, or to less than that part."""
     for row in rows:
-        before, after = leap(row) or (ZERO, ZERO)
+        found = leap(row)
+        if found is None:
+            continue
+        before, after = found
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
             yield price_finding(place_of(row), before, after, who=row["name"])
 
