@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
@@ -16,8 +16,8 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.bill import spent
 from cloudgpu.core.facts import TAG_ID
 from cloudgpu.core.money import Money
-from cloudgpu.errors import CloudgpuError, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable, SetsTimer
 
 Row = dict[str, Any]
 LEASE = timedelta(minutes=30)
@@ -82,7 +82,7 @@ class _Trial:
     left: list[str] = field(default_factory=list)
 
     def live(self) -> None:
-        """Launch, see in the listing, ask what is allowed now that there is a machine, reach, stop, start, reach again.
+        """Launch, see it, ask what is allowed now that it is there, see its timer, reach, stop, start, reach again.
 
         A stage that fails is the last.
         """
@@ -90,6 +90,8 @@ class _Trial:
             row = self._step("launch", self._launch)
             self._step("listed", lambda: self._listed(row))
             self._step("permitted", lambda: self._permitted(row))
+            if self._is_timed(row):
+                self._step("timer", lambda: self._timed(row))
             row = self._step("ssh", lambda: wait_until_ready(self.session, row), "answers with the pinned host key")
             if not self._can_stop(row):
                 return
@@ -144,6 +146,23 @@ class _Trial:
                 raise denied(one, row["provider"])
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
+
+    def _is_timed(self, row: Row) -> bool:
+        provider = self.session.provider(row["account"])
+        return isinstance(provider, SetsTimer) and not provider.no_timer()
+
+    def _timed(self, row: Row) -> str:
+        """See the machine's timer where it fires by itself: at renew-until."""
+        provider = cast("SetsTimer", self.session.provider(row["account"]))
+        at = provider.timer(row["provider_id"])
+        if at is None:
+            raise InvalidRequest(
+                f"{row['name']} has no timer in the cloud, though the account is set up for one.",
+                field="timer",
+                value=row["name"],
+                next="What its launch said of it tells why; cloudgpu init makes its role anew.",
+            )
+        return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
     def _nothing_left(self, row: Row) -> str:
         provider = self.session.provider(row["account"])

@@ -68,6 +68,22 @@ def test_a_whole_life_goes_well_and_leaves_nothing(reachable):
     assert reachable.rows() == []
 
 
+def test_its_timer_in_the_cloud_is_read_back_where_there_is_one(make_lab, server):
+    lab = make_lab(f'timer = "moves"\nhost_key = "{server.host_key.public_line}"')
+    shutil.copytree(server.root / "keys", lab.session.home.keys)
+    lab.cloud.address = Address("127.0.0.1", server.port, USER)
+    lab.cloud.fail_next("stop", takes(lab, 20))
+    lab.cloud.fail_next("start", takes(lab, 20))
+    trial = tried(lab.session, small(lab))
+    (stage,) = (stage for stage in trial.stages if stage.name == "timer")
+    assert stage.ok
+    assert trial.ok, [one for one in trial.stages if not one.ok]
+    assert "fires at" in stage.said
+    lab.cloud.fail_next("set_timer", silence())
+    trial = tried(lab.session, small(lab))
+    assert names(trial)[-3:] == [("timer", False), ("down", True), ("leftovers", True)]
+
+
 def test_what_it_cost_is_the_ledgers_word(reachable):
     reachable.cloud.fail_next("stop", takes(reachable, 360))
     trial = tried(reachable.session, small(reachable))

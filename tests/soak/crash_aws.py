@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.program import Program
-from tests.clouds.aws.plain import client
+from tests.clouds.aws.plain import client, role_of_timers
 from tests.clouds.aws.server import AwsServer
 
 REGION = "us-east-1"
@@ -85,7 +85,7 @@ class AwsLife:
             server.serve_ssh()
         self.server, self.home = server, home
         self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
-        self.program.config(f"{CONFIG}{server.ssh_port}\n")
+        self.program.config(f'{CONFIG}{server.ssh_port}\ntimer_role = "{role_of_timers()}"\n')
 
     def counted(self, *args: str) -> list[str]:
         """Run a verb to its end and return the actions that it called."""
@@ -159,6 +159,10 @@ class AwsLife:
         found = client(region=REGION).describe_spot_instance_requests()["SpotInstanceRequests"]
         return [one["SpotInstanceRequestId"] for one in found if one["State"] in ("open", "active", "disabled")]
 
+    def timers(self) -> list[str]:
+        """Return AWS's ids of the machines that have a schedule."""
+        return [name.partition(".")[2] for _, _, name in self.server.model.schedules]
+
     # What must hold.
 
     def check_known(self) -> list[dict[str, Any]]:
@@ -174,12 +178,17 @@ class AwsLife:
         """The same `up` again: one machine, and it is the one that is said."""
         again = self.done(*up)["machine"]
         assert self.ids() == [again["id"]]
+        assert again["guards"]["timer"] in (None, again["renew_until"])
+        assert {one.id for one in self.living() if one.state != "stopped"} <= set(self.timers())
 
     def check_down_leaves_nothing(self) -> None:
         """`down` ends everything that costs money, and no saved call stays in the home."""
         self.done("down", "--all", "--yes")
         assert (self.ids(), self.kept(), self.requests()) == ([], {}, [])
         assert self.done("ls")["machines"] == []
+        if self.timers():
+            self.done("reap")  # of a machine whose end was recorded by a look
+        assert self.timers() == []
         left = {path.relative_to(self.home).parts[0] for path in self.home.rglob("*") if not path.is_dir()}
         assert not left - {"config.toml", "ledger", "keys", "locks", "providers"}, left  # no saved call
 
