@@ -13,6 +13,7 @@ from cloudgpu.control.policies import find_policy, policies_of
 from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
 from cloudgpu.control.reap_end import carry_out
 from cloudgpu.control.reap_foreign import name_of, overdue, sentence, stop_overdue
+from cloudgpu.control.reap_left import left_over
 from cloudgpu.control.reap_look import Sight, look, rehearse
 from cloudgpu.control.reap_record import record_decisions, record_failure, record_pass
 from cloudgpu.control.reap_renew import renew
@@ -118,7 +119,7 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     found = replace(
         found,
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*found.sentences, *_said(repaired)),
+        sentences=(*found.sentences, *_said(repaired), *(left_over(session) if wish.sweep else ())),
     )
     refused = deliver_all(session, found, judged.standings, rows)
     found = replace(found, undelivered=refused, took=session.clock() - begun)

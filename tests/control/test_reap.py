@@ -8,6 +8,7 @@ from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.things import save
 from cloudgpu.core.decisions import Do, Rule
+from cloudgpu.core.facts import TAG_LEDGER, Kind
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger import locks
@@ -330,3 +331,14 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back
     for _ in range(3):
         fleet.idle(minutes=10)
     assert [(one["kind"], one["ready"]) for one in fleet.row()["kept"]] == [("image", True)]
+
+
+def test_the_nights_summary_says_what_is_left_over_and_what_it_costs(fleet):
+    assert fleet.pass_(sweep=True).sentences == ()
+    for region in ("north", "south"):
+        fleet.cloud.leave(Kind.ADDRESS, region, {TAG_LEDGER: fleet.session.ledger.id})
+    fleet.later(days=2)
+    assert fleet.pass_().sentences == ()
+    (said,) = fleet.pass_(sweep=True).sentences
+    assert said.startswith("2 things are left over, $0.00 a month, and 2 without a known price")
+    assert len(fleet.cloud.orphans().items) == 2, "they are told, and not removed"
