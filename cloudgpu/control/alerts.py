@@ -169,4 +169,11 @@ def _receivers(session: Session) -> tuple[str, ...]:
 
 
 def _told(session: Session) -> Told:
-    return told(session.ledger.events(SUBJECT))
+    """Return what the ledger says of alerts; folded anew only where they have a line more than at the last time."""
+    last = session.ledger.last(SUBJECT)
+    if last is None:
+        return Told()
+    known = session.alerts_told
+    if known is None or known[0] != last:  # its hash before stands for all lines before
+        known = session.alerts_told = (last, told(session.ledger.events(SUBJECT)))
+    return known[1]

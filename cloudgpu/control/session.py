@@ -21,6 +21,8 @@ from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.target import Target
+    from cloudgpu.core.alerts import Told
+    from cloudgpu.core.events import Event
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -48,6 +50,7 @@ class Session:
     tell: Tell = silent
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
+    alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
 
     def provider(self, account: str) -> Provider:
         """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
