@@ -57,7 +57,7 @@ class Ninety:
         for cloud in self.world.clouds.values():
             cloud.weather = self.weather
         for number in range(machines):
-            day, hour = self.chance.randrange(days - 5), self.chance.gauss(13.5, 2.5)
+            day, hour = self.chance.randrange(days - 5), self.chance.gauss(12, 1.5)
             self.at(START.replace(hour=0) + timedelta(days=day, hours=hour), self.launched, number)
         for hour in range(1, days * 24):
             self.at(START + timedelta(hours=hour), self.one_is_killed, ("first", "second")[hour % 2])
@@ -166,18 +166,18 @@ class Ninety:
         box.skew = chance.choice([0, 0, 0, -30, 45])
         box.held = box.up
         fate = chance.random()
-        if fate < 0.015:
+        if fate < 0.01:
             box.deaf.append((self.world.now + chance.randrange(5, 90) * MINUTE, None))
         elif fate < 0.12:
             begin = self.world.now + chance.randrange(5, 200) * MINUTE
             box.deaf.append((begin, begin + chance.randrange(1, 120) * MINUTE))
-        self.works(box, chance.randrange(1, 4))
+        self.works(box, chance.randrange(1, 3))
 
     def works(self, box, sittings):
         """Sit at the machine, some times, with pauses that are shorter than the policy's hour; then forget it."""
         chance = self.chance
         if self.world.runs(box) and not box.over:
-            minutes = chance.randrange(5, 150)
+            minutes = chance.randrange(5, 120)
             self.world.use(box, minutes)
             if chance.random() < 0.1:
                 self.holds(box, minutes + chance.randrange(30, 240))
@@ -186,7 +186,7 @@ class Ninety:
                 self.at(done + chance.randrange(0, 55) * MINUTE, self.works, box, sittings - 1)
             elif chance.random() < 0.2:
                 self.at(done + chance.randrange(0, 30) * MINUTE, self.ends, box)
-        self.at(self.world.now + chance.randrange(6, 14) * 60 * MINUTE, self.comes_back, box)
+        self.at(self.world.now + chance.randrange(4, 10) * 60 * MINUTE, self.comes_back, box)
 
     def holds(self, box, minutes):
         until = (self.world.now + minutes * MINUTE).replace(microsecond=0)
