@@ -1,0 +1,100 @@
+"""People at work on a real machine: at a terminal, in a browser, with a download. For tests of the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import pty
+import subprocess
+import threading
+import time
+
+CHROMIUM = (
+    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-quic --remote-debugging-port=0"
+).split()
+
+
+class Shell:
+    """A person in `cloudgpu ssh`, on a terminal of this computer."""
+
+    def __init__(self, cloudgpu, name):
+        self._ours, theirs = pty.openpty()
+        environ = cloudgpu.env() | {"TERM": "xterm", "PS1": "$ "}
+        self._process = subprocess.Popen(
+            cloudgpu.argv("ssh", name),
+            stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self._said = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with contextlib.suppress(OSError):  # nobody holds the other side any more
+            while more := os.read(self._ours, 65536):
+                self._said += more
+
+    @property
+    def text(self):
+        """All that this terminal was shown."""
+        return self._said.decode(errors="replace")
+
+    def type(self, text):
+        os.write(self._ours, text.encode())
+
+    def end(self):
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(10)
+        os.close(self._ours)
+
+
+class Browser:
+    """Chromium on a page, until it is ended."""
+
+    def __init__(self, chromium, url, profile):
+        self._process = subprocess.Popen(
+            [chromium, *CHROMIUM, f"--user-data-dir={profile}", url],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def end(self):
+        self._process.terminate()
+        self._process.wait(20)
+
+
+class Site:
+    """A web server on loopback with one file that never ends, `rate` bytes a second to each who asks for it."""
+
+    def __init__(self, rate):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    while not ended.wait(0.1):
+                        self.wfile.write(bytes(rate // 10))
+
+            def log_message(self, *_):
+                pass
+
+        self._ended = ended = threading.Event()
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/data"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def end(self):
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def until(found, *, within_s=60):
+    """Return what `found` says once it is true; fail, saying the last answer, when it never was."""
+    deadline = time.monotonic() + within_s
+    while not (answer := found()):
+        assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r}"
+        time.sleep(0.1)
+    return answer
