@@ -312,7 +312,7 @@ def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
     began = time.monotonic()
     for second in (30, 60, 90):
         assert _look(made, second)["gpu"] is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert made.smi is first
     wait_for((tmp_path / "started").exists)
     assert (tmp_path / "started").read_text() == "x\n"
