@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
-WORKERS ?= 3
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak check bench clean

@@ -261,6 +261,7 @@ def test_several_at_once_start_one(machine):
     assert len({(answer["pid"], answer["port"]) for answer in answers}) == 1
 
 
+@pytest.mark.soak  # many seconds
 def test_it_dies_is_missed_and_started_again_and_stopped(machine):
     first = machine.lab("ensure")
     token = machine.token
@@ -278,6 +279,7 @@ def test_it_dies_is_missed_and_started_again_and_stopped(machine):
     assert machine.lab("stop") == {"stopped": False}
 
 
+@pytest.mark.soak  # many seconds
 def test_one_that_is_frozen_is_unknown_and_not_started_twice(machine):
     server = machine.lab("ensure")
     os.kill(server["pid"], signal.SIGSTOP)
@@ -321,6 +323,7 @@ def test_a_start_that_is_killed_leaves_one_that_is_found(machine, seed):
     assert machine.ask("GET", "/api/status", answer["port"])["started"]
 
 
+@pytest.mark.soak  # many seconds
 def test_a_start_killed_before_its_record_is_written_is_stopped_too(machine):
     server = machine.lab("ensure")
     (machine.dir / "jupyter" / "server.json").unlink()
@@ -330,6 +333,7 @@ def test_a_start_killed_before_its_record_is_written_is_stopped_too(machine):
     assert not running(server["pid"])
 
 
+@pytest.mark.soak  # many seconds
 def test_a_token_that_jupyters_own_configuration_sets_is_named(machine):
     config = machine.dir / "jupyter" / "config"
     config.mkdir(parents=True)

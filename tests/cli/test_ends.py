@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from cloudgpu.core.times import from_iso
+import pytest
+
 from tests.cli.program import until
 
 
@@ -32,6 +34,7 @@ def test_an_idle_machine_stops_itself_at_its_leases_end_with_nobody_watching(clo
     assert (started.code, started.json["state"]) == (0, "running"), started.err
 
 
+@pytest.mark.soak  # many seconds
 def test_renew_until_ends_a_machine_that_is_held(cloudgpu):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--lease", "8s", "--renew-until", "8s").code == 0
     held = cloudgpu("hold", "amber-fox", "1h", "--yes")

@@ -109,6 +109,7 @@ def test_d2l_clones_the_notebooks_and_prepares_their_environment(cloudgpu, site)
     assert (second.code, second.out) == (0, "mine\n.venvs/d2l/untouched\n"), second.err
 
 
+@pytest.mark.soak  # many seconds
 def test_pytorch_prepares_a_kernel_of_its_own(cloudgpu, site):
     root, address = site
     serve_package(root, "tiny-torch")

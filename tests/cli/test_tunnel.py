@@ -71,6 +71,7 @@ def test_a_background_tunnel_serves_a_notebook_until_it_is_stopped(cloudgpu, mac
     assert cloudgpu("tunnel", "--stop", "-o", "json").json["stopped"] is False
 
 
+@pytest.mark.soak  # many seconds
 def test_down_ends_the_background_tunnel_too(cloudgpu, machine):
     started = cloudgpu("tunnel", "--background", "-o", "json", timeout=60).json
     assert cloudgpu("down", "--yes").code == 0
@@ -124,6 +125,7 @@ def test_open_shows_the_browser_a_page_and_no_token(cloudgpu, machine, tmp_path)
     assert not page.exists()
 
 
+@pytest.mark.soak  # many seconds
 def test_a_tunnel_survives_a_machine_that_was_stopped_and_started(cloudgpu, machine):
     started = cloudgpu("tunnel", "--background", "-o", "json", timeout=60).json
     assert cloudgpu("stop", "--yes").code == 0

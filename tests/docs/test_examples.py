@@ -86,6 +86,7 @@ def test_the_first_notebook_is_opened_and_nothing_is_left(environ):
     assert until(lambda: not processes_in(environ["TMPDIR"])), "a process of the example lives on"
 
 
+@pytest.mark.soak  # many seconds
 def test_a_command_that_fails_ends_the_machine_too(environ, tmp_path):
     broken = tmp_path / "broken.sh"
     broken.write_text((EXAMPLES / "first-notebook.sh").read_text().replace("-- ls", "-- sh -c 'exit 7'"))
@@ -122,6 +123,7 @@ def test_the_first_notebook_in_python_says_hello_and_leaves_nothing(at_home):
     assert nothing_is_left(at_home)
 
 
+@pytest.mark.soak  # many seconds
 def test_the_first_notebook_in_python_ends_its_machine_when_the_work_fails(at_home, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text((EXAMPLES / "first_notebook.py").read_text().replace("import platform", "raise SystemError"))

@@ -88,6 +88,7 @@ def test_a_frozen_machine_is_said_within_seconds_and_can_be_stopped(fox, tmp_pat
     assert processes_of(fox.home) == []
 
 
+@pytest.mark.soak  # many seconds
 def test_a_frozen_machine_can_be_ended(fox):
     os.kill(process_number(fox), signal.SIGSTOP)
     assert fox("down", "--yes").code == 0

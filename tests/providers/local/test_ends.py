@@ -51,6 +51,7 @@ def test_the_lease_is_enforced_without_the_agent_when_it_cannot_be_kept_alive(cl
     assert processes_under(cloud.home) == []
 
 
+@pytest.mark.soak  # many seconds
 def test_the_real_agent_ends_an_idle_machine_at_its_lease(cloud):
     machine = cloud.running(agent_source=agent.source(), lease=timedelta(seconds=8))
     ended = cloud.wait(machine.id, State.STOPPED)
