@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.core.times import from_iso
 import pytest
 
+from cloudgpu.core.times import from_iso
 from tests.cli.program import until
 
 
