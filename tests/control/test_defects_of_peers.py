@@ -157,12 +157,14 @@ def test_missing_metrics_read_as_zero_so_that_a_dead_agent_looks_idle(fleet, age
     """cloud-custodian, `missing-value: 0`."""
     fleet.up(name="fox")
     agents.runs("exit 127")
+    told = []
     for _ in range(12):
         found = fleet.idle(minutes=30)
         assert found.ended == ()
         assert {one.activity for one in found.decisions} == {"UNKNOWN"}
+        told += [(one.rule, one.due) for one in found.warned]
     assert len(fleet.machines()) == 1
-    assert "warning_given" in fleet.kinds(), "its owner is told that nothing is known of it"
+    assert (Rule.NONE, None) in told, "its owner is told that nothing is known of it"
 
 
 def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):

@@ -291,9 +291,11 @@ def test_the_reaper_does_not_run_with_half_a_policy(fleet):
     fleet.up(name="fox", policy="mine")
     fleet.policy("mine", "lease: 1h\nrenew_until: 9h\nidel:\n  after: 1m\n")
     fleet.later(hours=3)
+    asked = fleet.cloud.calls
     with pytest.raises(InvalidRequest, match=r"mine\.yaml:3: idel is no known key"):
         fleet.pass_()
     assert len(fleet.machines()) == 1
+    assert fleet.cloud.calls["list"] - asked["list"] == 1, "the test's own look at what runs"
     (line,) = fleet.session.ledger.events("reaper")
     assert not line.body["ok"]
 
