@@ -61,14 +61,16 @@ class Ended:
     on_purpose: tuple[Leftover, ...] = ()
 
 
-def stop(session: Session, row: Row, *, why: str) -> Row:
+def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None = None) -> Row:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
-    Raises InvalidRequest for a machine that can be neither, or whose policy keeps nothing of it; StopUnproved when the
-    proof did not come in time.
+    `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
+    nothing of it; StopUnproved when the proof did not come in time.
     """
     with alone(session, row):
         row = session.ledger.machine(row["id"]) or row
+        if check is not None:
+            check(row)
         check_stop(row)
         if stays(row) or _is_parked_by_stop(session, row):
             row = park(session, row if stays(row) else _settled(session, row), why=why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.decisions import Decision, Seen
@@ -23,10 +24,11 @@ Judge = Callable[[Sequence[Seen]], list[Decision]]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A machine that is to be ended, as it was seen last, and why."""
+    """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
 
     seen: Seen
     decision: Decision
+    looked_at: datetime | None = None
 
     @property
     def row(self) -> Row:
@@ -110,6 +112,7 @@ def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple
     """
     latest = [replace(item.seen, row=session.ledger.machine(item.id) or item.row) for item in items]
     decisions = judge(latest)
-    ends = [Item(seen, one) for seen, one in zip(latest, decisions, strict=True) if one.ends]
-    kept = [Item(seen, one) for seen, one in zip(latest, decisions, strict=True) if not one.ends]
+    judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
+    ends = [one for one in judged if one.decision.ends]
+    kept = [one for one in judged if not one.decision.ends]
     return ends, Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])

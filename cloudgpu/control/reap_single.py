@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import lifecycle
 from cloudgpu.control.park import park
-from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
+from cloudgpu.control.reap_again import is_stale, judged_again
+from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, still_to_end
 from cloudgpu.control.things import remove_named
 from cloudgpu.core.decisions import Do
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+Check = Callable[[Row], None]
 LANES = 4  # machines ended side by side: each waits for its own proof
 
 
 def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
 
+    One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
     `check` raises where this pass has lost the reaper's lock.
     """
     outcome = Outcome()
@@ -42,14 +45,15 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
 
 
 def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
-    with each_alone(session, [item]) as (mine, busy):
-        ends, outcome = still_to_end(session, mine, judge)
-        outcome.spared += busy
+    if session.held(lock_of(item.row)):
+        return Outcome(spared=[busy(item)])
+    ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
-        check()
         try:
-            row = _DOES[one.decision.do](session, one.row, one.decision.why)
+            row = _DOES[one.decision.do](session, one.row, one.decision.why, _last_check(session, one, judge, check))
             outcome.ended.append(one.done(row["state"]))
+        except _NotAnyMore as kept:
+            outcome.add(kept.outcome)
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
@@ -57,25 +61,52 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
     return outcome
 
 
-def _parked(session: Session, row: Row, why: str) -> Row:
+class _NotAnyMore(Exception):
+    """It is not to be ended as was decided: between the look and its lock somebody has done something."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Check:
+    """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
+
+    def still(_row: Row) -> None:
+        check()
+        ends, outcome = still_to_end(session, [item], judge)
+        if not ends:
+            raise _NotAnyMore(outcome)
+        if ends[0].decision.do is not item.decision.do:
+            raise _NotAnyMore(Outcome(spared=[item.left("it has changed meanwhile; the next pass looks again")]))
+
+    return still
+
+
+def _parked(session: Session, row: Row, why: str, check: Check) -> Row:
     """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
     with lifecycle.alone(session, row):
-        return park(session, session.ledger.machine(row["id"]) or row, why=why, finish=False)
+        row = session.ledger.machine(row["id"]) or row
+        check(row)
+        return park(session, row, why=why, finish=False)
 
 
-def _stopped(session: Session, row: Row, why: str) -> Row:
-    return lifecycle.stop(session, row, why=why)
+def _stopped(session: Session, row: Row, why: str, check: Check) -> Row:
+    return lifecycle.stop(session, row, why=why, check=check)
 
 
-def _terminated(session: Session, row: Row, why: str) -> Row:
-    return lifecycle.end(session, row, why=why)
+def _terminated(session: Session, row: Row, why: str, check: Check) -> Row:
+    return lifecycle.end_all_of(session, row, why=why, check=check).row
 
 
-def _removed(session: Session, row: Row, why: str) -> Row:
-    return remove_named(session, row) if row.get("thing") else lifecycle.end(session, row, why=why)
+def _removed(session: Session, row: Row, why: str, check: Check) -> Row:
+    if not row.get("thing"):
+        return _terminated(session, row, why, check)
+    check(row)
+    return remove_named(session, row)
 
 
-_DOES: dict[Do, Callable[[Session, Row, str], Row]] = {
+_DOES: dict[Do, Callable[[Session, Row, str, Check], Row]] = {
     Do.STOP: _stopped,
     Do.PARK: _parked,
     Do.IMAGE: _parked,

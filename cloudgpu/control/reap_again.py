@@ -1,0 +1,70 @@
+"""Looks again at what is to be ended: what its provider says now, and its samples of now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.look_again import look_again
+from cloudgpu.control.reap_carry import Item, Judge, Outcome
+from cloudgpu.control.reap_look import AGAIN_AFTER_S
+from cloudgpu.control.reap_seen import probe_twice, with_report
+from cloudgpu.control.samples import Report
+from cloudgpu.control.traffic import record
+from cloudgpu.core.decisions import Seen
+from cloudgpu.core.facts import State, Unanswered
+from cloudgpu.core.times import from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+
+
+def judged_again(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+    """Return those that are still to be ended, by a look of now, and what came of the others."""
+    outcome, now = Outcome(), session.clock()
+    fresh = _seen_again(session, items, outcome)
+    again = [Item(one, decision, now) for one, decision in zip(fresh, judge(fresh), strict=True)]
+    kept = [one for one in again if not one.decision.ends]
+    outcome.spared += [one.left(one.decision.why) for one in kept]
+    outcome.again += [one.decision for one in kept]
+    return [one for one in again if one.decision.ends], outcome
+
+
+def is_stale(session: Session, item: Item) -> bool:
+    """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+    return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
+
+
+def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
+    """Return what is known now of those that answered again; the others are named, and left alone."""
+    living = [one for one in items if one.row["ended"] is None and not one.row.get("thing")]
+    silent = look_again(session, [one.row for one in living])
+    if silent:
+        session.pause(AGAIN_AFTER_S)
+        silent = look_again(session, [one.row for one in living if one.id in silent])
+    outcome.unanswered += [Unanswered(one.row["name"], silent[one.id].message) for one in living if one.id in silent]
+    left = [one for one in items if one.id not in silent]
+    rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
+    running = [row for row in rows.values() if row["state"] == State.RUNNING and row["ended"] is None]
+    reports = probe_twice(session, running)
+    _count_traffic(session, rows, reports)
+    return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
+
+
+def _count_traffic(session: Session, rows: Mapping[str, Row], reports: Mapping[str, Report]) -> None:
+    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
+    for machine, report in reports.items():
+        if report.answer is not None:
+            with suppress(ValueError, KeyError, TypeError):
+                record(session, rows[machine], report.answer)
+
+
+def _now(seen: Seen, row: Row) -> Seen:
+    last = from_iso(row["last_active"]) if row["last_active"] else None
+    return replace(seen, row=row, last_active=last)

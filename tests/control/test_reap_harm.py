@@ -1,0 +1,73 @@
+"""What would stop a machine under somebody's hands, lose data, or keep all machines on: tried against passes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+from cloudgpu.control.lease import set_hold
+from cloudgpu.control.lifecycle import new_lease, start, stop
+from cloudgpu.control.reap_carry import lock_of
+from cloudgpu.errors import ProviderUnavailable
+
+
+def before_the_lock(fleet, monkeypatch, do):
+    """Let `do` be what another process does just before a pass takes the machine's lock; return each taking of it."""
+    session, lock, taken = fleet.session, lock_of(fleet.row()), []
+    held = session.hold
+
+    @contextmanager
+    def hold(name, *, wait):
+        if name == lock and not taken:
+            do(fleet.opened())
+        taken.extend([name] * (name == lock))
+        with held(name, wait=wait):
+            yield
+
+    monkeypatch.setattr(session, "hold", hold, raising=False)
+    return taken
+
+
+def test_a_machine_that_is_started_before_its_end_is_asked_is_not_terminated(fleet, monkeypatch):
+    fleet.policy("default", "lease: 8h\nrenew_until: 72h\nstopped:\n  after: 7d\n  do: terminate\n")
+    fleet.up(name="fox")
+    stop(fleet.session, fleet.row(), why="a test")
+    fleet.idle(days=7)
+    fleet.later(days=1)
+    taken = before_the_lock(fleet, monkeypatch, lambda own: start(own, fleet.row(), new_lease(own, fleet.row(), None)))
+    found = fleet.pass_()
+    assert (found.ended, [one.name for one in found.spared], found.exit_code) == ((), ["fox"], 0)
+    assert [one["name"] for one in fleet.rows() if one["state"] == "running"] == ["fox"]
+    assert len(taken) == 1, "who waits for the lock comes before the judgement or after the end, never between"
+
+
+def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch):
+    fleet.up(name="fox", spot=True)
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    fleet.agents.says(fleet.clock())
+    until = fleet.clock.now + timedelta(hours=3)
+    taken = before_the_lock(fleet, monkeypatch, lambda own: set_hold(own, fleet.row(), until))
+    found = fleet.pass_()
+    assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
+    assert (len(fleet.machines()), len(taken)) == (1, 1)
+
+
+def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents):
+    """The stop of one takes a quarter of an hour; at the other, which is parked after it, somebody works by then."""
+    fleet.up(name="fox", key="a")
+    fleet.up(name="owl", key="b", spot=True)
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+
+    def hang():
+        fleet.later(minutes=16)
+        agents.says(fleet.clock(), gpu=90)
+        raise ProviderUnavailable("the cloud is down")
+
+    fleet.cloud.fail_next("stop_many", hang)
+    found = fleet.pass_()
+    assert [one.name for one in found.spared] == ["owl"]
+    assert "owl" not in [one.name for one in found.ended]
+    assert {one.name: one.activity for one in found.decisions}["owl"] == "ACTIVE"
