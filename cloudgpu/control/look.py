@@ -103,7 +103,8 @@ def refresh(session: Session, row: Row) -> Row:
     else:
         close_request(session, row, instance)
         if is_news(row, instance):
-            session.ledger.append([observed(instance, now, before_its_end(session.ledger, row, instance))])
+            ended = before_its_end(session.ledger, row, instance)
+            session.ledger.append([observed(instance, now, ended, machine=row["id"])])
     return session.ledger.machine(row["id"]) or row
 
 
@@ -276,7 +277,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         return None
     then = not_before(row, session.clock())
     ended = before_its_end(session.ledger, row, instance)
-    return [observed(instance, then, ended)] if is_news(row, instance) else []
+    return [observed(instance, then, ended, machine=row["id"])] if is_news(row, instance) else []
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:

@@ -81,4 +81,5 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
     close_request(session, row, found)
     if not is_news(row, found):
         return []
-    return [observed(found, now, None if watched else before_its_end(session.ledger, row, found))]
+    ended = None if watched else before_its_end(session.ledger, row, found)
+    return [observed(found, now, ended, machine=row["id"])]

@@ -107,15 +107,16 @@ def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> 
     return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
 
 
-def observed(instance: Instance, now: datetime, alive: str | None = None) -> Draft:
+def observed(instance: Instance, now: datetime, alive: str | None = None, *, machine: str | None = None) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
     `alive` is when it was last known to be there, for one that is billed no more and of which nobody says since when.
+    `machine` is the id of the row whose provider id was asked for: somebody may have taken the machine's tags away.
     """
     body = _said(instance)
     if alive is not None:
         body["alive_at"] = alive
-    subject = instance.tags[TAG_ID]
+    subject = machine or instance.tags[TAG_ID]
     clock = PROVIDER if instance.since else OWN
     return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 ASK = '"$HOME"/.cloudgpu/agent status'
+MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
 COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
@@ -87,24 +88,33 @@ def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:
 def line_of(row: Row, status: Mapping[str, Any], now: datetime) -> Draft | None:
     """Return the line of what the agent has counted since the last count; None for nothing new.
 
-    A counter that is lower than it was has begun anew: all of it is new.
+    A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
+    what cannot be: anybody with the machine could have written it.
     """
     from cloudgpu.control.extras import egress_rate
 
     counter, last = status.get("sent") or {}, row.get("traffic") or {}
     if not counter or not status.get("heartbeat"):
         return None
-    total, known = int(counter["bytes"]), int(last.get("counted") or 0)
+    latest = now.timestamp()
+    total, known = _number(counter["bytes"], MOST_BYTES), int(last.get("counted") or 0)
     fresh = total - known if total >= known else total
-    began = iso(datetime.fromtimestamp(int(counter["since"]), UTC))
+    began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
     since = last.get("until") or max(began, row["intended_at"])
-    until = max(iso(datetime.fromtimestamp(float(status["heartbeat"]), UTC)), since)
+    until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
     rate = egress_rate(row["provider"], row["region"], fresh)
     if fresh <= 0 or rate is None:
         return None
     body = {"bytes_out": fresh, "since": since, "until": until, "counted": total, "stored_as": rate.stored_as}
     dedupe = f"traffic:{row['id']}:{total}:{until}"
     return Draft("traffic_observed", row["id"], body | rate.terms(), now, dedupe, MACHINE)
+
+
+def _number(said: Any, most: float) -> int:
+    """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MOST_BYTES:
+        raise ValueError(said)
+    return int(min(said, most))
 
 
 def count(session: Session, row: Row, connection: Connection) -> None:

@@ -10,6 +10,7 @@ from cloudgpu.core.times import duration_text, from_iso
 
 USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
+LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
 _SHUT_DOWN = ("stopped", "deallocated")
 
 
@@ -48,7 +49,8 @@ def known(seen: Seen, now: datetime) -> Known:
     word = _word(seen, now)
     if judged is None:
         return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
-    found = Known(str(judged.activity), judged.why, timedelta(seconds=judged.ago) if judged.ago >= 0 else None)
+    quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
+    found = Known(str(judged.activity), judged.why, quiet)
     if word is None or judged.activity == ACTIVE:
         return found
     return found if judged.activity == IDLE and _read_since(seen) else word

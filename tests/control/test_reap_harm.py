@@ -71,3 +71,23 @@ def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents):
     assert [one.name for one in found.spared] == ["owl"]
     assert "owl" not in [one.name for one in found.ended]
     assert {one.name: one.activity for one in found.decisions}["owl"] == "ACTIVE"
+
+
+def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_other_on(fleet):
+    for name in ("fox", "owl"):
+        fleet.up(name=name, key=name)
+    with fleet.cloud._call("tag") as cloud:
+        cloud.machines[fleet.row("fox")["provider_id"]].tags.clear()
+    fleet.idle(hours=2)
+    found = fleet.idle(minutes=10)
+    assert sorted(one.name for one in found.ended) == ["fox", "owl"]
+    assert fleet.row("fox")["state"] == "stopped"
+
+
+def test_an_answer_of_a_wrong_clock_or_a_hostile_agent_keeps_no_other_machine_on(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    quiet = [{"t": 1e11 - 60 * n, "s": 60, "gpu": 0} for n in range(100)]
+    agents.answers({"now": 1e11, "up_since": 0, "samples": quiet})
+    fleet.later(minutes=10)
+    assert [one.name for one in fleet.pass_().ended] == ["fox"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from cloudgpu.control.traffic import CHARGING, gaps_within, is_charged, line_of, traffic_gaps
 from cloudgpu.core.billing import total
 from cloudgpu.core.fold import machine_row
@@ -126,3 +128,26 @@ def test_the_bill_of_bytes_is_a_range():
     assert money(billed.low).nanos == 0
     assert money(billed.high).nanos == 900_000_000
     assert total([billed]).high == billed.high
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"bytes": 1, "since": "9" * 300},
+        {"bytes": "9" * 300, "since": 0},
+        {"bytes": 10**16, "since": 0},
+        {"bytes": -1, "since": 0},
+        {"bytes": True, "since": 0},
+        {"bytes": 1, "since": -(10**14)},
+        {"since": 0},
+        [1],
+    ],
+)
+def test_a_count_that_cannot_be_is_refused_with_an_error_that_callers_expect(sent):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        line_of(machine_row(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
+
+
+def test_a_count_of_a_time_to_come_is_of_now():
+    draft = line_of(machine_row(launched()), status(10**9, GB, since=10**9), START + timedelta(seconds=100))
+    assert (draft.body["since"], draft.body["until"]) == (at(100), at(100))
