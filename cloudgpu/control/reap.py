@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets import budgets, standings
+from cloudgpu.control.collecting import collected_seldom
 from cloudgpu.control.policies import find_policy, policies_of
 from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
 from cloudgpu.control.reap_end import carry_out
@@ -55,6 +56,7 @@ class ReapWish:
     interval: timedelta = INTERVAL
 
 
+@collected_seldom()
 def reap(session: Session, wish: ReapWish) -> Pass:
     """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
 

@@ -178,6 +178,7 @@ class Book:
             rebuild(connection)
             self._store.restore_guards()
             self._store.commit(lines.end_of(connection))
+            self._parsed.forget()
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.ledger.lines import end_of
+
 if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection
 
@@ -13,7 +15,7 @@ Row = dict[str, Any]
 
 
 class Parsed:
-    """Rows that were read before, by their ids: what has not changed since then is not parsed again.
+    """Rows that were read before, by their ids: what has not changed since then is neither read nor parsed again.
 
     A pass reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
     as it is.
@@ -21,6 +23,12 @@ class Parsed:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, Row]] = {}
+        self._found: dict[str, tuple[str, list[Row]]] = {}  # by query: the hash of the last line, and what was found
+
+    def forget(self) -> None:
+        """Read everything anew: the rows were made anew from the same lines."""
+        self._known.clear()
+        self._found.clear()
 
     def machines(self, connection: Connection) -> list[Row]:
         """Return every machine's row, oldest first."""
@@ -31,11 +39,19 @@ class Parsed:
         return self._rows(connection, "SELECT id, row FROM machine ORDER BY since, id")
 
     def _rows(self, connection: Connection, query: str) -> list[Row]:
+        end = end_of(connection)[1]  # before the rows: what is written in between is read again the next time
+        at, rows = self._found.get(query, ("", []))
+        if at != end or not end:
+            rows = self._read(connection, query)
+            self._found[query] = end, rows
+        return [dict(row) for row in rows]
+
+    def _read(self, connection: Connection, query: str) -> list[Row]:
         found, known = list(connection.execute(query)), self._known
         news = [(subject, text) for subject, text in found if subject not in known or known[subject][0] != text]
         parsed = json.loads(f"[{','.join(text for _, text in news)}]")
         known.update((subject, (text, row)) for (subject, text), row in zip(news, parsed, strict=True))
-        return [dict(known[subject][1]) for subject, _ in found]
+        return [known[subject][1] for subject, _ in found]
 
 
 def uses(connection: Connection, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
