@@ -29,7 +29,10 @@ def leftovers_of(session: Session, account: str) -> Leftovers:
         provider = session.provider(account)
         return provider.leftovers() if isinstance(provider, HasLeftovers) else Leftovers(())
     except CloudgpuError as fault:
-        return Leftovers((), (Unanswered(account, fault.message),))
+        why = fault.message
+    except Exception as bug:  # noqa: BLE001  (as of a listing)
+        why = f"it could not be read ({type(bug).__name__}: {bug})"
+    return Leftovers((), (Unanswered(account, why),))
 
 
 def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: datetime) -> list[str]:

@@ -137,7 +137,10 @@ def _listed(session: Session, account: str, asked_at: datetime) -> _Answer:
         provider = session.provider(account)
         return _Answer(provider.kind, provider.list(), asked_at)
     except CloudgpuError as fault:
-        return _Answer(kind, Listing((), (Unanswered(account, fault.message),)), asked_at)
+        why = fault.message
+    except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
+        why = f"it could not be read ({type(bug).__name__}: {bug})"
+    return _Answer(kind, Listing((), (Unanswered(account, why),)), asked_at)
 
 
 def _one_per_machine(instances: Sequence[Instance], look: Look) -> list[Instance]:

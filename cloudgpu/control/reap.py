@@ -76,7 +76,10 @@ def reap(session: Session, wish: ReapWish) -> Pass:
         try:
             return _passed(session, wish, begun)
         except CloudgpuError as fault:
-            _broken_off(session, wish, fault)
+            _broken_off(session, wish, fault.message)
+            raise
+        except Exception as defect:
+            _broken_off(session, wish, f"a defect: {type(defect).__name__}: {defect}")
             raise
 
 
@@ -199,11 +202,11 @@ def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, 
     return tuple(again.get(one.machine, one) for one in decisions)
 
 
-def _broken_off(session: Session, wish: ReapWish, fault: CloudgpuError) -> None:
+def _broken_off(session: Session, wish: ReapWish, why: str) -> None:
     """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
     from cloudgpu.control.alerting_deadman import ping
 
     with suppress(CloudgpuError):
-        record_failure(session, fault.message, cron=wish.cron, sweep=wish.sweep)
+        record_failure(session, why, cron=wish.cron, sweep=wish.sweep)
     with suppress(CloudgpuError):
         ping(session, ok=False)

@@ -94,9 +94,17 @@ def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
         by_account.setdefault(row["account"], {})[row["provider_id"]] = row["id"]
     providers = {account: cast("StopsMany", session.provider(account)) for account in by_account}
     with ThreadPoolExecutor(max_workers=max(1, len(by_account))) as pool:
-        answers = pool.map(lambda account: providers[account].stop_many(list(by_account[account])), by_account)
+        answers = pool.map(lambda account: _asked_of(providers[account], list(by_account[account])), by_account)
         pairs = list(zip(by_account, answers, strict=True))
     return {by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+
+
+def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+    """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
+    try:
+        return provider.stop_many(ids)
+    except CloudgpuError as fault:
+        return dict.fromkeys(ids, fault)
 
 
 def _is_stopped(session: Session, row: Row) -> bool:

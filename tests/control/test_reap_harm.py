@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
+
 from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.reap_carry import lock_of
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.errors import AuthFailed, ProviderUnavailable
 
 
 def before_the_lock(fleet, monkeypatch, do):
@@ -91,3 +93,40 @@ def test_an_answer_of_a_wrong_clock_or_a_hostile_agent_keeps_no_other_machine_on
     agents.answers({"now": 1e11, "up_since": 0, "samples": quiet})
     fleet.later(minutes=10)
     assert [one.name for one in fleet.pass_().ended] == ["fox"]
+
+
+def raises(error):
+    def do():
+        raise error
+
+    return do
+
+
+def test_a_provider_with_a_defect_is_named_and_keeps_no_other_account_on(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.cloud.fail_next("list", raises(KeyError("Placement")), times=2)
+    found = fleet.idle(minutes=10)
+    assert [(one.scope, one.why) for one in found.unanswered] == [
+        ("lab", "it could not be read (KeyError: 'Placement')")
+    ]
+    assert (found.ended, found.exit_code) == ((), 8)
+    assert [one.name for one in fleet.idle(minutes=10).ended] == ["fox"]
+
+
+def test_a_stop_that_is_refused_as_a_whole_is_not_proved_and_ends_no_pass(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.cloud.fail_next("stop_many", raises(AuthFailed("the session has expired")))
+    found = fleet.idle(minutes=10)
+    assert [(one.name, one.why) for one in found.unproved] == [("fox", "the session has expired")]
+
+
+def test_a_pass_that_a_defect_ends_is_no_success_in_the_ledger(fleet):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.cloud.fail_next("get_many", raises(ZeroDivisionError("a defect of ours")))
+    with pytest.raises(ZeroDivisionError):
+        fleet.idle(minutes=10)
+    (*_, line) = fleet.session.ledger.events("reaper")
+    assert (line.body["ok"], line.body["why"]) == (False, "a defect: ZeroDivisionError: a defect of ours")
