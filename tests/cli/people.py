@@ -91,10 +91,10 @@ class Site:
         self._server.server_close()
 
 
-def until(found, *, within_s=60):
+def until(found, *, within_s=60, pause=0.1):
     """Return what `found` says once it is true; fail, saying the last answer, when it never was."""
     deadline = time.monotonic() + within_s
     while not (answer := found()):
         assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r}"
-        time.sleep(0.1)
+        time.sleep(pause)
     return answer
