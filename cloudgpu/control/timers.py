@@ -49,17 +49,24 @@ def guard(session: Session, row: Row, why: str) -> Row:
     try:
         return _set(session, provider, row, why)
     except CloudgpuError as fault:
-        session.tell(f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+        old = row.get("timer")
+        early = old is not None and old < row["renew_until"] and _may_fire(row, session.clock())
+        until = f" Until then it ends the machine at {_minute(old)}." if early else ""
+        session.tell(
+            f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}"
+        )
         return row
 
 
 def before_start(session: Session, row: Row) -> None:
     """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
 
-    Raises what the provider raised where an old timer might still fire on the machine that is about to start.
+    Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
+    InvalidRequest as `check_reach` where it cannot be moved from here.
     """
     provider = _able(session, row)
     if provider is None:
+        _check_left(session, row, from_iso(row["renew_until"]))
         return
     try:
         if provider.timer_limit(row["provider_id"]) is None:
@@ -73,8 +80,13 @@ def before_start(session: Session, row: Row) -> None:
 
 
 def check_reach(session: Session, row: Row, until: datetime) -> None:
-    """Raise InvalidRequest where the machine's timer was fixed at launch and fires before `until`."""
+    """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
+
+    It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
+    """
     provider = _able(session, row)
+    if provider is None and iso(until) != row["renew_until"]:
+        _check_left(session, row, until)
     limit = None if provider is None else provider.timer_limit(row["provider_id"])
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
@@ -84,6 +96,23 @@ def check_reach(session: Session, row: Row, until: datetime) -> None:
             value=iso(until),
             next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row['name']}",
         )
+
+
+def _check_left(session: Session, row: Row, until: datetime) -> None:
+    """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
+
+    It would end the machine at its old time, whatever the lease says.
+    """
+    provider, now = session.provider(row["account"]), session.clock()
+    if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(row["timer"]) + PRECISE:
+        return
+    raise InvalidRequest(
+        f"{row['name']} has a timer in the cloud that ends it at {_minute(row['timer'])}, and from here it cannot be "
+        f"moved: {provider.no_timer()}.",
+        field="renew_until",
+        value=iso(until),
+        next="Run this where the account's settings name the timer's role, or stay within that time.",
+    )
 
 
 def drop(session: Session, row: Row) -> Row:

@@ -331,3 +331,36 @@ def test_passes_guard_a_machine_as_long_as_they_are_made(moves, hours, verdict):
     found = guards(moves)
     assert (found.verdict, "no timer in the cloud is set" in found.said) == (verdict, True)
     assert f"a pass succeeded {hours}h ago" in found.said or "1d 6h ago" in found.said
+
+
+def without_the_role(lab):
+    """A colleague's settings for the same account and ledger, which name no timers."""
+    config = lab.home / "config.toml"
+    config.write_text(config.read_text().replace('timer = "moves"', ""))
+    return lab.opened()
+
+
+def test_a_lease_does_not_grow_over_a_timer_that_these_settings_cannot_move(moves):
+    row, other = up(moves), without_the_role(moves)
+    with pytest.raises(InvalidRequest, match="from here it cannot be moved: the fake cloud's timers follow"):
+        extend(other, plan_extension(other, latest(moves, row), 9 * HOUR))
+    assert latest(moves, row)["renew_until"] == row["renew_until"]
+    assert extend(other, plan_extension(other, latest(moves, row), HOUR))["renew_until"] == row["renew_until"]
+
+
+def test_a_machine_does_not_start_under_a_timer_that_these_settings_cannot_move(moves):
+    row = up(moves)
+    stop(moves.session, row, why="a test")
+    moves.later(hours=3)
+    other = without_the_role(moves)
+    with pytest.raises(InvalidRequest, match="from here it cannot be moved"):
+        start(other, latest(moves, row), new_lease(other, latest(moves, row), None))
+    assert (latest(moves, row)["asked"], moves.machines()) == (None, [])
+
+
+def test_who_extends_hears_that_the_old_timer_fires_until_the_new_one_is_set(moves):
+    row = up(moves)
+    moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."))
+    extend(moves.session, plan_extension(moves.session, row, 9 * HOUR))
+    (said,) = [one for one in moves.said if "is not set" in one]
+    assert said.endswith("cloudgpu reap sets it. Until then it ends the machine at 2026-11-20 16:00 UTC.")
