@@ -41,8 +41,8 @@ def write(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: 
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
-    key, known = _quoted(key_file), _quoted(known_hosts)
-    blocks = [_block(host, key, known) for host in sorted(hosts, key=lambda host: host.name)]
+    alike = _lines(_alike(key_file, known_hosts))
+    blocks = [_block(host) + alike for host in sorted(hosts, key=lambda host: host.name)]
     return HEAD.format(file=_quoted(file)) + "".join(blocks)
 
 
@@ -69,29 +69,39 @@ def client() -> str:
     return found
 
 
-def _block(host: SshHost, key_file: str, known_hosts: str) -> str:
-    """Return the lines of one machine; the paths are quoted already."""
+def _block(host: SshHost) -> str:
+    """Return the lines that are of this machine alone."""
     options = {
         "HostName": host.address.host,
         "Port": str(host.address.port),
         "User": _quoted_text(host.address.user),
         "HostKeyAlias": host.id,
-        "IdentityFile": key_file,
+    }
+    if host.jump:
+        # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
+        options["ProxyCommand"] = f"ssh -W '[%h]:%p' {' '.join(host.jump.options())}"
+    return f"\nHost {host.name}\n{_lines(options)}"
+
+
+def _alike(key_file: Path, known_hosts: Path) -> dict[str, str]:
+    """Return the options that are the same for every machine."""
+    return {
+        "IdentityFile": _quoted(key_file),
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "UserKnownHostsFile": known_hosts,
+        "UserKnownHostsFile": _quoted(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
         "CheckHostIP": "no",
         "ServerAliveInterval": str(ALIVE_EVERY_S),
     }
-    if host.jump:
-        # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
-        options["ProxyCommand"] = f"ssh -W '[%h]:%p' {' '.join(host.jump.options())}"
-    return f"\nHost {host.name}\n" + "".join(f"  {name} {value}\n" for name, value in options.items())
+
+
+def _lines(options: dict[str, str]) -> str:
+    return "".join(f"  {name} {value}\n" for name, value in options.items())
 
 
 def _quoted(path: Path) -> str:

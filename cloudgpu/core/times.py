@@ -17,7 +17,7 @@ def iso(moment: datetime) -> str:
         message = f"{moment!r} has no time zone"
         raise ValueError(message)
     # not strftime: on Linux it writes the year 999 with three digits
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def from_iso(text: str) -> datetime:

@@ -65,7 +65,7 @@ class Book:
 
     def machine(self, id: str) -> Row | None:  # noqa: A002
         """Return one machine's current row, or None."""
-        return self._read(lambda connection: None if connection is None else projection.machine(connection, id))
+        return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
     def bills(self) -> list[Row]:
         """Return the row of everything that costs or has cost, oldest first."""

@@ -38,6 +38,15 @@ class Parsed:
         """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
         return self._rows(connection, "SELECT id, row FROM machine ORDER BY since, id")
 
+    def machine(self, connection: Connection, subject: str) -> Row | None:
+        """Return one machine's row, or None."""
+        found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
+        if found is None:
+            return None
+        if subject not in self._known or self._known[subject][0] != found[0]:
+            self._known[subject] = found[0], json.loads(found[0])
+        return dict(self._known[subject][1])
+
     def _rows(self, connection: Connection, query: str) -> list[Row]:
         end = end_of(connection)[1]  # before the rows: what is written in between is read again the next time
         at, rows = self._found.get(query, ("", []))
@@ -59,12 +68,3 @@ def uses(connection: Connection, since: str) -> Iterator[tuple[str, dict[str, An
     query = "SELECT subject, use FROM used WHERE ended >= ? ORDER BY subject, ended, use"
     for subject, text in connection.execute(query, (since,)):
         yield subject, json.loads(text)
-
-
-def machine(connection: Connection, subject: str) -> Row | None:
-    """Return one machine's row, or None."""
-    found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
-    if found is None:
-        return None
-    row: Row = json.loads(found[0])
-    return row
