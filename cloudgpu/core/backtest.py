@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.policy import Policy
 from cloudgpu.core.replay import Recorded, Run, WouldEnd, covered, replay
 from cloudgpu.core.times import from_iso, iso
@@ -170,8 +169,3 @@ def _blind(samples: Sequence[dict[str, Any]], begin: datetime, end: datetime) ->
 def off_seconds(tested: Iterable[Tested]) -> float:
     """Return for how long the machines would have been off while they ran in truth."""
     return sum((one.end.until - one.end.at).total_seconds() for each in tested for one in each.ended)
-
-
-def is_final(do: Do) -> bool:
-    """Say whether a machine that was so ended could not have been started again."""
-    return do is Do.TERMINATE

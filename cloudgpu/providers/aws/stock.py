@@ -25,12 +25,13 @@ STOPS_PERSISTENT = "keeps its disk and its spot request, and costs that disk alo
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type has. `accelerators` is empty for one without GPUs."""
+    """What a type has. `accelerators` is empty for one without GPUs; `scratch_gb` are on disks that a stop erases."""
 
     name: str
     accelerators: tuple[Accelerator, ...]
     vcpus: int | None
     memory_gib: float | None
+    scratch_gb: float | None = None
 
 
 def available(aws: Aws, want: Want) -> Stock:
@@ -81,7 +82,7 @@ def _is_meant(one: InstanceType, want: Want) -> bool:
 
 
 def _shape(one: InstanceType) -> Shape:
-    return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib)
+    return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib, one.local_ssd_gb)
 
 
 def described(aws: Aws, name: str, want: Want) -> Shape:
@@ -105,6 +106,7 @@ def _of_answer(found: Mapping[str, Any]) -> Shape:
         tuple(Accelerator(gpu["Name"], gpu["Count"], gpu["MemoryInfo"]["SizeInMiB"] / 1024) for gpu in gpus),
         found["VCpuInfo"]["DefaultVCpus"],
         found["MemoryInfo"]["SizeInMiB"] / 1024,
+        found.get("InstanceStorageInfo", {}).get("TotalSizeInGB"),
     )
 
 
@@ -147,8 +149,13 @@ def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, per
         vcpus=shape.vcpus,
         memory_gib=shape.memory_gib,
         stoppable=stoppable,
-        stop_means=stop_means,
+        stop_means=_erases(shape) + stop_means,
     )
+
+
+def _erases(shape: Shape) -> str:
+    """Return what stopping a machine of this type erases, as the beginning of what it means; empty for nothing."""
+    return f"erases its {shape.scratch_gb:,g} GB of scratch disks (instance store) and " if shape.scratch_gb else ""
 
 
 def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
