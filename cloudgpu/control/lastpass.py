@@ -82,7 +82,7 @@ def overdue(session: Session, rows: list[dict[str, Any]] | None = None, last: La
     nothing is said. Raises LedgerUnavailable.
     """
     now, last = session.clock(), last or last_pass(session.ledger)
-    if last.ok_at is not None and now - last.ok_at < TOO_LONG:
+    if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock
         return None
     rows = session.ledger.machines() if rows is None else rows
     awake = sum(map(runs, rows))
@@ -104,6 +104,8 @@ def _sentence(last: LastPass, now: datetime, awake: int) -> str:
     machines = "a machine runs" if awake == 1 else f"{awake} machines run"
     if last.ok_at is None:
         since = "No pass has ever succeeded"
+    elif last.ok_at > now:
+        since = "No pass has succeeded since the clock was set back"
     else:
         since = f"No pass has succeeded for {duration_text(_hours(now - last.ok_at))}"
     if last.at is not None and now - last.at < TOO_LONG:

@@ -49,9 +49,8 @@ def guard(session: Session, row: Row, why: str) -> Row:
     try:
         return _set(session, provider, row, why)
     except CloudgpuError as fault:
-        old = row.get("timer")
-        early = old is not None and old < row["renew_until"] and _may_fire(row, session.clock())
-        until = f" Until then it ends the machine at {_minute(old)}." if early else ""
+        early = _may_fire(row, session.clock()) and row["timer"] < row["renew_until"]
+        until = f" Until then it ends the machine at {_minute(row['timer'])}." if early else ""
         session.tell(
             f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}"
         )

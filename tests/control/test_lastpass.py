@@ -86,3 +86,13 @@ def test_one_line_is_read_however_many_passes_there_were(lab, monkeypatch):
     monkeypatch.setattr(type(ledger), "events", lambda *_: read.append(1) or iter(()))
     assert last_pass(ledger).ok
     assert read == []
+
+
+def test_a_pass_of_a_clock_that_was_far_ahead_is_good_for_nothing(lab):
+    lab.up()
+    lab.later(days=400)
+    passed(lab)
+    lab.later(days=-398)
+    said = overdue(lab.session)
+    assert said is not None
+    assert said.startswith("No pass has succeeded since the clock was set back, and a machine runs")
