@@ -9,7 +9,7 @@ import json
 import os
 import pwd
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.cron import the_job
 from cloudgpu.control.cron_lines import installed_command, shell_command
 from cloudgpu.control.cron_tables import find_tables
+from cloudgpu.core.decisions import UNKNOWN, Rule
+from cloudgpu.core.facts import State
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 
@@ -27,6 +29,8 @@ Document = dict[str, Any]
 INSIDE = ("cron", "test", "--inside", "-o", "json")
 WAIT_S = 900
 MORNING = time(8)
+_RULES = {"idle": Rule.IDLE, "lease": Rule.LEASE, "schedule": Rule.SCHEDULE, "renew_until": Rule.RENEW_UNTIL}
+_BY_USE = (Rule.IDLE, Rule.LEASE)
 SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant
 
 
@@ -66,7 +70,7 @@ def inside_value(session: Session) -> Document:
     from cloudgpu.report.passes import pass_value
 
     found = reap(session, ReapWish(dry_run=True, cron=True))
-    return {"pass": pass_value(found), "credentials": credentials(session)}
+    return {"pass": pass_value(found, explain=True), "credentials": credentials(session)}
 
 
 def exit_code(value: Document) -> int:
@@ -103,19 +107,31 @@ def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Document]:
 
 
 def would(found: Document, morning: datetime) -> list[str]:
-    """Return what passes of this night would do, machine by machine, if nothing changes until then."""
-    said = [sentence for one in found["decisions"] if (sentence := _would(one, morning))]
+    """Return what passes of this night would do, machine by machine, were none of them used from now on."""
+    ends = {one["machine"]: one["ends"] for one in found["explained"]}
+    said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
     said += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
     said += list(found["faults"])
     return said or ["Nothing: no machine would be ended or warned."]
 
 
-def _would(one: Document, morning: datetime) -> str:
+def _would(one: Document, ends: Document, morning: datetime) -> str:
     if one["do"] != "keep":
         return f"{one['name']}: {one['do']} now ({one['rule']}): {one['why']}"
-    if one["at"] is not None and from_iso(one["at"]) <= morning:
-        return f"{one['name']}: ended at {one['at'][:16].replace('T', ' ')} UTC unless it is used: {one['why']}"
-    return ""
+    runs = one["state"] == State.RUNNING
+    at, rule = min(_ends(one, ends), default=("", "")) if runs else (one["at"], one["rule"])
+    if not at or from_iso(at) > morning:
+        return ""
+    unless = "" if not runs else " unless it is used" if rule in _BY_USE else ", whoever uses it"
+    return f"{one['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {one['why']}"
+
+
+def _ends(one: Document, ends: Document) -> Iterator[tuple[str, str]]:
+    """Yield the end by each rule, where it has one. A hold puts off what use would, and UNKNOWN renews a lease."""
+    for name, rule in _RULES.items():
+        if ends[name] and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
+            held = ends["held_until"] if rule in _BY_USE else None
+            yield max(ends[name], held or ends[name]), rule
 
 
 def credentials(session: Session) -> list[Document]:

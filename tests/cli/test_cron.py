@@ -288,26 +288,45 @@ def test_a_night_is_at_least_eight_hours_long():
         assert morning.astimezone().hour == 8
 
 
-def test_tonight_says_what_ends_before_the_morning_and_not_what_ends_later():
-    def decided(name, do, at):
-        return {"name": name, "do": do, "at": at, "rule": "idle", "why": "it is not used"}
+def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_ends_later():
+    none = dict.fromkeys(("idle", "lease", "schedule", "renew_until", "held_until"))
+    three, five, noon = (f"2026-11-21T{hour}:30:00.000000Z" for hour in ("03", "05", "12"))
 
+    def decided(name, do="keep", **more):
+        usual = {"machine": name, "name": name, "do": do, "rule": "stopped", "why": "so", "at": three}
+        return usual | {"state": "running", "activity": "ACTIVE"} | more
+
+    ends = {
+        "now": {},
+        "quiet": {"idle": three, "lease": five, "renew_until": noon},
+        "held": {"idle": three, "lease": three, "held_until": five},
+        "off": {"idle": five, "schedule": three, "held_until": noon},
+        "last": {"lease": noon, "renew_until": five},
+        "silent": {"lease": three, "renew_until": noon},
+        "later": {"idle": noon, "renew_until": noon},
+        "never": {},
+        "old": {"lease": noon},
+    }
     found = would(
         {
             "decisions": [
-                decided("now", "stop", None),
-                decided("soon", "keep", "2026-11-21T02:30:00.000000Z"),
-                decided("later", "keep", "2026-11-21T22:00:00.000000Z"),
-                decided("kept", "keep", None),
+                decided("now", "stop"), *map(decided, ("quiet", "held", "off", "last")),
+                decided("silent", activity="UNKNOWN"), *map(decided, ("later", "never")),
+                decided("old", state="stopped"),
             ],
+            "explained": [{"machine": name, "ends": none | some} for name, some in ends.items()],
             "unanswered": [{"scope": "aws/eu-west-3", "why": "it timed out"}],
             "faults": [],
         },
         MORNING,
-    )
+    )  # fmt: skip
     assert found == [
-        "now: stop now (idle): it is not used",
-        "soon: ended at 2026-11-21 02:30 UTC unless it is used: it is not used",
+        "now: stop now (stopped): so",
+        "quiet: ended at 2026-11-21 03:30 UTC unless it is used (idle): so",
+        "held: ended at 2026-11-21 05:30 UTC unless it is used (idle): so",
+        "off: ended at 2026-11-21 03:30 UTC, whoever uses it (schedule): so",
+        "last: ended at 2026-11-21 05:30 UTC, whoever uses it (renew-until): so",
+        "old: ended at 2026-11-21 03:30 UTC (stopped): so",
         "aws/eu-west-3 does not answer: it timed out",
     ]
 
