@@ -10,9 +10,10 @@ from cloudgpu.control import lifecycle
 from cloudgpu.control.park import park
 from cloudgpu.control.reap_again import is_stale, judged_again
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, still_to_end
+from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.things import remove_named
 from cloudgpu.core.decisions import Do
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -50,7 +51,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
     ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
     for one in ends:
         try:
-            row = _DOES[one.decision.do](session, one.row, one.decision.why, _last_check(session, one, judge, check))
+            row = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
             outcome.ended.append(one.done(row["state"]))
         except _NotAnyMore as kept:
             outcome.add(kept.outcome)
@@ -59,6 +60,20 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
         except CloudgpuError as fault:
             outcome.unproved.append(one.left(fault.message))
     return outcome
+
+
+def _done_in_two_tries(session: Session, item: Item, check: Check) -> Row:
+    """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
+    does, row = _DOES[item.decision.do], item.row
+    try:
+        return does(session, row, item.decision.why, check)
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as fault:
+        if fault.field == "lock":
+            raise
+    session.pause(AGAIN_AFTER_S)
+    return does(session, session.ledger.machine(row["id"]) or row, item.decision.why, check)
 
 
 class _NotAnyMore(Exception):

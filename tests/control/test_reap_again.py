@@ -37,6 +37,18 @@ def test_one_failing_call_puts_no_end_off(world, box, method, fault):
     assert not world.runs(box)
 
 
+@pytest.mark.parametrize("method", ["get", "end_keeping_disk"])
+def test_one_failing_call_puts_no_parking_off(world, method):
+    box = world.launch("newt", "red", spot=True)
+    world.now += 6 * TEN
+    world.reap()
+    world.now += TEN
+    world.clouds["red"].fail_next(method, ProviderUnavailable("not now"))
+    done = world.reap()
+    assert [(one.name, str(one.do)) for one in done.ended] == [("newt", "park")]
+    assert (done.exit_code, world.runs(box)) == (0, False)
+
+
 @pytest.mark.parametrize("method", ["list", "get_many"])
 def test_what_goes_on_failing_is_named_and_left_alone(world, box, method):
     world.clouds["red"].fail_next(method, ProviderUnavailable("not now"), times=2)
