@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.samples import probe
-from cloudgpu.core.activity import up_since
+from cloudgpu.core.activity import because, up_since
 from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Seen
+from cloudgpu.core.decisions import ACTIVE, UNKNOWN, Seen
 from cloudgpu.core.heard import DAY
-from cloudgpu.core.idle import Judged, Thresholds, judge
+from cloudgpu.core.idle import Judged, Signal, Thresholds, judge
 from cloudgpu.core.policy import thresholds
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.times import duration_text, from_iso, iso
@@ -88,19 +88,27 @@ def kept(session: Session, row: Row, limits: Thresholds) -> Source:
         return Source(None, None, "unasked", "no samples of it since its latest start are kept here")
     judged = judge(shelf.read(last - DAY, last), limits, last, began)
     age = max(0.0, session.clock().timestamp() - last)
-    return Source(_older(judged, age), datetime.fromtimestamp(last, UTC), "samples")
+    return Source(_older(judged, age, limits.after), datetime.fromtimestamp(last, UTC), "samples")
 
 
-def _older(judged: Judged, age: float) -> Judged:
-    """Return what was judged `age` seconds ago with its ages as they are now; what counted then is not counted anew."""
-    signals = tuple(
-        one._replace(
-            ago=one.ago + age if one.ago >= 0 else one.ago,
-            value=one.value + age if _is_age(one.what, one.value) else one.value,
-        )
-        for one in judged.signals
-    )
-    return judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
+def _older(judged: Judged, age: float, after: float) -> Judged:
+    """Return what was judged `age` seconds ago with its ages as they are now.
+
+    One that was in use then, and whose last sign of life has left the window since, is UNKNOWN: it may have shown
+    another one of which nothing is kept here.
+    """
+    signals = tuple(_aged(one, age, after) for one in judged.signals)
+    aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
+    if judged.activity != ACTIVE or aged.ago < after:
+        return aged
+    gone = f"{because(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    return aged._replace(activity=UNKNOWN, why=gone)
+
+
+def _aged(one: Signal, age: float, after: float) -> Signal:
+    ago = one.ago + age if one.ago >= 0 else one.ago
+    value = one.value + age if _is_age(one.what, one.value) else one.value
+    return one._replace(ago=ago, value=value, counts=one.counts and ago < after)
 
 
 def _is_age(what: str, value: Any) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Row, Seen
 from cloudgpu.core.times import duration_text, from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.idle import Judged
 
 USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
@@ -50,10 +53,22 @@ def known(seen: Seen, now: datetime) -> Known:
     if judged is None:
         return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
-    found = Known(str(judged.activity), judged.why, quiet)
+    found = Known(str(judged.activity), because(judged), quiet)
     if word is None or judged.activity == ACTIVE:
         return found
     return found if judged.activity == IDLE and _read_since(seen) else word
+
+
+def because(judged: Judged) -> str:
+    """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
+
+    The agent has no room for such words; its own are seconds, and stay where it says what is missing.
+    """
+    seen = [one for one in judged.signals if one.ago >= 0]
+    if not seen or not judged.why.endswith(" s ago"):
+        return judged.why
+    last = min(seen, key=lambda one: (not one.counts, one.ago, one.what))
+    return f"{last.what}, {duration_text(last.ago)} ago"
 
 
 def window(seen: Seen) -> timedelta:

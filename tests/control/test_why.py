@@ -68,6 +68,19 @@ def test_what_shows_life_is_named_and_when_idleness_would_end_it(running):
     assert value["ends"]["idle"] == iso(running.clock() + 65 * MINUTE)
 
 
+def test_use_whose_last_sign_is_too_long_ago_by_now_is_not_said_to_go_on(running):
+    samples(running, 100, last=58)
+    running.later(minutes=1)
+    samples(running, 1, last=58, busy=["kernel 1a2b"])
+    samples(running, 57)
+    assert why(running)["because"] == "busy kernel, 58m ago"
+    running.later(minutes=3)
+    value = why(running)
+    assert (value["activity"], value["decision"]["do"]) == ("UNKNOWN", "keep")
+    assert value["because"] == "busy kernel, 1h 1m ago, and of the last 3m nothing is kept here"
+    assert not any(one["counts"] for one in value["signals"])
+
+
 def test_samples_that_are_old_are_shown_and_decide_nothing(running):
     samples(running, 100)
     running.later(minutes=40)
@@ -155,5 +168,5 @@ def test_the_text_has_room_in_eighty_columns(running):
         shown_text = text(value, running.clock())
         assert max(map(len, shown_text.splitlines())) <= 80
         assert "97.5 %" in shown_text
-    assert "in use (GPU, 0 s ago)" in shown_text
+    assert "in use (GPU, 0s ago)" in shown_text
     assert "123 MB" in shown_text

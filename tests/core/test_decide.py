@@ -43,7 +43,7 @@ def test_an_idle_machine_is_warned_waited_for_and_stopped() -> None:
     assert between.at == minute(110)
     last = machine.decided(110, idle(72))
     assert what(last) == ("stop", "idle")
-    assert last.why == "idle for 1h 12m (limit 1h): kernel, 4320 s ago; warned 12:40 UTC"
+    assert last.why == "idle for 1h 12m (limit 1h): kernel, 1h 12m ago; warned 12:40 UTC"
 
 
 def test_a_pass_that_comes_seconds_early_waits_them_out() -> None:
@@ -59,7 +59,7 @@ def test_use_after_a_warning_lifts_it_and_says_so() -> None:
     machine.decided(100, idle())
     decision = machine.decided(110, active())
     assert what(decision) == ("keep", "none")
-    assert [(one.rule, one.why) for one in decision.lifted] == [(Rule.IDLE, "ACTIVE: GPU, 0 s ago")]
+    assert [(one.rule, one.why) for one in decision.lifted] == [(Rule.IDLE, "ACTIVE: GPU, 0s ago")]
     assert "warnings" not in machine.row
     assert what(machine.decided(180, idle(65))) == ("warn", "idle")  # and the next stop is warned anew
 
