@@ -1,6 +1,7 @@
 """Ninety days of 500 machines on three clouds, under the shipped default policy: nobody pays for idle, nobody is hurt.
 
-People work at machines and forget them. Of all calls that a pass makes, to a cloud or to an agent, 5% fail. Two
+People work at machines and forget them. Of all calls that passes make to a cloud, 5% fail; some agents die, and most of
+those come back. Two
 schedulers make the passes; each hour one of them is killed in the middle of what it does, and comes back later. Their
 jobs are those of `cloudgpu watch`, and when they are due is read from the ledger, as there; the timetable of
 APScheduler is played here. The agents only speak: nothing but passes and the clouds' own timers ends a machine.
@@ -191,7 +192,7 @@ class Ninety:
     def holds(self, box, minutes):
         until = (self.world.now + minutes * MINUTE).replace(microsecond=0)
         set_hold(self.world.session, self.row(box), until)
-        box.held = max(box.held, until)
+        box.held = until  # a hold replaces the one before, longer or not
 
     def comes_back(self, box):
         """Start it once more where it was stopped, or be done with it; one that nobody hears runs on."""
@@ -233,6 +234,7 @@ class Ninety:
             excused = max([box.up, box.held, *(stop for _, stop in box.deaf if stop and stop <= now)])
             self.ended.append((box, rule, now, now - box.last_used(now), excused))
             self.seen[f"ended by {rule}"] += 1
+            assert rule in ("timer", "renew-until") or box.held <= now, f"{box.name} was ended by {rule} and is held"
             assert rule in ("timer", "renew-until") or not box.is_used(now - WINDOW + 2 * MINUTE, now - MINUTE), (
                 f"{box.name} was ended by {rule} while it was used"
             )
