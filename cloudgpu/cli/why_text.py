@@ -41,11 +41,14 @@ def indented(shown: str) -> str:
 
 
 def _signals(value: Value) -> str:
+    limits = {one["what"]: _limit(one) for one in value["signals"]}
+    # Its own limit is since the last key: output after that is not seen at all, and any other counts as keys do.
+    limits["terminal output"] = limits.get("terminal input", "")
     rows = [
         [
             one["what"],
             _kernels(one["names"]) if one["unit"] == "kernels" else _reading(one["value"], one["unit"]),
-            _limit(one),
+            limits[one["what"]],
             "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
             "yes" if one["counts"] else "",
         ]
