@@ -45,7 +45,7 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, v
         lines.append(machines(document["machines"], now))
         if document["view_as_of"]:
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
-        lines += _marked(document["machines"])
+        lines += [*_marked(document["machines"]), *_unjudged(document["machines"])]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
 
@@ -67,6 +67,14 @@ def _marked(machines: list[dict[str, Any]]) -> list[str]:
     marks = {price_mark(one) for one in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
+
+
+def _unjudged(machines: list[dict[str, Any]]) -> list[str]:
+    """Return which machines nobody can tell from outside to be idle, and why."""
+    from cloudgpu.cli.render import paragraph
+
+    said = ((one["name"], one["unjudged"]) for one in machines if one["unjudged"] is not None)
+    return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
 
 
 def _part_missing(unanswered: list[dict[str, str]]) -> Exception:

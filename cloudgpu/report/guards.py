@@ -10,6 +10,7 @@ from cloudgpu.core.times import from_iso
 Row = dict[str, Any]
 TIMED_BY_TAG = frozenset({"local"})  # whose own timer follows renew-until, and is set by nobody
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
+NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
@@ -21,6 +22,12 @@ def guards_value(row: Row) -> dict[str, str | None]:
     if row["ended"] is not None or not row["billed"]:
         return {"agent": None, "timer": None, "reaper": None}
     return {"agent": row["expires"], "timer": timer_of(row), "reaper": (row.get("decision") or {}).get("at")}
+
+
+def unjudged(row: Row) -> str | None:
+    """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
+    told = row.get("warnings", {}).get(NOT_KNOWN)
+    return str(told["why"]) if told is not None and row["ended"] is None and row["billed"] else None
 
 
 def timer_of(row: Row) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.bill import spent
 from cloudgpu.core.money import NANO, Money
 from cloudgpu.core.times import iso
-from cloudgpu.report.guards import guards_value, reason_of
+from cloudgpu.report.guards import guards_value, reason_of, unjudged
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Accelerator, Instance, Price, Setup
@@ -31,7 +31,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
     a month: at most, for images. `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
     while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
-    `guards` is when each layer would end it.
+    `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     """
     value = {name: row[name] for name in _PLAIN}
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
@@ -47,6 +47,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["stopped_usd_per_month"] = _while_stopped(row)
     value["reason"] = reason_of(row)
     value["guards"] = guards_value(row)
+    value["unjudged"] = unjudged(row)
     return value
 
 

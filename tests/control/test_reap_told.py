@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+from cloudgpu.cli.ls import _text
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.lease import set_hold
+from cloudgpu.control.view import listed
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for
@@ -140,3 +142,18 @@ def state(fleet):
     files = {path: path.read_bytes() for path in fleet.home.rglob("*") if path.is_file() and path.name[-7:] != memory}
     cloud = [(one.id, one.state, dict(one.tags)) for one in fleet.cloud.list().instances]
     return files, cloud, fleet.session.ledger.head()
+
+
+def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, agents):
+    """Its owner was told of it; the list says it, too, until its agent is heard again."""
+    fleet.up(name="fox")
+    agents.runs("exit 127")
+    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["unjudged"] is None
+    for _ in range(5):
+        fleet.idle(minutes=30)
+    document = listed(fleet.session, refresh=False, ended=False)
+    said = " ".join(_text(document, fleet.clock(), lambda: True).split())
+    assert "fox: idle cannot be judged from outside: whether it is used is not known for" in said
+    agents.runs("cat ~/.cloudgpu/answer")
+    fleet.idle(minutes=10)
+    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["unjudged"] is None
