@@ -1,10 +1,10 @@
 """Ninety days of 500 machines on three clouds, under the shipped default policy: nobody pays for idle, nobody is hurt.
 
 People work at machines and forget them. Of all calls that passes make to a cloud, 5% fail; some agents die, and most of
-those come back. Two
-schedulers make the passes; each hour one of them is killed in the middle of what it does, and comes back later. Their
-jobs are those of `cloudgpu watch`, and when they are due is read from the ledger, as there; the timetable of
-APScheduler is played here. The agents only speak: nothing but passes and the clouds' own timers ends a machine.
+those come back. Two schedulers make the passes; each hour one of them is killed in the middle of what it does, and
+comes back later. Their jobs are those of `cloudgpu watch`, and when they are due is read from the ledger, as there; the
+timetable of APScheduler is played here. The agents only speak: nothing but passes and the clouds' own timers ends a
+machine.
 """
 
 from __future__ import annotations
