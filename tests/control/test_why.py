@@ -171,3 +171,4 @@ def test_the_text_has_room_in_eighty_columns(running):
         assert "97.5 %" in shown_text
     assert "in use (GPU, 0s ago)" in shown_text
     assert "123 MB" in shown_text
+    assert re.search(r"terminal output +12s ago +within 1h +12s ago +yes", shown_text), "2h is how long after a key"
