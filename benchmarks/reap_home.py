@@ -42,12 +42,18 @@ def make(home: Path, n: int, regions: int, now: datetime) -> None:
     session.ledger.close()
 
 
-def life(one: ec2_stub.Machine) -> list[Draft]:
-    """Return the lines of a machine's launch."""
+def life(one: ec2_stub.Machine, provider: str = "aws", account: str = "lab") -> list[Draft]:
+    """Return the lines of a machine's launch, as if at this provider."""
     token = f"t{one.number}"
     made = {"token": token, "outcome": "made", "why": "it answered"}
     return [
-        Draft("launch_intended", one.machine, _intent(one), one.at, f"intent:{token}"),
+        Draft(
+            "launch_intended",
+            one.machine,
+            _intent(one) | {"provider": provider, "account": account},
+            one.at,
+            f"intent:{token}",
+        ),
         Draft("launch_settled", one.machine, made, one.at, f"settled:{token}"),
     ]
 
