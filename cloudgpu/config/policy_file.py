@@ -15,6 +15,7 @@ from cloudgpu.core.times import duration_text
 
 Values = dict[str, Any]
 _SHARE = 100  # samples are written in percent
+REMEMBERED = timedelta(days=1)  # by agents, and no more of it is asked for (`cloudgpu.agent.looking`)
 # What somebody may look for here, and where it is.
 _ELSEWHERE = {
     "on": "cloudgpu ends machines by the clock and starts none; cron can: cloudgpu start NAME --yes.",
@@ -108,6 +109,11 @@ def _idle(table: Table, said: Values) -> Idle:
     usual = Idle()
     after = said.get("after", usual.after)
     grace = said.get("grace", min(usual.grace, after))
+    if after > REMEMBERED:
+        says = f"is {duration_text(after)}, and machines remember a day: none would ever be known to be idle so long"
+        raise table.fault(
+            "idle.after", says, next="Make it 24h or shorter; who wants no end for idle time says do: off."
+        )
     if grace > after:
         _refuse_grace(table, grace, after)
     rest = {name: said[name] for name in ("gpu", "cpu", "network", "disk", "terminal_output", "uptime") if name in said}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 ASK = '"$HOME"/.cloudgpu/agent status'
+MOST_SAID = 1_000_000  # bytes of an answer
 MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
 COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
@@ -124,7 +125,19 @@ def count(session: Session, row: Row, connection: Connection) -> None:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(row):
-            record(session, row, json.loads(connection.capture(ASK, timeout=ANSWER_WITHIN_S).stdout))
+            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MOST_SAID)
+            record(session, row, status_of(found.stdout))
+
+
+def status_of(text: bytes) -> dict[str, Any]:
+    """Return what an agent said of itself. Raises ValueError for what is no JSON object: a machine may say anything."""
+    try:
+        found = json.loads(text)
+    except RecursionError as fault:
+        raise ValueError("it nests too deep") from fault
+    if not isinstance(found, dict):
+        raise ValueError(type(found).__name__)  # noqa: TRY004  (callers take a ValueError for what cannot be read)
+    return found
 
 
 def count_before_end(session: Session, row: Row) -> None:

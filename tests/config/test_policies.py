@@ -302,6 +302,7 @@ BAD = [
 BAD_TO_THE_READER = [
     (f"{USUAL}idle:\n  after: 20m\n  grace: 30m\n", 5, "idle.grace", "longer than idle.after (20m)"),
     (f"{USUAL}idle:\n  after: 4d\n", 4, "idle.after", "longer than renew_until (3d)"),
+    (f"{USUAL}idle:\n  after: 25h\n", 4, "idle.after", "machines remember a day"),
     (f"{USUAL}idle:\n  uptime: 4d\n", 4, "idle.uptime", "it never comes"),
     (f"{USUAL}unlabelled:\n  after: 4d\n", 4, "unlabelled.after", "it never comes"),
     (f"{USUAL}schedule:\n  off: 19:00\n  tz: Europe/Pariss\n", 5, "schedule.tz", "did you mean 'Europe/Paris'?"),

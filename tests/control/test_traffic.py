@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.traffic import CHARGING, gaps_within, is_charged, line_of, traffic_gaps
+from cloudgpu.control.traffic import CHARGING, gaps_within, is_charged, line_of, status_of, traffic_gaps
 from cloudgpu.core.billing import total
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.times import iso
@@ -146,6 +146,12 @@ def test_the_bill_of_bytes_is_a_range():
 def test_a_count_that_cannot_be_is_refused_with_an_error_that_callers_expect(sent):
     with pytest.raises((ValueError, KeyError, TypeError)):
         line_of(machine_row(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"7", b"null", b"\xff", b"[" * 200_000])
+def test_an_answer_that_is_no_object_is_one_error(text):
+    with pytest.raises(ValueError):  # noqa: PT011  (whatever it says)
+        status_of(text)
 
 
 def test_a_count_of_a_time_to_come_is_of_now():
