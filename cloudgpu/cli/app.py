@@ -162,7 +162,9 @@ def _show(fault: CloudgpuError, args: list[str]) -> int:
 
         sys.stdout.write(json.dumps({"error": fault.as_dict()}, indent=2) + "\n")
     else:
-        sys.stderr.write(f"error: {fault.message}\n")
+        # A sentence that begins with what was typed says where it was typed.
+        where = f"{fault.field}: " if fault.field and fault.message.startswith(("'", '"')) else ""
+        sys.stderr.write(f"error: {where}{fault.message}\n")
         if fault.next:
             sys.stderr.write(f"  {fault.next}\n")
     return 255 if args and args[0] in ("exec", "run") else fault.exit_code

@@ -35,8 +35,8 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
 
     param = getattr(fault, "param", None)
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
-    verb = f" {args[0]}" if args and args[0] in VERBS else ""
-    sentence = " ".join(fault.format_message().split())
+    verb = next((f" {words}" for words in (" ".join(args[:2]), *args[:1]) if words in VERBS), "")
+    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is no whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"
     return InvalidRequest(

@@ -61,6 +61,8 @@ DURATIONS = [
     Case("up --yes --renew-until 11y", "--renew-until", "'11y'", DURATION),
     Case("up --yes --lease 4h --renew-until 1h", "--renew-until", "shorter than the lease", "at least as long"),
     Case("start --yes --lease x", "--lease", "'x' is no duration", DURATION),
+    Case("orphans --older-than -1d", "--older-than", "'-1d' is no duration", DURATION),
+    Case("reap --max-stops few", "--max-stops", "'few' is no whole number", "cloudgpu reap --help"),
     Case("up --dry-run --lease x", "--lease", "'x' is no duration", DURATION),
 ]
 OWN = "up --yes --policy mine"
@@ -323,6 +325,20 @@ def test_exec_leaves_with_255_and_its_sentence_on_stderr(args, says, many, tmp_p
     assert (done.code, done.out) == (255, "")
     assert done.err.startswith("error: ")
     assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("watch --every soon", "error: --every: 'soon' is no duration.\n  Write it like"),
+        ("orphans --older-than -1d", "error: --older-than: '-1d' is no duration.\n"),
+        ("policy backtest", "error: FILE|NAME is missing.\n  Run: cloudgpu policy backtest --help\n"),
+    ],
+)
+def test_a_sentence_that_begins_with_what_was_typed_says_where_it_was_typed(args, says, many, tmp_path):
+    done = many.done(Program(tmp_path / "home"), args.split(), tmp_path)
+    assert done.code == 2
+    assert done.err.startswith(says)
 
 
 def test_the_installed_command_answers_like_the_forks(tmp_path):
