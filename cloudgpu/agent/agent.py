@@ -254,7 +254,7 @@ def main(verb: str = "", *words: str) -> Any:
         return 0
     os.umask(0o77)
     with (home / "run.lock").open("a") as file:
-        return Agent(home, monotonic()).run() if lock(file, fcntl.LOCK_EX) else "another agent runs here"
+        return Agent(home, monotonic()).run() if lock(file, fcntl.LOCK_EX) else "another agent runs"
 
 
 if __name__ == "__main__":

@@ -122,9 +122,10 @@ def _is_over(one: Instance, now: datetime) -> bool:
 
 
 def _renew_until(one: Instance, now: datetime) -> datetime:
-    """Return its renew-until; now for one that says none: nobody knows that it is over."""
+    """Return its renew-until; now for one that says none, as `0` does: nobody knows that it is over."""
+    text = one.tags.get(TAG_RENEW_UNTIL, "")
     try:
-        return from_epoch(one.tags.get(TAG_RENEW_UNTIL, ""))
+        return from_epoch(text) if text.strip("0") else now
     except ValueError:
         return now
 

@@ -82,8 +82,8 @@ def judge(samples: Iterable[dict[str, Any]], thresholds: Thresholds, now: float,
 
 
 def _signals(samples: list[dict[str, Any]], limits: Thresholds, now: float, up: float) -> Iterable[Signal]:
-    """Yield one signal per thing that was looked at. The CPU's own noise is the least it ever showed."""
-    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None)])
+    """Yield one signal per thing that was looked at. The CPU's own noise is the least that a whole minute showed."""
+    noise = min([BASE, *(one["cpu"] for one in samples if one.get("cpu") is not None and one["s"] >= FIRST)])
     after, network, disk = limits.after, limits.network, limits.disk
     reached = (limits.gpu, limits.cpu + noise, network, disk, after, limits.terminal_output, after, None)
     for (key, what), limit in zip({**METERS, **AGES}.items(), reached):

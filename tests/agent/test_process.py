@@ -53,7 +53,7 @@ def test_a_second_agent_does_not_run(machine, running_agent):
     done = subprocess.run(
         [str(machine.dir / "agent"), "run"], env=machine.environ, capture_output=True, timeout=20, check=False
     )
-    assert (done.returncode, done.stderr) == (1, b"another agent runs here\n")
+    assert (done.returncode, done.stderr) == (1, b"another agent runs\n")
 
 
 def test_after_a_kill_the_next_one_takes_over(machine, running_agent):

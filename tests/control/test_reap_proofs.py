@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.decisions import Do, Rule
-from cloudgpu.core.facts import State
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, State
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from tests.control.conftest import Lab
@@ -163,3 +163,12 @@ def test_a_foreign_machine_whose_stop_is_not_proved_is_exit_code_9(fleet, theirs
     fleet.cloud.deny("stop")
     found = fleet.pass_()
     assert (found.exit_code, [one.name for one in found.unproved]) == (9, ["hen"])
+
+
+def test_a_foreign_machine_without_a_renew_until_is_not_the_payers_to_stop(fleet, theirs):
+    limits(fleet, "ada")
+    (one,) = fleet.cloud.list().instances
+    fleet.cloud.tag(one.id, {TAG_RENEW_UNTIL: "0"})
+    until(fleet, theirs + timedelta(days=9))
+    assert fleet.pass_().ended == ()
+    assert len(running(fleet)) == 1

@@ -200,3 +200,11 @@ def test_it_is_the_same_by_any_clock(samples, shift):
 @given(samples=histories, up=st.floats(0, 3599), uptime=st.floats(1, 7200))
 def test_a_machine_that_started_within_the_window_is_never_idle(samples, up, uptime):
     assert _judge(samples, LIMITS._replace(uptime=uptime), up=up).activity == ACTIVE
+
+
+def test_a_look_of_a_moment_is_no_measure_of_the_processors_own_noise():
+    """The agent's unfinished sample, and the one that a question adds, show next to no work of the processor."""
+    steady = [{**one, "cpu": 0.3} for one in _minutes()]
+    assert _judge(steady).activity == IDLE
+    moment = {**QUIET, "t": NOW, "s": 1.0, "cpu": 0.0, "fault": "the agent is silent"}
+    assert _judge([*steady, moment]).activity == IDLE
