@@ -43,7 +43,8 @@ def command(
     """Say what ends machines: which policies there are, which one holds for a machine, and why.
 
     explain shows each rule, the strongest first, with when it would act. check reads the files that it is given, or
-    all that are not shipped: exit code 2 with the line and field of a fault.
+    all that are not shipped: exit code 2 with the line and field of a fault. cloudgpu policy backtest is a verb of its
+    own: it tests one on the past.
     """
     given = names or []
     if action is Action.SCHEMA:
