@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import paragraph
-from cloudgpu.core.decisions import Do
+from cloudgpu.core.decisions import UNKNOWN, Do, Rule
 from cloudgpu.core.times import duration_text
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _done(one: Done) -> str:
 
 def _told(one: Told) -> str:
     how = " and ".join(way for way in one.how if way != "ledger")
-    return f"{one.name}: warned ({one.rule}): {one.why}" + (f" (by {how})" if how else "")
+    return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
 
 
 def _would(found: Pass) -> Iterator[str]:
@@ -102,5 +102,10 @@ def _would(found: Pass) -> Iterator[str]:
 
 
 def _decision(one: Decision) -> str:
-    rule = f" ({one.rule})" if one.rule != "none" else ""
-    return f"{one.name}: {_WOULD[one.do]}{rule}: {one.activity}, {one.why}"
+    still = one.activity == UNKNOWN and one.why.startswith("it is ")  # what does not run has no use to be known
+    use = "" if still else f"{one.activity}, "
+    return f"{one.name}: {_WOULD[one.do]}{_by(one.rule)}: {use}{one.why}"
+
+
+def _by(rule: str) -> str:
+    return "" if rule == Rule.NONE else f" ({rule})"

@@ -31,7 +31,9 @@ def text(value: Value, now: datetime) -> str:
 def _head(value: Value) -> str:
     from textwrap import fill
 
-    said = f"{value['name']}: {_STATES[value['activity']]} ({value['because']})"
+    because, activity = value["because"], value["activity"]
+    still = activity == "UNKNOWN" and because.startswith("it is ")  # what does not run has no use to be known
+    said = f"{value['name']}: " + (because if still else f"{_STATES[activity]} ({because})")
     return fill(said, 80, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -105,10 +107,18 @@ def _facts(value: Value, now: datetime) -> str:
             ("renewable", ends["renew_until"] and f"until {when(ends['renew_until'], now)}"),
             ("warned", "; ".join(_warning(one, now) for one in value["warnings"])),
             ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
-            ("decision", f"{decision['do']} ({decision['rule']}): {decision['why']}"),
-            ("ends", f"{when(decision['at'], now)} if nothing changes" if decision["at"] else "no rule ends it"),
+            ("decision", f"{decision['do']}{_rule(decision)}: {decision['why']}"),
+            ("ends", f"{when(decision['at'], now)} if {_if(value)}" if decision["at"] else "no rule ends it"),
         ]
     )
+
+
+def _rule(decision: Value) -> str:
+    return "" if decision["rule"] == "none" else f" ({decision['rule']})"
+
+
+def _if(value: Value) -> str:
+    return "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
 
 
 def _known(value: Value, now: datetime) -> str:
@@ -138,4 +148,5 @@ def _idle(value: Value, now: datetime) -> str:
 
 def _warning(one: Value, now: datetime) -> str:
     due = f", ends {when(one['due'], now)}" if one["due"] else ""
-    return f"{one['rule']}, {ago(one['at'], now)}{due}" if from_iso(one["at"]) <= now else one["rule"]
+    rule = "use not known" if one["rule"] == "none" else one["rule"]
+    return f"{rule}, {ago(one['at'], now)}{due}" if from_iso(one["at"]) <= now else rule

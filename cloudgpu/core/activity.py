@@ -99,4 +99,4 @@ def _read_since(seen: Seen) -> bool:
 
 
 def _silence(seen: Seen) -> str:
-    return seen.judged_fault or "nobody asked what it does"
+    return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"

@@ -111,7 +111,8 @@ def _held(body: Body) -> str:
 def _decided(body: Body) -> str:
     do = _DONE.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
-    at = f"; ends {minute(body['at'])} if nothing changes" if body.get("at") and body["do"] in _DONE else ""
+    so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
+    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _DONE else ""
     return f"{do}{rule}: {body['why']}{at}"
 
 
@@ -119,7 +120,8 @@ def _warned(body: Body) -> str:
     due = f", ends {minute(body['due'])}" if body["due"] else ""
     how = body.get("how") or ()
     by = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
-    return f"warning given ({body['rule']}{due}){by}: {body['why']}"
+    rule = "use not known" if body["rule"] == "none" else body["rule"]
+    return f"warning given ({rule}{due}){by}: {body['why']}"
 
 
 def _timed(body: Body) -> str:

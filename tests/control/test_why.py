@@ -129,6 +129,13 @@ def test_a_hold_and_a_warning_are_said(running):
     assert "warned     idle, 4m ago, ends" in text(value, running.clock())
 
 
+def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_named(running):
+    assert "decision   keep: no samples of it" in text(why(running), running.clock())
+    running.cloud.stop(running.rows()[0]["provider_id"])
+    value = why(running, refresh=True)
+    assert text(value, running.clock()).startswith(f"{value['name']}: it is stopped\n")
+
+
 def test_a_machine_that_has_ended_is_not_judged(running):
     row = running.rows()[0]
     running.cloud.terminate(row["provider_id"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from cloudgpu.cli.reap_text import pass_text, summary, wrong_text
+from cloudgpu.core.decisions import Decision, Do, Rule
 from cloudgpu.core.passes import Pass
 from cloudgpu.report.passes import pass_value
 from tests.report.a_pass import NOW, a_pass
@@ -52,3 +53,17 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     found = Pass(NOW)
     assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
     assert pass_text(found, loud=True) == summary(found) == "0 machines (0.0 s)"
+
+
+def test_what_would_be_done_is_said_with_the_use_of_what_runs():
+    runs, off = (
+        Decision("cg-1", "fox", Do.KEEP, Rule.HOLD, "held", activity="IDLE"),
+        Decision("cg-2", "owl", Do.KEEP, Rule.NONE, "it is stopped"),
+    )
+    told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
+    found = Pass(NOW, dry_run=True, decisions=(runs, off, told))
+    assert pass_text(found, loud=True).splitlines()[:3] == [
+        "fox: would be kept (hold): IDLE, held",
+        "owl: would be kept: it is stopped",
+        "elk: would be warned: UNKNOWN, no answer",
+    ]
