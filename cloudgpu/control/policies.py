@@ -138,15 +138,16 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
     `named`: this one, for all. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
     limits, known = limits_of(session), dict[str, Held]()
-    with_why: dict[Chosen, Held] = {}  # thousands of machines are chosen for alike
+    alike: dict[tuple[str | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for row in rows:
-        chosen = _of_row(session, row, named)
-        if chosen not in with_why:
+        words = (row["policy"], row.get("policy_by"), *(() if row["policy"] else facts_of(row).values()))
+        if words not in alike:
+            chosen = _of_row(session, row, named)
             if chosen.name not in known:
                 known[chosen.name] = _resolved(session, chosen.name, limits)
-            with_why[chosen] = _with_why(known[chosen.name], chosen.why)
-        found[row["id"]] = with_why[chosen]
+            alike[words] = _with_why(known[chosen.name], chosen.why)
+        found[row["id"]] = alike[words]
     return found
 
 
