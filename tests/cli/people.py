@@ -92,9 +92,10 @@ class Site:
 
 
 def until(found, *, within_s=60, pause=0.1):
-    """Return what `found` says once it is true; fail, saying the last answer, when it never was."""
+    """Return what `found` says once it is true, asked every `pause` seconds; fail, saying the last answer, else."""
     deadline = time.monotonic() + within_s
     while not (answer := found()):
         assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r}"
-        time.sleep(pause)
+        for _ in range(round(pause / 0.1)):  # who asks a busy machine asks it seldom
+            time.sleep(0.1)
     return answer
