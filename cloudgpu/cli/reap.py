@@ -54,6 +54,8 @@ def command(
     from cloudgpu.core.decide import MAX_IDLE_STOPS
 
     session = open_here(warn=False)
+    if cron:
+        session.check_there()
     sweep = _is_sweep(session, nightly=nightly, cron=cron)
     if cron and nightly and not sweep:
         return

@@ -168,6 +168,19 @@ class Session:
         last = self.ledger.last("ledger")
         return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
 
+    def check_there(self) -> None:
+        """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
+
+        A disk that is not mounted, mostly: a new ledger there would know of no machine, and say that all is well.
+        """
+        if not self.home.root.is_dir():
+            raise LedgerUnavailable(
+                f"The directory {self.home.root} is not there, and with it the ledger: no machine was looked at.",
+                field="CLOUDGPU_HOME",
+                value=str(self.home.root),
+                next="Mount it, or put it back. If it is gone for good: cloudgpu cron remove",
+            )
+
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
         doubt = self.doubt()

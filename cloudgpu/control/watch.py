@@ -158,6 +158,7 @@ class Watch:
         """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
+            session.check_there()
             yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
         finally:
             session.ledger.close()

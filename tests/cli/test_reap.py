@@ -171,3 +171,13 @@ def test_the_nights_sweep_from_cron_is_made_once_and_summed_up(fleet, reap):
     (first, *rest) = fleet.session.ledger.events("reaper")
     assert (first.body["sweep"], first.body["cron"]) == (True, True)
     assert [line.body["sweep"] for line in rest] == [False]
+
+
+def test_cron_does_not_say_that_all_is_well_where_the_home_is_gone(tmp_path, monkeypatch, capsys):
+    """A disk that is not mounted while its user is logged out."""
+    gone = tmp_path / "gone"
+    monkeypatch.setenv("CLOUDGPU_HOME", str(gone))
+    for _ in range(2):
+        assert run(["reap", "--cron"]) == 8
+        assert "is not there, and with it the ledger: no machine was looked at" in capsys.readouterr().err
+    assert not gone.exists(), "no new ledger is made there"
