@@ -12,7 +12,7 @@ from cloudgpu.core.alerts import Finding
 from cloudgpu.core.decisions import Decision
 from cloudgpu.core.events import Draft
 from cloudgpu.core.passes import Pass
-from cloudgpu.core.times import iso
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.core.told import not_before_said
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
 
 def _is_news(row: Row, one: Decision) -> bool:
     known = row.get("decision") or {}
-    now = {"do": one.do, "rule": one.rule, "at": one.at and iso(one.at), "activity": one.activity}
-    return any(known.get(name) != value for name, value in now.items())
+    if (known.get("do"), known.get("rule"), known.get("activity")) != (one.do, one.rule, one.activity):
+        return True
+    at = known.get("at")
+    return (from_iso(at) if at else None) != one.at
 
 
 def _line(one: Decision, now: datetime) -> Draft:
