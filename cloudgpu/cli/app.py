@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "image": ("image", "Save a machine as an image under a name, list images, remove one."),
     "volume": ("volume", "List data volumes, or remove one."),
     "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
-    "hold": ("hold", "Keep a machine from being ended by its lease until a given time."),
+    "hold": ("hold", "Keep a machine from being ended by its lease, or for idle time, until a given time."),
     "extend": ("extend", "Make a machine's lease longer."),
     "allow": ("allow", "Open SSH on machines to the address that you have now."),
     "share": ("share", "Let a colleague's public key in to a machine until it ends."),

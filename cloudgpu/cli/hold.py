@@ -17,7 +17,10 @@ def command(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Keep a machine from being ended by its lease until a given time. A hold always has an end."""
+    """Keep a machine from being ended by its lease, or for idle time, until a given time. A hold always has an end.
+
+    Budgets, renew-until and schedules are stronger: which of them will end it before that is said at once.
+    """
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import moment
     from cloudgpu.control.hold_loses import hold_loses_to
