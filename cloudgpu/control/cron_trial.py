@@ -117,7 +117,8 @@ def would(found: Document, morning: datetime) -> list[str]:
 
 def _would(one: Document, ends: Document, morning: datetime) -> str:
     if one["do"] != "keep":
-        return f"{one['name']}: {one['do']} now ({one['rule']}): {one['why']}"
+        rule = "" if one["rule"] == Rule.NONE else f" ({one['rule']})"
+        return f"{one['name']}: {one['do']} now{rule}: {one['why']}"
     runs = one["state"] == State.RUNNING
     at, rule = min(_ends(one, ends), default=("", "")) if runs else (one["at"], one["rule"])
     if not at or from_iso(at) > morning:

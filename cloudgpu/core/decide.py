@@ -76,7 +76,8 @@ def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) 
         return _left(seen, "it is stopping")
     case = _case(seen, stop, now, interval)
     if not seen.answered:
-        return replace(_left(seen, f"{case.known.why}: it is left alone"), at=case.time("renew_until"))
+        at = case.time("renew_until") if runs_on(row) else None  # by the machine's own timer
+        return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
     if row["ended"] is not None or row.get("thing"):
         return _joined(case, [images])
     return _joined(case, RULES if runs_on(row) else [stopped])

@@ -306,13 +306,14 @@ def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_en
         "later": {"idle": noon, "renew_until": noon},
         "never": {},
         "old": {"lease": noon},
+        "deaf": {},
     }
     found = would(
         {
             "decisions": [
                 decided("now", "stop"), *map(decided, ("quiet", "held", "off", "last")),
                 decided("silent", activity="UNKNOWN"), *map(decided, ("later", "never")),
-                decided("old", state="stopped"),
+                decided("old", state="stopped"), decided("deaf", "warn", rule="none"),
             ],
             "explained": [{"machine": name, "ends": none | some} for name, some in ends.items()],
             "unanswered": [{"scope": "aws/eu-west-3", "why": "it timed out"}],
@@ -327,6 +328,7 @@ def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_en
         "off: ended at 2026-11-21 03:30 UTC, whoever uses it (schedule): so",
         "last: ended at 2026-11-21 05:30 UTC, whoever uses it (renew-until): so",
         "old: ended at 2026-11-21 03:30 UTC (stopped): so",
+        "deaf: warn now: so",
         "aws/eu-west-3 does not answer: it timed out",
     ]
 

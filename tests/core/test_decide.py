@@ -410,6 +410,8 @@ def test_silence_is_not_absence() -> None:
     assert (what(decision), decision.activity, decision.lifted) == (("keep", "none"), "UNKNOWN", ())
     assert decision.why.startswith("here did not answer, so nothing is known of it")
     assert decision.at == minute(90)
+    machine.see(110, "stopped", billed=False)
+    assert machine.decided(120, None, answered=False).at is None  # no timer ends what is stopped
 
 
 def test_an_unsettled_launch_is_left_alone() -> None:
