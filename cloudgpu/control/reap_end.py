@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.reap_again import judged_again
+from cloudgpu.control.reap_again import is_stale, judged_again
 from cloudgpu.control.reap_batch import goes_in_batches, stop_together
 from cloudgpu.control.reap_carry import LOCK, Item, Judge, Outcome
 from cloudgpu.control.reap_single import end_each
 from cloudgpu.control.tidy import tidy
-from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.decisions import Decision, Do, Rule, Seen
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
+
+_BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
 
 
 def carry_out(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge) -> Outcome:
@@ -27,6 +29,12 @@ def carry_out(session: Session, seen: Sequence[Seen], decisions: Sequence[Decisi
         return Outcome()
     _wait_out(session, items)
     ends, outcome = judged_again(session, items, judge)
+    late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
+    if late:  # the others of a large pass, or a slow cloud, have taken minutes
+        fresh, more = judged_again(session, late, judge)
+        outcome.add(more)
+        again = {one.id for one in late}
+        ends = [one for one in ends if one.id not in again] + fresh
     outcome.add(_ended(session, ends, judge))
     return outcome
 

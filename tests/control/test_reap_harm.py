@@ -75,6 +75,18 @@ def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents):
     assert {one.name: one.activity for one in found.decisions}["owl"] == "ACTIVE"
 
 
+def test_a_second_look_that_took_minutes_is_made_once_more_of_what_use_takes_back(fleet, agents):
+    fleet.up(name="fox")
+    fleet.idle(hours=2)
+    fleet.later(minutes=10)
+    agents.says(fleet.clock())
+    fleet.cloud.fail_next("get_many", lambda: fleet.later(minutes=2))
+    fleet.cloud.fail_next("get_many", lambda: agents.says(fleet.clock(), gpu=90))
+    found = fleet.pass_()
+    assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
+    assert len(fleet.machines()) == 1
+
+
 def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_other_on(fleet):
     for name in ("fox", "owl"):
         fleet.up(name=name, key=name)
