@@ -57,8 +57,8 @@ def decide(
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
     `stops` are what budgets that are passed do (`core.budget_stops`), `interval` is how often passes come. Precedence:
-    budget, renew-until, schedule, hold, lease, idle, and what concerns no use after these. Idle time alone ends at
-    most `max_idle_stops` machines in a pass, those that are idle longest.
+    budget, renew-until, schedule, hold, lease, idle, and what concerns no use after these. Idle time, with a label
+    missing or without, ends at most `max_idle_stops` machines in a pass, those that are idle longest.
     """
     over = {stop.machine: stop for stop in stops}
     found = [_decided(one, over.get(one.row["id"]), now, interval) for one in seen]
@@ -175,7 +175,7 @@ def _put_off(seen: Sequence[Seen], found: Sequence[Decision], now: datetime, mos
     ends = [
         (known(one, now).quiet or timedelta.max, decision.machine)
         for one, decision in zip(seen, found, strict=True)
-        if decision.rule is Rule.IDLE and decision.ends
+        if decision.rule in (Rule.IDLE, Rule.UNLABELLED) and decision.ends
     ]
     return {machine for _, machine in sorted(ends, reverse=True)[most:]}
 

@@ -183,6 +183,16 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
     assert found[0].at == minute(220)
 
 
+def test_stops_of_idle_machines_without_a_label_are_capped_too() -> None:
+    """What was judged wrongly for all of them must not stop all of them."""
+    policy = replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=Unlabelled(("owner",), timedelta(hours=2), Act.STOP))
+    machines = [Machine(f"cg-{number}", policy=policy, owner="") for number in range(3)]
+    for machine in machines:
+        machine.decided(200, idle(65))
+    found = decide([one.known(idle(75)) for one in machines], (), minute(210), interval=TEN, max_idle_stops=2)
+    assert sorted(str(one.do) for one in found) == ["keep", "stop", "stop"]
+
+
 def test_only_idle_stops_are_capped() -> None:
     machines = [Machine(f"cg-{number}", renew_until=iso(minute(90))) for number in range(MAX_IDLE_STOPS + 5)]
     found = decide([one.known(idle()) for one in machines], (), minute(100), interval=TEN)
