@@ -77,7 +77,8 @@ def _zone(value: object) -> str:
     try:
         zone_of(name)
     except InvalidRequest as fault:
-        raise Misread(f"cannot be that: {fault.message.removesuffix('.')}", str(fault.next)) from None
+        says = fault.message.removesuffix(".").replace(" is no time zone", ", which is no time zone", 1)
+        raise Misread(f"is {says}", str(fault.next)) from None
     return name
 
 

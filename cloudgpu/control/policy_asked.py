@@ -190,7 +190,7 @@ def _fault_of(place: Path) -> InvalidRequest | None:
     try:
         table = read_yaml(place)
         if table is None:
-            way_out = "Name a file that is there."
+            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {place.stem}"
             return InvalidRequest(f"There is no file {place}.", field="FILE", value=str(place), next=way_out)
         if place.name == FILE:
             limits_from(table)

@@ -102,7 +102,7 @@ class _Judged:
             seen=tuple(self.seen),
             decisions=tuple(self.decisions),
             unanswered=self.sight.unanswered,
-            faults=unresolved(self.held),
+            faults=unresolved(self.held, self.sight.rows),
             sentences=self.sight.sentences,
         )
 
@@ -165,7 +165,10 @@ def _check_readable(session: Session, wish: ReapWish) -> None:
     """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
     if wish.max_stops < 0:
         raise InvalidRequest(
-            f"--max-stops is {wish.max_stops}.", field="--max-stops", value=str(wish.max_stops), next="0 or more."
+            f"--max-stops is {wish.max_stops}.",
+            field="--max-stops",
+            value=str(wish.max_stops),
+            next="Name 0 or more, like --max-stops 20.",
         )
     if wish.policy is not None:
         find_policy(session, wish.policy)

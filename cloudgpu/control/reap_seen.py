@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+NAMED = 5  # machines in a sentence
 
 
 def check_whole(held: Mapping[str, Held]) -> None:
@@ -30,11 +31,19 @@ def check_whole(held: Mapping[str, Held]) -> None:
             raise one.broken
 
 
-def unresolved(held: Mapping[str, Held]) -> tuple[str, ...]:
+def unresolved(held: Mapping[str, Held], rows: Sequence[Row]) -> tuple[str, ...]:
     """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
-    found = {one.name: one.fault for one in held.values() if one.policy is None}
-    count = {name: sum(one.name == name for one in held.values()) for name in found}
-    return tuple(f"{fault}: only the lease counts for {count[name]} of the machines" for name, fault in found.items())
+    fault = {one.name: one.fault for one in held.values() if one.policy is None}
+    names: dict[str, list[str]] = {name: [] for name in fault}
+    for row in rows:
+        if held[row["id"]].policy is None:
+            names[held[row["id"]].name].append(row["name"])
+    return tuple(f"{fault[name]}: only the lease counts for {_named(those)}" for name, those in names.items())
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def seen_of(

@@ -306,7 +306,7 @@ BAD_TO_THE_READER = [
     (f"{USUAL}idle:\n  uptime: 4d\n", 4, "idle.uptime", "it never comes"),
     (f"{USUAL}unlabelled:\n  after: 4d\n", 4, "unlabelled.after", "it never comes"),
     (f"{USUAL}schedule:\n  off: 19:00\n  tz: Europe/Pariss\n", 5, "schedule.tz", "did you mean 'Europe/Paris'?"),
-    (f"{USUAL}schedule:\n  off: 19:00\n  tz: localtime\n", 5, "schedule.tz", "is no time zone"),
+    (f"{USUAL}schedule:\n  off: 19:00\n  tz: localtime\n", 5, "schedule.tz", "is 'localtime', which is no time zone"),
     (f"{USUAL}schedule:\n  off: 19:00\n  except: [2026-02-30]\n", 5, "schedule.except", "no date"),
     (
         f"{USUAL}schedule:\n  off: 19:00\n  except: [2027-01-03 to 2026-12-24]\n",

@@ -281,7 +281,7 @@ def test_a_policy_that_is_not_there_means_lease_only_and_is_said(fleet):
     (fleet.session.home.policies / "mine.yaml").unlink()
     found = fleet.idle(hours=2)
     assert (found.exit_code, found.warned) == (8, ())
-    assert "No policy is called 'mine'" in found.faults[0]
+    assert found.faults == ("No policy is called 'mine': only the lease counts for fox",)
     fleet.idle(hours=1, minutes=30)
     assert ends(fleet.idle(minutes=31)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
 
