@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.people import Shell, Site, until
+from tests.cli.people import Shell, until
 
 LEASE = "lease: 3h\nrenew_until: 4h\n"
 LAUNCH = LEASE + "idle: {do: off}\n"  # what the agent is told: it ends nothing, and leaves that to the passes
-USUAL = LEASE + "idle: {after: 1h}\n"
-QUICK = LEASE + "idle: {after: 2s, grace: 1s, uptime: 1s, samples: 1, network: 1 GB/s, disk: 1 GB/s}\n"
-FETCH = "import urllib.request as u; u.urlretrieve('{url}', 'data')"
+QUICK = LEASE + "idle: {after: 2s, grace: 1s, uptime: 1s, samples: 1}\n"
 
 
 def policy(cloudgpu, text):
     file = cloudgpu.home / "policies" / "quick.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-
-
-@pytest.fixture
-def site():
-    made = Site(rate=10_000_000)
-    yield made
-    made.end()
 
 
 @pytest.fixture
@@ -44,30 +35,14 @@ def shell(box):
     made.end()
 
 
-def why(cloudgpu):
-    return cloudgpu("show", "box", "--why", "--refresh", "-o", "json").json["why"]
-
-
-def counting(found):
-    return {one["what"] for one in found["signals"] if one["counts"]}
-
-
-def test_a_download_keeps_it_and_a_quiet_shell_is_warned_then_stopped_and_proved(box, shell, site):
-    policy(box, USUAL)
-    shell.type(f"python3 -c \"{FETCH.format(url=site.url)}\"; echo ov''er\n")
-    found = until(lambda: (said := why(box)) and "network" in counting(said) and said)
-    assert (found["activity"], found["decision"]["do"]) == ("ACTIVE", "keep")
-
-    site.end()
-    until(lambda: "over" in shell.text)
-    policy(box, QUICK)  # by the usual one, those bytes count for an hour
+def test_a_quiet_shell_is_warned_at_its_terminal_and_the_machine_stopped_and_proved(box, shell):
+    policy(box, QUICK)
     warned = until(lambda: box("reap", "-o", "json").json["warned"])
     assert [(one["name"], one["rule"], one["how"]) for one in warned] == [("box", "idle", ["ledger", "terminal"])]
     until(lambda: "[cloudgpu] box: idle for" in shell.text)
 
-    done = until(
-        lambda: "stopped" in (said := box("reap")).out and said
-    )  # it errs for the machine by what a pass takes
+    # A pass takes what is as old as itself for use since the warning, and then warns anew.
+    done = until(lambda: "stopped" in (said := box("reap")).out and said)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("box: stopped (idle): idle for ")
     (machine,) = box.machines()
