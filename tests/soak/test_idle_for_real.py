@@ -1,4 +1,4 @@
-"""Whether real machines are in use: a busy kernel, an idle one in a browser, a top, a quiet shell, a dead agent."""
+"""Whether real machines are in use: a busy kernel, an idle one in a browser, a download, a top, a dead agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.access.notebook import run_cell
 from tests.cli.conftest import chromium, cloudgpu  # noqa: F401  (fixtures)
-from tests.cli.people import Browser, Shell, until
+from tests.cli.people import Browser, Shell, Site, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.browser]
 
@@ -22,6 +22,7 @@ LAUNCH = LEASE + "idle: {do: off}\n"  # what the agents are told: they end nothi
 QUICK = LEASE + "idle: {after: 20s, grace: 5s, uptime: 1s, samples: 1}\n"
 NAMES = ("lab", "desk", "dead")
 WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.1)"
+FETCH = "import urllib.request as u; u.urlretrieve('{url}', 'data')"
 LONG = 200
 
 
@@ -95,6 +96,13 @@ def people(house, chromium, tmp_path):  # noqa: F811
     shell.end()
 
 
+@pytest.fixture
+def site():
+    made = Site(rate=2_000_000)
+    yield made
+    made.end()
+
+
 def agent_of(house, name):
     """The process number of a machine's agent, as it says it."""
     read = ("exec", name, "--", "cat", ".cloudgpu/heartbeat.json")
@@ -102,14 +110,18 @@ def agent_of(house, name):
 
 
 @pytest.mark.timeout(900)
-def test_each_real_machine_is_judged_rightly_and_the_idle_one_is_warned_stopped_and_proved(house, people):
+def test_each_real_machine_is_judged_rightly_and_the_idle_one_is_warned_stopped_and_proved(house, people, site):
     shell, jupyter = people
     cell = threading.Thread(target=run_cell, args=(jupyter.port, jupyter.token, WAITS), kwargs={"timeout_s": LONG})
     cell.start()
     shell.type("top -d 1\n")
-    os.kill(agent_of(house, "dead"), signal.SIGSTOP)
+    fetch = f'nohup python3 -c "{FETCH.format(url=site.url)}" >/dev/null 2>&1 &'
+    assert house.run("exec", "dead", "--", "sh", "-c", fetch).code == 0
 
-    # in use: a kernel at work, whatever the GPU does; and a top that was left open, long after the last key
+    # in use: a download; a kernel at work, whatever the GPU does; a top that was left open, long after the last key
+    assert house.judged("dead", "ACTIVE", "network")["decision"]["do"] == "keep"
+    site.end()
+    os.kill(agent_of(house, "dead"), signal.SIGSTOP)
     found = house.judged("lab", "ACTIVE", "busy kernel")
     assert found["decision"]["do"] == "keep"
     assert house.run("exec", "lab", "--", "touch", "go").code == 0
