@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.cli.render import ago, facts, rounded, table, when
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.times import from_iso, iso
 
 Value = dict[str, Any]
 KILO = 1000.0
@@ -142,7 +142,9 @@ def _idle(value: Value, now: datetime) -> str:
     rule = f"{rounded(idle['after_s'])} without a sign of life, then a warning and {rounded(idle['grace_s'])}"
     if idle["do"] == "warn":
         return f"{rule}; it is only warned"
-    end = value["ends"]["idle"]
+    end, held = value["ends"]["idle"], value["ends"]["held_until"]
+    if end and held:  # which is warned of once the hold is over
+        end = max(end, iso(from_iso(held) + timedelta(seconds=idle["grace_s"])))
     return rule + (f"; not used from now on, it ends {when(end, now)} at the earliest" if end else "")
 
 

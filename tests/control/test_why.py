@@ -13,7 +13,7 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples import Shelf
 
-MINUTE = timedelta(minutes=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def samples(lab, minutes, *, last=0, **more):
@@ -127,6 +127,14 @@ def test_a_hold_and_a_warning_are_said(running):
     assert value["warnings"] == [{"rule": "idle", "at": now, "due": due, "count": 1}]
     assert value["ends"]["idle"] == value["decision"]["at"] == due
     assert "warned     idle, 4m ago, ends" in text(value, running.clock())
+
+
+def test_a_held_machine_is_not_said_to_end_for_idle_time_before_the_hold(running):
+    samples(running, 100)
+    row, now = running.rows()[0], running.clock()
+    running.session.ledger.append([Draft("hold_set", row["id"], {"until": iso(now + 3 * HOUR)}, now, "h:1")])
+    said = " ".join(text(why(running), now).split())
+    assert f"it ends {iso(now + 3 * HOUR + 10 * MINUTE)[:16].replace('T', ' ')} UTC" in said
 
 
 def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_named(running):
