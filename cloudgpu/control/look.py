@@ -143,13 +143,23 @@ def _listed(session: Session, account: str, asked_at: datetime) -> _Answer:
     return _Answer(kind, Listing((), (Unanswered(account, why),)), asked_at)
 
 
-def _one_per_machine(instances: Sequence[Instance], look: Look) -> list[Instance]:
-    """Return one instance per cloudgpu-id, the living before the ended; two living ones of one id are named."""
+def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:
+    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
+
+    A second living one is named as a gap.
+    """
+
+    def place(one: Instance) -> tuple[bool, bool]:
+        row = rows.get(one.tags[TAG_ID])
+        return one.state is State.TERMINATED, row is not None and row["provider_id"] != one.id
+
     chosen: dict[str, Instance] = {}
-    for instance in sorted(instances, key=lambda one: one.state is State.TERMINATED):
+    for instance in sorted(instances, key=place):
         machine = instance.tags[TAG_ID]
         if machine in chosen and instance.state is not State.TERMINATED:
-            look.sentences.append(f"{machine} has two living machines: {chosen[machine].id} and {instance.id}.")
+            both = f"{chosen[machine].id} and {instance.id}"
+            why = f"it has two living machines, {both}, and only the first is looked after"
+            look.unanswered.append(Unanswered(machine, why))
         chosen.setdefault(machine, instance)
     return list(chosen.values())
 
@@ -163,7 +173,7 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     ledger = session.ledger.id
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
-    for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], look):
+    for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -142,3 +143,16 @@ def test_a_pass_that_a_defect_ends_is_no_success_in_the_ledger(fleet):
         fleet.idle(minutes=10)
     (*_, line) = fleet.session.ledger.events("reaper")
     assert (line.body["ok"], line.body["why"]) == (False, "a defect: ZeroDivisionError: a defect of ours")
+
+
+def test_a_second_living_machine_of_one_id_is_no_success(fleet):
+    """It is billed, and no row of the ledger is of it: nothing of ours would end it."""
+    fleet.up(name="fox")
+    (one,) = fleet.machines()
+    with fleet.cloud._call("tag") as cloud:
+        cloud.machines = {"fake-twin": replace(cloud.machines[one.id], id="fake-twin"), **cloud.machines}
+    found = fleet.idle(minutes=5)
+    assert found.exit_code == 8
+    (gap,) = found.unanswered
+    assert (gap.scope, "only the first is looked after" in gap.why) == (fleet.row()["id"], True)
+    assert (fleet.row()["provider_id"], f"{one.id} and fake-twin" in gap.why) == (one.id, True)
