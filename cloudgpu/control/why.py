@@ -12,7 +12,7 @@ from cloudgpu.core.activity import because, up_since
 from cloudgpu.core.decide import decide
 from cloudgpu.core.decisions import ACTIVE, UNKNOWN, Seen
 from cloudgpu.core.heard import DAY
-from cloudgpu.core.idle import Judged, Signal, Thresholds, judge
+from cloudgpu.core.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.policy import thresholds
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.times import duration_text, from_iso, iso
@@ -79,16 +79,20 @@ def _asked(session: Session, row: Row, limits: Thresholds) -> Source:
 
 
 def kept(session: Session, row: Row, limits: Thresholds) -> Source:
-    """Return what the samples kept here say, as of the last of them; ages are counted up to now."""
+    """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
+
+    Those that are older are judged as of the last of them, and their ages are counted up to now.
+    """
     if not runs_on(row):
         return Source(None, None, "unasked", f"it is {row['state']}")
     shelf, began = Shelf(session.home.samples, row["id"]), up_since(row).timestamp()
     last = shelf.last()
     if last <= began:
         return Source(None, None, "unasked", "no samples of it since its latest start are kept here")
-    judged = judge(shelf.read(last - DAY, last), limits, last, began)
     age = max(0.0, session.clock().timestamp() - last)
-    return Source(_older(judged, age, limits.after), datetime.fromtimestamp(last, UTC), "samples")
+    fresh = age if age < FRESH else 0.0
+    judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)
+    return Source(_older(judged, age - fresh, limits.after), datetime.fromtimestamp(last, UTC), "samples")
 
 
 def _older(judged: Judged, age: float, after: float) -> Judged:

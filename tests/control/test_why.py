@@ -76,9 +76,11 @@ def test_use_whose_last_sign_is_too_long_ago_by_now_is_not_said_to_go_on(running
     samples(running, 57)
     assert why(running)["because"] == "busy kernel, 58m ago"
     running.later(minutes=3)
+    assert (why(running)["activity"], why(running)["decision"]["do"]) == ("IDLE", "warn")  # as a pass would judge it
+    running.later(minutes=4)
     value = why(running)
     assert (value["activity"], value["decision"]["do"]) == ("UNKNOWN", "keep")
-    assert value["because"] == "busy kernel, 1h 1m ago, and of the last 3m nothing is kept here"
+    assert value["because"] == "busy kernel, 1h 5m ago, and of the last 7m nothing is kept here"
     assert not any(one["counts"] for one in value["signals"])
 
 
