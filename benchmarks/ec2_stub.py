@@ -7,6 +7,7 @@ says of a machine is as long as what AWS documents that it says.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -223,11 +224,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve on a free port of loopback, and print it."""
+    """Serve on a free port of loopback, and print it; end when stdin ends, so that no stub outlives its benchmark."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     print(server.server_address[1], flush=True)
-    server.serve_forever()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ class Served:
     def __init__(self, place: Path, n: int, regions: int) -> None:
         self.regions = ec2_stub.REGIONS[:regions]
         self._place, self._now = place, datetime.now(UTC)
-        self._stub = subprocess.Popen([sys.executable, str(HERE / "ec2_stub.py")], stdout=subprocess.PIPE, text=True)
+        argv = [sys.executable, str(HERE / "ec2_stub.py")]
+        self._stub = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._stub.stdout is not None
         self._url = f"http://127.0.0.1:{int(self._stub.stdout.readline())}"
         nothing = {"AWS_CONFIG_FILE": str(place / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(place / "none")}
