@@ -67,6 +67,8 @@ def line(kind, clock="own", /, **body):
          "warning given (unlabelled): no owner"),
         ("decision_made", {"do": "keep", "rule": "none", "why": "GPU, 0s ago", "at": LATER, "activity": "ACTIVE"},
          "left it: GPU, 0s ago; ends 2026-11-20 18:00 UTC if it stays in use"),
+        ("decision_made", {"do": "warn", "rule": "idle", "why": "idle for 1h; it ends 18:00 UTC", "at": LATER},
+         "warned (idle): idle for 1h; it ends 18:00 UTC"),
         ("warning_given", {"rule": "none", "due": None, "why": "no answer", "how": ["mail"]},
          "warning given (use not known) (mail): no answer"),
         ("warning_lifted", {"rule": "idle", "why": "ACTIVE: terminal input"}, "lifted (idle): ACTIVE: terminal input"),
