@@ -67,8 +67,8 @@ DURATIONS = [
 ]
 OWN = "up --yes --policy mine"
 POLICIES = [
-    Case("up --yes --policy defualt", "policy", "did you mean 'default'?", "Use one of: default, throwaway"),
-    Case("up --yes --policy ../evil", "policy", "cannot be a policy's name", "Use one of: default, throwaway"),
+    Case("up --yes --policy defualt", "policy", "did you mean 'default'?", "Use one of: classroom, default"),
+    Case("up --yes --policy ../evil", "policy", "cannot be a policy's name", "Use one of: classroom, default"),
     Case([*UP, "--policy", ""], "--policy", "is empty", "leave --policy out"),
     Case(OWN, "mine.yaml:2: leese", "did you mean 'lease'?", "renew_until", files=policy("# mine\nleese: 8h\n")),
     Case(OWN, "mine.yaml:1: lease", "is no duration", DURATION, files=policy("lease: 8\nrenew_until: 9h\n")),
@@ -232,7 +232,7 @@ WORDS = [
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
     Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend --help"),
     Case("spot burn amber-fox", "ACTION", "'burn' is not", "cloudgpu spot --help"),
-    Case("tunnel --port abc", "--port", "'abc' is not", "cloudgpu tunnel --help"),
+    Case("tunnel --port abc", "--port", "'abc' is no whole number", "cloudgpu tunnel --help"),
     Case("tunnel --port 99999", "--port", "99999 is no port", "1 to 65535"),
     Case("cp a:x b:y", "SOURCE", "Both sides are on machines", "here first"),
     Case("cp x y", "DESTINATION", "Neither x nor y", "NAME:"),
