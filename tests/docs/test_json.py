@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cloudgpu.access.keys import new_host_key
+from cloudgpu.control import session as sessions
 from cloudgpu.report.passes import pass_value
 from tests.cli.aws_line import Line
 from tests.cli.program import Program
@@ -228,6 +231,27 @@ def test_what_is_printed_about_a_cloud_is_as_the_page_says(heading, written, own
     assert not faults(written, heading, said.json)
 
 
+LEFT = (
+    ("orphans", "orphans"),
+    ("orphans", "orphans --clean --snapshot --yes"),
+)
+
+
+def test_what_is_left_over_is_printed_as_the_page_says(written, own_home, capsys, aws, monkeypatch):
+    line = Line(own_home, capsys, aws)
+    assert line("up --gpu v100 --spot --ssh-from 203.0.113.7 --name otter --no-wait --yes").code == 0
+    aws.interrupt(aws.instances(live=True)[0].id)
+    line("ls --refresh")
+    opened = sessions.open_session
+    later = partial(opened, clock=lambda: sessions.utc_now() + timedelta(days=1))
+    monkeypatch.setattr(sessions, "open_session", later)
+    for heading, words in LEFT:
+        said = line(words, "-o", "json")
+        assert said.code == 0, said.out
+        assert not faults(written, heading, said.json)
+    assert {one["what"] for one in said.json["removed"]} == {"disk", "key_pair", "security_group"}
+
+
 KEPT = (
     ("up", "up --gpu v100 --spot --ssh-from 203.0.113.7 --volume data:20 --name otter --no-wait --yes"),
     ("cost", "cost"),
@@ -291,9 +315,9 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
-    assert (
-        set(written) - parts - set(printed) - set(ON_A_CLOUD) - {heading for heading, _ in (*KEPT, *BY_ITSELF)} == set()
-    )
+    parts |= {"decision", "done", "renewal", "warning", "left", "orphan", "launch", "saved"}
+    elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
+    assert set(written) - parts - set(printed) - elsewhere == set()
 
 
 def test_a_page_that_says_otherwise_is_noticed(written):
