@@ -95,7 +95,7 @@ def _total(document: Value) -> str:
     more = f", and {unpriced} without a known price" if unpriced else ""
     goes = document["goes_usd_per_month"]
     total = f"All of it costs {dollars(document['usd_per_month'])} a month{more}"
-    return f"{total}; cloudgpu orphans --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
+    return f"{total}; the same with --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
 
 
 def _word(one: Value) -> str:

@@ -52,7 +52,9 @@ def wished(
                 value=None,
                 next="Add --clean: it shows what would go, and asks.",
             )
-    return Wish(duration(older_than, "--older-than"), duration(stopped_older_than, "--stopped-older-than"))
+    older = duration(older_than, "--older-than")
+    spare = older is None and not snapshot  # whoever says neither may not mean what `start` brings back
+    return Wish(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
 def _removed(one: Cleaned) -> Document:

@@ -20,7 +20,7 @@ def left_over(session: Session) -> tuple[str, ...]:
     from cloudgpu.control.orphans import survey
 
     try:
-        found = [one for one in survey(session, Wish()).orphans if one.do is not Do.STAY]
+        found = [one for one in survey(session, Wish(spare=True)).orphans if one.do is not Do.STAY]
     except LedgerUnavailable:
         raise
     except CloudgpuError as fault:

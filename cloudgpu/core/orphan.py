@@ -73,10 +73,14 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked for: `older_than` leaves out what was left later; `stopped_older_than` ends machines, too."""
+    """What is asked for: `older_than` leaves out what was left later; `stopped_older_than` ends machines, too.
+
+    `spare` leaves alone from what a machine that ended by itself can be started again.
+    """
 
     older_than: timedelta | None = None
     stopped_older_than: timedelta | None = None
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,11 @@ class Known:
 def is_paused(row: Row) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
     return bool(row["parked"] and stays(row)) or (row["ended"] is None and row["state"] in PAUSED)
+
+
+def is_startable(one: Orphan) -> bool:
+    """Say whether a machine that ended by itself can be started again from this."""
+    return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row['name']}"
 
 
 def comes_back(row: Row) -> str:

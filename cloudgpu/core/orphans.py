@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cloudgpu.core.facts import Leftover
-from cloudgpu.core.orphan import Do, Known, Orphan, Wish, comes_back, is_paused
+from cloudgpu.core.orphan import Do, Known, Orphan, Wish, comes_back, is_paused, is_startable
 from cloudgpu.core.orphans_machines import machines, others
 from cloudgpu.core.orphans_things import counted
 
@@ -27,6 +27,8 @@ def _as_wished(one: Orphan, known: Known, wish: Wish) -> Orphan:
     """Return it with what cleaning does with it under this wish."""
     if one.do is Do.REMOVE and wish.older_than is not None and one.since is None:
         return replace(one, do=Do.STAY, stays="since when it is left is not known")
+    if one.do is Do.REMOVE and wish.spare and is_startable(one):
+        return replace(one, do=Do.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
     span = wish.stopped_older_than
     if span is None or one.row is None or one.do is Do.REMOVE or not is_paused(one.row):
         return one

@@ -80,10 +80,14 @@ def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line)
     shown = line("orphans")
     assert shown.code == 0, shown.err
     assert re.search(r"disk +us-east-1/vol-\w+ +\$5\.12 +otter +2d ago", shown.out), shown.out
-    assert "cloudgpu start otter" in shown.out
-    assert "cloudgpu orphans --clean ends $5.12 of that" in " ".join(shown.out.split())
     assert max(map(len, shown.out.splitlines())) <= 80
-    cleaned = line("orphans --clean --yes")
+    spared = line("orphans --clean --yes")
+    assert (spared.code, left()) == (0, {"disk": 1}), spared.err
+    assert "cloudgpu start otter brings it back" in " ".join(spared.out.split())
+    shown = line("orphans --older-than 1d")
+    assert "cloudgpu start otter" in shown.out
+    assert "the same with --clean ends $5.12 of that" in " ".join(shown.out.split())
+    cleaned = line("orphans --clean --older-than 1d --yes")
     assert (cleaned.code, left()) == (0, {}), cleaned.err
     assert re.search(r"Gone: disk us-east-1/vol-\w+ \(\$5\.12\)", cleaned.out), cleaned.out
     assert line("orphans").out == "Nothing is left over.\n"
@@ -145,7 +149,7 @@ def test_a_group_stays_while_an_interface_lingers_in_it_and_keeps_none_of_the_ot
     (group,) = [one for one in ec2.describe_security_groups()["SecurityGroups"] if one["GroupName"][:9] == "cloudgpu-"]
     inside = {"SubnetId": ec2.describe_subnets()["Subnets"][0]["SubnetId"], "Groups": [group["GroupId"]]}
     lingering = ec2.create_network_interface(**inside)["NetworkInterface"]["NetworkInterfaceId"]
-    done = line("orphans --clean --yes")
+    done = line("orphans --clean --older-than 1d --yes")
     assert (done.code, left()) == (0, {"security_group": 1}), done.err
     assert "dependent object" in " ".join(done.out.split()), done.out
     ec2.delete_network_interface(NetworkInterfaceId=lingering)
