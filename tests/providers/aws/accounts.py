@@ -14,10 +14,10 @@ from tests.clouds.aws.plain import client, launch, spot
 TAGS = {"cloudgpu-id": "cg-1", "cloudgpu-ledger": "led-1", "Name": "brave-otter"}
 
 
-def account(home, *, clock=lambda: datetime.now(UTC), pause=lambda _: None, **options):
+def account(home, *, clock=lambda: datetime.now(UTC), pause=lambda _: None, ledger="", **options):
     """Return the provider of an account with these options: one region, unless they say more."""
     options.setdefault("regions", ["us-east-1"])
-    return AwsProvider(ProviderSettings("lab", options, home, clock, pause))
+    return AwsProvider(ProviderSettings("lab", options, home, clock, pause, ledger))
 
 
 def machine(region="us-east-1", *, tags=TAGS, market=Market.ON_DEMAND, persistent=False, keep=False, **asked):

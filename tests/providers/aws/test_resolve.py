@@ -362,9 +362,9 @@ def test_volumes_of_one_name_in_two_zones_have_to_be_told_apart(provider):
     assert provider.bound(Setup(volume=Volume("data")), Want(zone="us-west-2b")).zone == "us-west-2b"
 
 
-def test_another_ledgers_volume_is_not_this_ones(provider):
+def test_another_ledgers_volume_is_not_this_ones(aws, tmp_path):
     volume(**{"cloudgpu-ledger": "led-theirs"})
-    provider._aws.ledger = "led-ours"
+    provider = quick(account(tmp_path, ledger="led-ours"))
     assert provider.bound(Setup(volume=Volume("data", 100)), Want()).zone is None
 
 
