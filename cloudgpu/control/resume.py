@@ -18,6 +18,7 @@ from cloudgpu.control.preview import check_move
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.settle import settle
+from cloudgpu.control.timers import drop
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import keeping
 from cloudgpu.core.attempts import setup_from_json
@@ -120,6 +121,8 @@ def plan_comeback(
         row = session.ledger.machine(row["id"]) or row
         if stays(row) and not keeping.is_parked(row):
             row = park(session, row, why="its start was asked")
+        if row["ended"] is not None and row.get("timer"):  # of the machine before: the one to come gets its own
+            row = drop(session, row)
     if _image_of(row) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
             f"{row['name']} is not parked any more: it is {row['state']}.",
