@@ -279,4 +279,11 @@ def _signal(channel, name) -> None:
 
 
 def _sleepers(box):
-    return [one for one in processes_under(box.cloud.home) if one.cmdline()[:2] == ["sleep", "1000"]]
+    return [one for one in processes_under(box.cloud.home) if _words(one)[:2] == ["sleep", "1000"]]
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return []
