@@ -130,15 +130,20 @@ def _way(row: Row, now: datetime) -> Way:
 
 
 def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
-    """Set a hold that ends at `until`, or release it (None); return the machine's new row."""
-    _check_living(row)
+    """Set a hold that ends at `until`, or release it (None); return the machine's new row.
+
+    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before.
+    """
     until = until and until.replace(microsecond=0)  # as a tag can carry it
-    provider = _taggable(session, row)
-    provider.tag(row["provider_id"], hold_tags(until))
-    now = session.clock()
-    body = {"until": iso(until) if until else None, "why": "asked", "host": platform.node()}
-    session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}")])
-    return session.ledger.machine(row["id"]) or row
+    with alone(session, row):
+        row = session.ledger.machine(row["id"]) or row
+        _check_living(row)
+        provider = _taggable(session, row)
+        provider.tag(row["provider_id"], hold_tags(until))
+        now, end = session.clock(), iso(until) if until else None
+        body = {"until": end, "why": "asked", "host": platform.node()}
+        session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
+        return session.ledger.machine(row["id"]) or row
 
 
 def check_hold(name: str, until: object, *, release: bool) -> None:

@@ -156,7 +156,7 @@ def _is_billed_already(view: View, request: LaunchRequest) -> bool:
 
 
 def _guards(provider: Provider) -> tuple[str, ...]:
-    guards = ["the agent on the machine (lease)"]
+    guards = ["the agent on the machine (idle time, lease)"]
     if isinstance(provider, HasTimer):
         guards.append("a timer on the provider's side (renew-until)")
     return tuple(guards)

@@ -15,7 +15,6 @@ from cloudgpu.core.offers import same_gpu
 from cloudgpu.errors import InvalidRequest
 
 OLD_AFTER = timedelta(days=180)
-REFERENCE = "H100"  # speeds are fractions of one H100 SXM
 _H100_BANDWIDTH = 3360.0  # GB/s
 _H100_TENSOR = 989.0  # dense FP16 TFLOPs
 _H100_FP32 = 66.91  # TFLOPs

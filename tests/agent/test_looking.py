@@ -169,7 +169,7 @@ def test_a_child_that_cleaned_its_environment_still_counts(machine, process):
 
 def test_what_it_saves_shows_as_a_download_would(machine, process):
     process(f"f = open('{machine.home}/saved', 'wb'); f.write(bytes(5_000_000)); f.flush(); input()")
-    wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["net"] >= 5_000_000)
+    assert wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["net"] >= 5_000_000)
 
 
 def test_a_gpu_that_it_does_not_use_is_not_asked_about(machine, process):

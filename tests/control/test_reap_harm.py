@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.lease import set_hold
-from cloudgpu.control.lifecycle import new_lease, start, stop
+from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.reap_carry import lock_of
-from cloudgpu.errors import AuthFailed, ProviderUnavailable
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 
 
 def before_the_lock(fleet, monkeypatch, do):
@@ -54,6 +54,15 @@ def test_a_hold_that_is_set_before_a_machine_is_parked_counts(fleet, monkeypatch
     found = fleet.pass_()
     assert (found.ended, [one.name for one in found.spared]) == ((), ["fox"])
     assert (len(fleet.machines()), len(taken)) == (1, 1)
+
+
+def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypatch):
+    fleet.up(name="fox")
+    row = fleet.row()
+    taken = before_the_lock(fleet, monkeypatch, lambda own: end(own, row, why="a test"))
+    with pytest.raises(InvalidRequest, match="it ended"):
+        set_hold(fleet.session, row, fleet.clock.now + timedelta(hours=3))
+    assert len(taken) == 1
 
 
 def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 USUAL_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
-AGENT = "the agent on the machine (lease; it renews while somebody works)"
+AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
 TIMER = (
     "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
 )
