@@ -6,6 +6,7 @@ import shutil
 import psutil
 import pytest
 
+from tests.cli.many import Many
 from tests.cli.program import Program
 
 
@@ -20,6 +21,14 @@ def cloudgpu(tmp_path):
         with contextlib.suppress(psutil.Error):
             process.kill()
     assert not left, f"down left processes: {left}"
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A process that runs one command line after the other: most of what one alone costs is its start."""
+    started = Many.open()
+    yield started
+    started.close()
 
 
 def processes_of(home):

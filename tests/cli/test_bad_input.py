@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.many import Many
 from tests.cli.program import Done, Program
 
 Files = dict[str, "str | bytes | None"]  # below CLOUDGPU_HOME; None makes a directory
@@ -272,13 +271,6 @@ def found(home: Path) -> set[str]:
     """What stands in a home, but for locks, which hold nothing, and the ledger, which may note a look."""
     names = {str(path.relative_to(home)) for path in home.rglob("*")}
     return {name for name in names if name.partition("/")[0] not in ("locks", "ledger")}
-
-
-@pytest.fixture(scope="module")
-def many():
-    process = Many.open()
-    yield process
-    process.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join([*case.words()[:5], *case.files, *case.environ]))

@@ -6,15 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.many import Many
 from tests.cli.program import Program
-
-
-@pytest.fixture(scope="module")
-def many():
-    started = Many.open()
-    yield started
-    started.close()
 
 
 @pytest.fixture

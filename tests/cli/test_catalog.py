@@ -19,11 +19,12 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
-from tests.clouds.azure_prices import REGIONS, AzurePrices, machine
+from tests.clouds.azure_fixtures import azure
+from tests.clouds.azure_prices import REGIONS, machine
 from tests.clouds.gcp_prices import GcpPrices
 from tests.clouds.price_server import Wrong
 
-__all__ = ["aws", "aws_process"]
+__all__ = ["aws", "aws_process", "azure"]
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
@@ -37,15 +38,6 @@ regions = {json.dumps(REGIONS)}
 """
 G5 = ("aws", "g5.xlarge", "us-east-1", Market.ON_DEMAND)
 T4 = ("azure", "Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
-
-
-@pytest.fixture
-def azure(monkeypatch):
-    server = AzurePrices()
-    monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", server.url)
-    monkeypatch.setattr("azure.core.pipeline.transport.RequestsTransport.sleep", lambda _self, _s: None)
-    yield server
-    server.end()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from cloudgpu.cli.market import offers_text
 from cloudgpu.control.market import Filters, Order, market_value
 from cloudgpu.core.facts import Market
 from cloudgpu.core.money import Money
-from tests.cli.many import Many
 from tests.cli.program import Program
 from tests.cli.test_hot_path import seen
 
@@ -24,13 +23,6 @@ sys.path.insert(0, str(DOCS))
 from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def many():
-    process = Many.open()
-    yield process
-    process.close()
 
 
 @pytest.fixture

@@ -7,18 +7,10 @@ import json
 import pytest
 
 from cloudgpu.config.policy_schema import limits_schema, policy_schema
-from tests.cli.many import Many
 from tests.cli.program import Program
 
 SHIPPED = ["classroom", "default", "never", "nightly", "notebook", "throwaway", "training"]
 USUAL = "lease: 8h\nrenew_until: 3d\n"
-
-
-@pytest.fixture(scope="module")
-def many():
-    started = Many.open()
-    yield started
-    started.close()
 
 
 @pytest.fixture

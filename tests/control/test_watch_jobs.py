@@ -11,7 +11,10 @@ from cloudgpu.catalog.place import use
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.watch_jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events import Draft
-from tests.clouds.azure_prices import REGIONS, AzurePrices
+from tests.clouds.azure_fixtures import azure
+from tests.clouds.azure_prices import REGIONS
+
+__all__ = ["azure"]
 
 DAY = timedelta(days=1)
 AZURE = f"[accounts.azure]\nregions = {json.dumps(REGIONS)}\n"
@@ -19,15 +22,6 @@ AZURE = f"[accounts.azure]\nregions = {json.dumps(REGIONS)}\n"
 
 def job(name, *, every=timedelta(minutes=10), prices=DAY, urge=lambda: None):
     return next(one for one in the_jobs(every, prices, urge=urge) if one.name == name)
-
-
-@pytest.fixture
-def azure(monkeypatch):
-    server = AzurePrices()
-    monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", server.url)
-    monkeypatch.setattr("azure.core.pipeline.transport.RequestsTransport.sleep", lambda _self, _s: None)
-    yield server
-    server.end()
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from cloudgpu.core.facts import State
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
 from tests.soak.idleness import MINUTE, START, TEN, World
+from tests.soak.striking import struck
 
 pytestmark = pytest.mark.soak
 MACHINES, DAYS = 500, 90
@@ -64,17 +65,7 @@ class Ninety:
             self.at(START + timedelta(hours=hour), self.one_is_killed, ("first", "second")[hour % 2])
 
     def opened(self):
-        session = self.world.opened()
-        written = session.ledger.decide
-
-        def decide(decision):
-            self.strike()
-            lines = written(decision)
-            self.strike()
-            return lines
-
-        session.ledger.decide = decide
-        return session
+        return struck(self.world.opened(), self.strike)
 
     # --- the line of events -----------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from cloudgpu.core.billing import EXACT
 from cloudgpu.core.facts import Market, State, Want
 from cloudgpu.core.times import iso
 from cloudgpu.errors import BudgetRefused, CloudgpuError
+from tests.soak.striking import struck
 from tests.soak.world import SHOPS, Sim
 
 pytestmark = pytest.mark.soak
@@ -78,16 +79,7 @@ class Year:
         session = open_session({"CLOUDGPU_HOME": str(self.home), "USER": "ada"}, clock=self.clock)
         session.pause = self.advance
         session._providers.update(self.sims)
-        written = session.ledger.decide
-
-        def decide(decision):
-            self.strike()
-            lines = written(decision)
-            self.strike()
-            return lines
-
-        session.ledger.decide = decide
-        return session
+        return struck(session, self.strike)
 
     def do(self, act):
         """Let cloudgpu do something; in one of six it is killed on the way, and the next command is a new process."""
