@@ -1,0 +1,156 @@
+"""The gcp provider: GPU machines on Google Compute Engine. Each method is one line into the module that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from cloudgpu.core.facts import Attempt, Available, Instance, LaunchRequest, Listing, Price, Stock, Want
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.base import Firing, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.gcp.client import KIND, Gcp
+
+
+def make(settings: ProviderSettings) -> GcpProvider:
+    """Return the provider of one account; raise InvalidRequest for a bad setting. Asks nothing over the network."""
+    return GcpProvider(settings)
+
+
+class GcpProvider:
+    """Implements Provider, and the abilities of providers/base.py that fit Google Cloud.
+
+    Not HasPriceHistory (Google tells no history of what spot machines cost), nor CanRehearseInterruption (a preemption
+    can be simulated by a maintenance event of the machine's host, which is not used here).
+    """
+
+    kind = KIND
+    runs_parts = frozenset({"cloud_init", "disk_gb", "image", "on_start", "packages"})
+    token_rule = TokenRule(
+        lifetime=timedelta(minutes=50),
+        listing_proves_after=timedelta(minutes=10),
+        source="Compute Engine API, Prevent duplicate requests: a request id holds for 60 minutes. The machine's name "
+        "follows from the token, and a name is unique in its zone while the machine exists; that a listing shows a new "
+        "machine within ten minutes is unverified",
+    )
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self._gcp = Gcp(settings)
+
+    def available(self, want: Want) -> Stock:
+        """Return what Google offers of what fits, by zone and market, and what did not answer."""
+        from cloudgpu.providers.gcp import stock
+
+        return stock.available(self._gcp, want)
+
+    def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
+        """Return one price per offer, by the dated list."""
+        from cloudgpu.providers.gcp import prices
+
+        return prices.prices(self._gcp, offers)
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Look up what the exact call needs: image, network, quota, volume. Reads only."""
+        from cloudgpu.providers.gcp import resolve
+
+        return resolve.resolve(self._gcp, request, item)
+
+    def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
+        """Launch the machine of an attempt, or return the one that its token has made already."""
+        from cloudgpu.providers.gcp import launch
+
+        return launch.launch(self._gcp, attempt, deadline=deadline)
+
+    def get(self, id: str) -> Instance:  # noqa: A002
+        """Return the machine now; raise InstanceNotFound when Google has none."""
+        from cloudgpu.providers.gcp import listing
+
+        return listing.get(self._gcp, id)
+
+    def list(self) -> Listing:
+        """Return every machine with a cloudgpu-id label, and the zones that did not answer."""
+        from cloudgpu.providers.gcp import listing
+
+        return listing.listed(self._gcp)
+
+    def terminate(self, id: str) -> None:  # noqa: A002
+        """Ask to delete the machine, its system disk and its firewall rules; an unknown id is no error."""
+        from cloudgpu.providers.gcp import power
+
+        power.terminate(self._gcp, id)
+
+    def stop(self, id: str) -> None:  # noqa: A002
+        """Ask to stop the machine; what is on its local SSD is lost."""
+        from cloudgpu.providers.gcp import power
+
+        power.stop(self._gcp, id)
+
+    def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+        """Ask to stop these machines, a call for each; return those that Google refused."""
+        from cloudgpu.providers.gcp import many
+
+        return many.stop_many(self._gcp, ids)
+
+    def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
+        """Return each machine now, or why not, from one listing."""
+        from cloudgpu.providers.gcp import many
+
+        return many.get_many(self._gcp, ids)
+
+    def start(self, id: str) -> None:  # noqa: A002
+        """Ask to start a stopped machine, its timer set to its renew-until before; one that runs is left alone."""
+        from cloudgpu.providers.gcp import power
+
+        power.start(self._gcp, id)
+
+    def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+        """Set these labels on the machine, and what it reads of them in its metadata; leave every other alone."""
+        from cloudgpu.providers.gcp import tags as labels
+
+        labels.tag(self._gcp, id, tags)
+
+    def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
+        """Return the CIDR per label that may reach SSH; empty where somebody else's firewall rules decide."""
+        from cloudgpu.providers.gcp import access
+
+        return access.allowed(self._gcp, id)
+
+    def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+        """Let this CIDR in under this label in place of the one before; None takes it out."""
+        from cloudgpu.providers.gcp import access
+
+        access.allow(self._gcp, id, label, cidr)
+
+    def no_timer(self) -> str:
+        """Return nothing: every machine of Google's takes a timer at its launch."""
+        return ""
+
+    def timer(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when Google stops the machine by its `maxRunDuration`; None for none."""
+        from cloudgpu.providers.gcp import timer
+
+        return timer.timer(self._gcp, id)
+
+    def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when the timer fires that was fixed when the machine was started; None where it can be set anew."""
+        from cloudgpu.providers.gcp import timer
+
+        return timer.timer_limit(self._gcp, id)
+
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002, ARG002
+        """Set the timer of a stopped machine; that of one that runs was fixed at its start."""
+        from cloudgpu.providers.gcp import timer
+
+        timer.set_timer(self._gcp, id, at)
+
+    def drop_timer(self, id: str) -> None:  # noqa: A002
+        """Leave it: the timer is a part of the machine, and goes with it."""
+        from cloudgpu.providers.gcp import ids
+
+        ids.machine(id)
+
+    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+        """Return when the timer of each running machine of this ledger fires, from one listing."""
+        from cloudgpu.providers.gcp import timer
+
+        return timer.timers(self._gcp, region)
