@@ -19,7 +19,8 @@ from moto.core.model_instances import reset_model_data
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, scheduler, ssh, types, userdata
+from tests.clouds import ssh
+from tests.clouds.aws import budgets, checks, ec2, images, machines, pricing, quotas, scheduler, types, userdata
 from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
@@ -145,7 +146,7 @@ class AwsServer:
         """Let machines answer SSH from now on until the next reset, at their own addresses."""
         if self._machines is None:
             self._machines = ssh.Machines(self.url, self.ssh_port)
-        self.model.watchers.append(self._machines.watch)
+        self.model.watchers.append(lambda one: self._machines.watch(_machine(one)))
         return self._machines
 
     def interrupt(self, instance_id: str) -> None:
@@ -257,6 +258,11 @@ class AwsServer:
             self._note(call, answered=False)
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionAbortedError  # werkzeug takes it for a client that has gone
+
+
+def _machine(one: Any) -> ssh.Machine:
+    given = userdata.cloud_config(None if one.user_data is None else str(one.user_data))
+    return ssh.Machine(one.id, one.state, given, [host for host in (one.public_ip, one.private_ip) if host])
 
 
 class _Quiet(WSGIRequestHandler):

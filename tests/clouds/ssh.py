@@ -1,4 +1,4 @@
-"""SSH on the machines of our model of AWS: one process with a real SSH server on each running machine's own addresses.
+"""SSH on the machines of our models of clouds: one process, a real server on each running machine's own addresses.
 
 Of user data it does what cloud-init would: the host key, the users' keys, `write_files` below the user's home and
 the agent's files. Nothing else of it runs. Commands run as whoever runs the tests, in a directory of the machine's
@@ -21,17 +21,25 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from cloudgpu.agent import own_source
-from tests.clouds.aws import userdata
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 USER = "cloudgpu"
 AT_HAND = Path(sys.executable).parent  # of Python and Jupyter, where these tests run
 END = {"shutdown": "shut-down", "poweroff": "shut-down", "halt": None, "reboot": None, "systemctl": None}
+
+
+class Machine(NamedTuple):
+    """A machine as its cloud's model tells of it; `given` is the cloud-config of its user data."""
+
+    id: str
+    state: str
+    given: dict[str, Any]
+    hosts: list[str]
 
 
 class Machines:
@@ -40,44 +48,46 @@ class Machines:
     def __init__(self, url: str, port: int) -> None:
         self.port = port
         self._url = url
-        self._root = Path(tempfile.mkdtemp(prefix="cg-aws-"))
+        self._root = Path(tempfile.mkdtemp(prefix="cg-machines-"))
         self._process: subprocess.Popen[str] | None = None
         self._open: set[str] = set()
         self._lock = threading.Lock()
 
-    def watch(self, instance: Any) -> None:
+    def watch(self, machine: Machine) -> None:
         """Follow a machine's state."""
-        if instance.state == "running":
-            self.open(instance)
-        elif instance.id in self._open:
-            self.close(instance.id)
-        if instance.state == "terminated":
-            shutil.rmtree(self._root / instance.id, ignore_errors=True)
+        if machine.state == "running":
+            self.open(machine)
+        elif machine.id in self._open:
+            self.close(machine.id)
+        if machine.state == "terminated":
+            shutil.rmtree(self._disk(machine.id), ignore_errors=True)
 
-    def open(self, instance: Any) -> None:
+    def open(self, machine: Machine) -> None:
         """Serve SSH for a machine whose user data has a host key; without one nobody could know it."""
-        given = userdata.cloud_config(None if instance.user_data is None else str(instance.user_data))
-        host_key = given.get("ssh_keys", {}).get("ed25519_private")
-        if host_key is None or instance.id in self._open:
+        host_key = machine.given.get("ssh_keys", {}).get("ed25519_private")
+        if host_key is None or machine.id in self._open:
             return
-        user, keys = _user(given)
-        home = self.home(instance.id)
+        user, keys = _user(machine.given)
+        home = self.home(machine.id)
         if not home.exists():
-            self._furnish(instance.id, home, user, given)
-        hosts = [one for one in (instance.public_ip, instance.private_ip) if one]
+            self._furnish(machine.id, home, user, machine.given)
         facts = {"host_key": host_key, "authorized_keys": keys, "user": user, "home": str(home), "port": self.port}
-        self._say({"open": instance.id, "hosts": hosts, "path": f"{home.parent / 'bin'}:{AT_HAND}", "facts": facts})
-        self._open.add(instance.id)
+        path = f"{home.parent / 'bin'}:{AT_HAND}"
+        self._say({"open": machine.id, "hosts": machine.hosts, "path": path, "facts": facts})
+        self._open.add(machine.id)
 
-    def home(self, instance_id: str) -> Path:
+    def home(self, machine_id: str) -> Path:
         """Return where a machine's user is at home."""
-        return self._root / instance_id / "home"
+        return self._disk(machine_id) / "home"
 
-    def close(self, instance_id: str) -> None:
+    def _disk(self, machine_id: str) -> Path:
+        return self._root / machine_id.replace("/", "_")
+
+    def close(self, machine_id: str) -> None:
         """End a machine's server and all that runs there."""
-        self._open.discard(instance_id)
-        self._say({"close": instance_id})
-        left = list(self._processes(self._root / instance_id))
+        self._open.discard(machine_id)
+        self._say({"close": machine_id})
+        left = list(self._processes(self._disk(machine_id)))
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -103,7 +113,7 @@ class Machines:
         with self._lock:
             if self._process is None:
                 environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-                command = [sys.executable, "-m", "tests.clouds.aws.ssh"]
+                command = [sys.executable, "-m", "tests.clouds.ssh"]
                 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
                 self._process = subprocess.Popen(command, env=environ, cwd=ROOT, **pipes)
             self._process.stdin.write(json.dumps(what) + "\n")
@@ -112,7 +122,7 @@ class Machines:
         if answer != "done":
             raise RuntimeError(f"no SSH server: {answer or 'its process has ended'}")
 
-    def _furnish(self, instance_id: str, home: Path, user: str, given: dict[str, Any]) -> None:
+    def _furnish(self, machine_id: str, home: Path, user: str, given: dict[str, Any]) -> None:
         home.mkdir(parents=True, mode=0o700)
         for file in given.get("write_files", []):
             path = Path(file["path"])
@@ -125,8 +135,9 @@ class Machines:
         programs = home.parent / "bin"
         programs.mkdir()
         for name, verb in END.items():
-            act = f"{self._url}/model/{verb}/{instance_id}"
-            ask = f"import urllib.request as u; u.urlopen(u.Request({act!r}, method='POST')).read()"
+            act = f"{self._url}/model/{verb}/{machine_id}"
+            whom = "context=s._create_unverified_context()"  # the model's certificate is its own
+            ask = f"import ssl as s, urllib.request as u; u.urlopen(u.Request({act!r}, method='POST'), {whom}).read()"
             _script(programs / name, f"exec {shlex.quote(sys.executable)} -c {shlex.quote(ask)}" if verb else "exit 0")
         _script(programs / "sudo", 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"')
 
