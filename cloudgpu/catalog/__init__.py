@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         on_demand_price,
         priced_in,
         quota_of,
+        quotas_of,
         regions,
         types,
     )
@@ -51,6 +52,7 @@ __all__ = [
     "priced_in",
     "public_images",
     "quota_of",
+    "quotas_of",
     "regions",
     "storage_kinds",
     "types",

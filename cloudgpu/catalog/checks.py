@@ -80,15 +80,17 @@ def _storage_faults(made: Made) -> Iterator[str]:
 
 
 def _quota_faults(made: Made) -> Iterator[str]:
-    for name in made["types"]["aws"]:
-        for market in sorted(MARKETS):
-            counted = [one["code"] for one in made["quotas"] if one["market"] == market and _counts(one, name)]
-            if len(counted) != 1:
-                yield f"aws {name} {market} counts against {len(counted)} quotas"
+    for provider in rules.PROVIDERS:
+        for name, shape in made["types"][provider].items():
+            for market in sorted(MARKETS):
+                counted = [one for one in made["quotas"] if _counts(one, provider, name, shape["gpu"], market)]
+                if len(counted) > 1 or (provider == "aws" and not counted):
+                    yield f"{provider} {name} {market} counts against {len(counted)} quotas"
 
 
-def _counts(quota: Made, name: str) -> bool:
-    return any(family in quota["families"] for family in rules.families(name))
+def _counts(quota: Made, provider: str, name: str, gpu: str, market: str) -> bool:
+    here = quota["provider"] == provider and quota["market"] == market
+    return here and any(family in quota["families"] for family in rules.families(provider, name, gpu))
 
 
 def _type_faults(shape: Made, made: Made) -> Iterator[str]:

@@ -273,14 +273,14 @@ def _history(facts: Facts) -> Iterator[Made]:
 def _quotas(facts: Facts) -> Iterator[Made]:
     """Yield the quotas that count the types here, with the families that each counts."""
     for row in facts["quotas"]:
-        if row["code_or_metric"] in rules.QUOTA_FAMILIES:
+        for one in rules.counting(row):
             yield {
                 "provider": row["cloud"],
-                "code": row["code_or_metric"],
-                "name": row["name_or_note"],
-                "market": row["market"].replace("-", "_"),
+                "code": one["code"],
+                "name": one["name"],
+                "market": one["market"],
                 "unit": row["unit"],
-                "families": rules.QUOTA_FAMILIES[row["code_or_metric"]].split(),
+                "families": one["families"],
                 "source": rules.plain(row["source"]),
                 "as_of": row["as_of"],
             }

@@ -158,10 +158,17 @@ def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
 
 
 def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
-    """Return the quota that a type counts against on a market; None where the catalogue does not know."""
-    meant = families(name)
-    known = (one for one in listed_quotas(provider) if one.market is market)
-    return next((one for one in known if any(family in one.families for family in meant)), None)
+    """Return the regional quota that a type counts against; None where the catalogue does not know."""
+    return next((one for one in quotas_of(provider, name, market) if not one.is_overall), None)
+
+
+def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
+    """Return every quota that a type with GPUs counts against on a market, that of a region before one of them all."""
+    shape = catalogue()["types"].get(provider, {}).get(name, {})
+    meant = families(provider, name, shape.get("gpu"))
+    known = [one for one in listed_quotas(provider) if one.market is market]
+    found = [one for one in known if any(family in one.families for family in meant)]
+    return found[:1] + [one for one in known if one.is_overall and shape]
 
 
 def _listed(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:

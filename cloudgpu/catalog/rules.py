@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from typing import Any
+
+from cloudgpu.core.catalog import EVERYTHING
 
 Row = dict[str, str]
 
@@ -54,6 +57,12 @@ QUOTA_FAMILIES = {
     "L-1216C47A": _STANDARD,
     "L-34B43A08": _STANDARD,
 }
+
+# A quota of Google counts GPUs of one kind: of the newer ones the GPU family stands in its code.
+_COMING = ("A100-40GB", "A100-80GB", "L4")  # with their machines
+_OF_ALL = "GPUS_ALL_REGIONS"  # counts every GPU of a project, wherever and on whatever market
+_BY_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
+_IN_FAMILY = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
 
 
 def wanted(row: Row) -> bool:
@@ -137,7 +146,29 @@ def why_unknown(provider: str, name: str) -> str:
     return f"its GPU count and size were not found in any source for {provider}"
 
 
-def families(name: str) -> tuple[str, ...]:
-    """Return the families of a type of AWS, as quotas name them: `p3dn.24xlarge` is of `p` and of `p3`."""
-    found = re.match(r"([a-z]+)(\d+)", name)
+def families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
+    """Return what quotas name a type by: at AWS `p3dn.24xlarge` is of `p` and of `p3`; at Google the GPU counts."""
+    if provider == "gcp":
+        return () if gpu is None else (gpu,)
+    found = re.match(r"([a-z]+)(\d+)", name) if provider == "aws" else None
     return () if found is None else (found[1], found[1] + found[2])
+
+
+def counting(row: Row) -> list[dict[str, Any]]:
+    """Return the quotas that a row of the facts is about: code, name, market, and the families that each counts."""
+    code, market = row["code_or_metric"], row["market"].replace("-", "_")
+    if code in QUOTA_FAMILIES:
+        return [_counting(code, row["name_or_note"], market, QUOTA_FAMILIES[code])]
+    if row["cloud"] == "gcp" and row["family"] in (*ATTACHED, *_COMING):
+        sort = "Spot" if market == "spot" else "Running"
+        return [_counting(code, f"{sort} {row['family']} GPUs", market, row["family"])]
+    named: list[tuple[str, str, str]] = []
+    if code == _OF_ALL:
+        named = [(code, "GPUs in all regions", EVERYTHING)]
+    elif code.startswith(_BY_FAMILY):
+        named = [(f"{_BY_FAMILY}:{family}", f"{gpu} GPUs", gpu) for gpu, family in _IN_FAMILY.items() if family in code]
+    return [_counting(one, name, on, gpu) for one, name, gpu in named for on in ("on_demand", "spot")]
+
+
+def _counting(code: str, name: str, market: str, counted: str) -> dict[str, Any]:
+    return {"code": code, "name": name, "market": market, "families": counted.split()}

@@ -105,7 +105,7 @@ def _text(document: dict[str, Any]) -> str:
     lines += ["", paragraph(f"In {' and '.join(units)}, at once; ? is not known; +N: and N more regions alike.")]
     for need in document["needs"]:
         market = need["market"].replace("_", "-")
-        lines.append(paragraph(f"{need['instance_type']} {market} counts {need['vcpus']} of {need['code']}."))
+        lines.append(paragraph(f"{need['instance_type']} {market} counts {need['amount']} of {need['code']}."))
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session import Session
+    from cloudgpu.core.catalog import ListedQuota
 
 Row = dict[str, Any]
 _NOTHING_LOOKED_UP = Resolved({})
@@ -82,13 +83,19 @@ def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) ->
 
 
 def _stops(fault: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
-    from cloudgpu.catalog import quota_of  # reads the whole catalogue
+    from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
     before, now = stopped.available, offer.available
-    if (before.provider, before.account, before.region) != (now.provider, now.account, now.region):
+    if (before.provider, before.account) != (now.provider, now.account):
         return False
-    quota = quota_of(now.provider, now.instance_type, now.market)
-    return quota is not None and quota.code == fault.value and (now.vcpus or 0) >= (before.vcpus or 0)
+    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == fault.value]
+    limits = [one for one in limits if one.is_overall or before.region == now.region]
+    return any(_counted(one, now) >= _counted(one, before) for one in limits)
+
+
+def _counted(quota: ListedQuota, item: Available) -> int:
+    """Return how much of a limit an offer takes, in its unit."""
+    return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.catalog import gpus, quota_of, types
+from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
-from cloudgpu.core.catalog import InstanceType, meant_by
+from cloudgpu.core.catalog import InstanceType, ListedQuota, meant_by
 from cloudgpu.core.facts import Market, Quota
 from cloudgpu.core.offers import same_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
@@ -25,13 +25,18 @@ class Need:
 
     shape: InstanceType
     market: Market
-    code: str
+    quota: ListedQuota
     count: int
 
     @property
-    def vcpus(self) -> int:
-        """How many vCPUs they count."""
-        return self.shape.vcpus * self.count
+    def code(self) -> str:
+        """The quota, as the provider names it."""
+        return self.quota.code
+
+    @property
+    def amount(self) -> int:
+        """How much they count, in the quota's unit: vCPUs at AWS and Azure, GPUs at Google."""
+        return self.quota.counts(self.shape) * self.count
 
 
 def quotas_value(
@@ -44,7 +49,7 @@ def quotas_value(
 ) -> Document:
     """Return the limits of a region, or of every region of the account, and what is used of each.
 
-    With `gpu` only those that count it, and `needs` says how many vCPUs the smallest machine with it counts. Regions
+    With `gpu` only those that count it, and `needs` says how much the smallest machine with it counts. Regions
     that did not answer are named under `unanswered`. Raises InvalidRequest for a provider without limits, an unknown
     region or GPU; what the first region said when none answered.
     """
@@ -105,12 +110,14 @@ def _need_value(need: Need) -> Document:
         "instance_type": need.shape.name,
         "market": str(need.market),
         "code": need.code,
-        "vcpus": need.vcpus,
+        "vcpus": need.shape.vcpus * need.count,
+        "amount": need.amount,
+        "unit": need.quota.unit,
     }
 
 
 def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
-    """Return what `count` of the smallest machine with this GPU count, for each market on which a quota counts it.
+    """Return what `count` of the smallest machine with this GPU count, against each quota that counts it, per market.
 
     Raises InvalidRequest for an unknown GPU, NoCapacity for one that this provider does not sell so many of.
     """
@@ -129,5 +136,6 @@ def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
             next=f"See what it sells: cloudgpu gpus --provider {kind} --all",
         )
     smallest = min(fitting, key=lambda one: (one.vcpus, one.name))
-    found = {market: quota_of(kind, smallest.name, market) for market in Market}
-    return [Need(smallest, market, quota.code, count) for market, quota in found.items() if quota is not None]
+    return [
+        Need(smallest, market, quota, count) for market in Market for quota in quotas_of(kind, smallest.name, market)
+    ]

@@ -13,11 +13,11 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.facts import Market, Quota
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasQuota
+from cloudgpu.providers.base import HasQuota, RaisesQuota
 
 Document = dict[str, Any]
 ENOUGH = "enough"
-MOST = 100_000  # more vCPUs than anybody is given at once
+MOST = 100_000  # more vCPUs, or GPUs, than anybody is given at once
 MOST_MACHINES = 1000
 _SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
 
@@ -59,7 +59,8 @@ class Raise:
 def plan_raise(session: Session, asking: Asking, *, account: str | None, provider: str | None) -> Raise:
     """Return what would be asked for. Reads the present limits and changes nothing.
 
-    Raises InvalidRequest for words that cannot be meant, or a limit that is not above the present one.
+    Raises InvalidRequest for words that cannot be meant, a limit that is not above the present one, or a provider that
+    takes such a request on its own page alone.
     """
     _check(asking)
     one = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
@@ -67,12 +68,14 @@ def plan_raise(session: Session, asking: Asking, *, account: str | None, provide
     if asking.request == ENOUGH:
         need = _need(one.kind, asking)
         quota = _found(one, region, need.code)
-        limit = ((quota.used if quota else 0) or 0) + need.vcpus
+        limit = ((quota.used if quota else 0) or 0) + need.amount
         found = Raise(one, region, need.code, limit, quota, need)
     else:
         code, limit = _named(asking.request)
         found = Raise(one, region, code, limit, _found(one, region, code))
     _check_higher(found)
+    if not isinstance(one, RaisesQuota):
+        raise _at_the_page(one, found)
     return found
 
 
@@ -104,7 +107,7 @@ def _need(kind: str, asking: Asking) -> Need:
 
 
 def _named(request: str) -> tuple[str, float]:
-    found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9-]{0,63})=([0-9]{1,7})", request, re.ASCII)
+    found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
     if found and 1 <= int(found[2]) <= MOST:
         return found[1], float(found[2])
     said = (
@@ -134,6 +137,12 @@ def _check_higher(found: Raise) -> None:
         f"{found.limit:g} is no more.",
         f"Ask for more than {quota.limit:g}, or leave it as it is.",
     )
+
+
+def _at_the_page(one: Any, found: Raise) -> InvalidRequest:
+    said = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
+    way = f"Ask there for {found.limit:g}: {one.quota_page(found.region, found.code)}"
+    return _refused("--request", found.code, said, way)
 
 
 def _refused(field: str, value: str | None, said: str, way: str) -> InvalidRequest:

@@ -15,6 +15,7 @@ from cloudgpu.core.offers import same_gpu
 from cloudgpu.errors import InvalidRequest
 
 OLD_AFTER = timedelta(days=180)
+EVERYTHING = "*"  # in place of the families that a quota counts
 _H100_BANDWIDTH = 3360.0  # GB/s
 _H100_TENSOR = 989.0  # dense FP16 TFLOPs
 _H100_FP32 = 66.91  # TFLOPs
@@ -142,6 +143,15 @@ class ListedQuota:
     families: tuple[str, ...]
     source: str
     as_of: str
+
+    @property
+    def is_overall(self) -> bool:
+        """Whether it counts all GPUs of an account, in all its regions together."""
+        return EVERYTHING in self.families
+
+    def counts(self, shape: InstanceType) -> int:
+        """Return how much of it a machine takes, in its unit: the GPUs of a machine, or its vCPUs."""
+        return shape.gpu.count if self.unit == "GPU" else shape.vcpus
 
 
 @dataclass(frozen=True, slots=True)
