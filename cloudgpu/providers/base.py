@@ -229,6 +229,40 @@ class SetsTimer(HasTimer, Protocol):
 
 
 @runtime_checkable
+class TellsActivity(Protocol):
+    """What a machine says of its use is not in a listing: it is asked for, machine by machine."""
+
+    def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
+        """Return when each was last in use by its own word, aware UTC; None where it has said nothing yet.
+
+        One call per machine, side by side; the error of one that did not answer stands in its place. Raises nothing
+        but defects.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsHostKeys(Protocol):
+    """A machine whose image takes no host key makes its own, and the provider's API tells it before we connect."""
+
+    def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
+        """Return the OpenSSH public lines (type and key) that the machine has said; none yet while it boots.
+
+        Raises InstanceNotFound.
+        """
+        ...
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """What in an account stands in the way of cloudgpu, or makes it less safe, can be told without changing it."""
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:
+        """Return what was looked at, good or not: a service that is off, a rule that is open to all. Reads only."""
+        ...
+
+
+@runtime_checkable
 class CanRehearseInterruption(Protocol):
     """A spot interruption can be rehearsed."""
 
@@ -247,6 +281,20 @@ class KnowsHostKeys(Protocol):
         Raises InvalidRequest when the key is needed and nobody has confirmed it yet.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that was looked at in an account: `good`, or why not and what to do; None: it could not be looked at.
+
+    `needed`: nothing is launched while it is so.
+    """
+
+    what: str
+    good: bool | None
+    says: str
+    next: str = ""
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,11 +447,20 @@ class HasVolumes(Protocol):
 
 @runtime_checkable
 class HasQuota(Protocol):
-    """The account's limits can be read, and raised on request."""
+    """The account's limits can be read."""
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on machines with GPUs in a region."""
         ...
+
+    def quota_page(self, region: str, code: str) -> str:
+        """Return where a person asks for a higher limit: the address of the provider's own page. Asks nothing."""
+        ...
+
+
+@runtime_checkable
+class RaisesQuota(HasQuota, Protocol):
+    """A higher limit can be asked for here, without a person at the provider's page."""
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask the provider for a higher limit; return the request's id. Raises InvalidRequest."""

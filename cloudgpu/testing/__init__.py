@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.testing.attempts import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.clock import ManualClock
-from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider, make, make_reachable
+from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.plugin import FAKE, write_plugin
+from cloudgpu.testing.whole import WholeFakeProvider, make, make_reachable, make_whole
 
 if TYPE_CHECKING:
     from cloudgpu.testing.abilities import ABILITY_SUITES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         HasQuotaContract,
         HasRegionsContract,
         HasTimerRoleContract,
+        RaisesQuotaContract,
     )
     from cloudgpu.testing.contract import ProviderContract
     from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         PausableContract,
         TaggableContract,
     )
+    from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
     from cloudgpu.testing.timing import SetsTimerContract
     from cloudgpu.testing.volumes import HasVolumesContract
 
@@ -47,6 +50,7 @@ __all__ = [
     "BareFakeProvider",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
+    "ExaminesContract",
     "FakeProvider",
     "HasBudgetAlertContract",
     "HasLeftoversContract",
@@ -65,16 +69,21 @@ __all__ = [
     "ManualClock",
     "PausableContract",
     "ProviderContract",
+    "RaisesQuotaContract",
     "ReachableContract",
     "ReachableFakeProvider",
+    "ReadsHostKeysContract",
     "ResolvesContract",
     "SetsTimerContract",
     "StopsManyContract",
     "TaggableContract",
+    "TellsActivityContract",
+    "WholeFakeProvider",
     "make",
     "make_attempt",
     "make_offer",
     "make_reachable",
+    "make_whole",
     "new_host_key",
     "pick",
     "write_plugin",

@@ -8,6 +8,7 @@ from typing import Any
 from cloudgpu.providers.base import (
     CanRehearseInterruption,
     ChecksPermissions,
+    Examines,
     HasBudgetAlert,
     HasLeftovers,
     HasLogin,
@@ -24,11 +25,14 @@ from cloudgpu.providers.base import (
     KnowsHostKeys,
     Pausable,
     Provider,
+    RaisesQuota,
     Reachable,
+    ReadsHostKeys,
     Resolves,
     SetsTimer,
     StopsMany,
     Taggable,
+    TellsActivity,
 )
 from cloudgpu.testing.accounts import (
     ChecksPermissionsContract,
@@ -38,6 +42,7 @@ from cloudgpu.testing.accounts import (
     HasQuotaContract,
     HasRegionsContract,
     HasTimerRoleContract,
+    RaisesQuotaContract,
 )
 from cloudgpu.testing.contract import ContractBase, ProviderContract
 from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
@@ -53,6 +58,7 @@ from cloudgpu.testing.running import (
     PausableContract,
     TaggableContract,
 )
+from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
 from cloudgpu.testing.timing import SetsTimerContract
 from cloudgpu.testing.volumes import HasVolumesContract
 
@@ -73,12 +79,16 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Imageable: ImageableContract,
     HasVolumes: HasVolumesContract,
     HasQuota: HasQuotaContract,
+    RaisesQuota: RaisesQuotaContract,
     HasRegions: HasRegionsContract,
     ChecksPermissions: ChecksPermissionsContract,
     HasLogin: HasLoginContract,
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
+    TellsActivity: TellsActivityContract,
+    ReadsHostKeys: ReadsHostKeysContract,
+    Examines: ExaminesContract,
 }
 
 

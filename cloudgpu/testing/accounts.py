@@ -20,6 +20,7 @@ from cloudgpu.providers.base import (
     HasRegions,
     HasTimerRole,
     Provider,
+    RaisesQuota,
 )
 from cloudgpu.testing.contract import ContractBase
 
@@ -42,8 +43,8 @@ class HasRegionsContract(ContractBase):
         assert {item.region for item in provider.available(Want()).items} <= names
 
 
-class HasQuotaContract(ContractBase):
-    """An account's limits are read, and a higher one asked for; asking launches and lowers nothing."""
+class LimitsBase(ContractBase):
+    """What both suites of limits read."""
 
     def limits(self, provider: Provider) -> list[Quota]:
         """Return the limits of the first region where something is available."""
@@ -53,6 +54,10 @@ class HasQuotaContract(ContractBase):
             (provider.kind, provider.account, region)
         }
         return found
+
+
+class HasQuotaContract(LimitsBase):
+    """An account's limits are read, and where a higher one is asked for is told."""
 
     def test_a_limit_says_what_it_counts(self, provider: Provider) -> None:
         """By a code of its own, in a unit, per market."""
@@ -67,10 +72,20 @@ class HasQuotaContract(ContractBase):
         """Where it is known."""
         assert {quota.used for quota in self.limits(provider)} <= {0, None}
 
+    def test_each_limit_has_a_page_of_its_own(self, provider: Provider) -> None:
+        """Where a person asks for more: an address of the provider's, which names what it is about."""
+        found = self.limits(provider)
+        pages = {cast("HasQuota", provider).quota_page(quota.region, quota.code) for quota in found}
+        assert all(page.startswith("https://") for page in pages)
+
+
+class RaisesQuotaContract(LimitsBase):
+    """A higher limit is asked for; asking launches and lowers nothing."""
+
     def test_a_higher_limit_can_be_asked_for(self, provider: Provider) -> None:
         """The request has an id, and the limit of now is no lower for it."""
         quota = self.limits(provider)[0]
-        asked = cast("HasQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
+        asked = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
         assert asked
         now = next(one for one in self.limits(provider) if one.code == quota.code)
         assert (now.limit or 0) >= (quota.limit or 0)
@@ -79,7 +94,7 @@ class HasQuotaContract(ContractBase):
         """A code that was mistyped asks for nothing."""
         quota = self.limits(provider)[0]
         with pytest.raises(InvalidRequest):
-            cast("HasQuota", provider).request_quota(quota.region, "L-00000000", 8)
+            cast("RaisesQuota", provider).request_quota(quota.region, "L-00000000", 8)
 
 
 class HasLoginContract(ContractBase):

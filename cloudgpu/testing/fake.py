@@ -33,7 +33,7 @@ from cloudgpu.core.facts import (
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.base import Bound, Firing, Login, ProviderSettings, Resolved
+from cloudgpu.providers.base import Bound, Firing, Login, Resolved
 from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused
@@ -46,7 +46,10 @@ Of = TypeVar("Of")
 
 
 class FakeProvider(BareFakeProvider):
-    """The fake cloud with every ability but one: it does not say who may connect (`ReachableFakeProvider` does)."""
+    """The fake cloud with every ability but those that whoever launches or judges has to reckon with.
+
+    `ReachableFakeProvider` says who may connect, `WholeFakeProvider` has machines that are asked for more, too.
+    """
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine, and its system disk with it."""
@@ -231,6 +234,11 @@ class FakeProvider(BareFakeProvider):
         with self._call("quotas") as cloud:
             return limits.quotas(cloud, self.account, region, self._all_living(cloud))
 
+    def quota_page(self, region: str, code: str) -> str:
+        """Return an address that is nobody's."""
+        with self._call("quota_page"):
+            return limits.page(region, code)
+
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Keep the request: nobody grants it but `set_quota`."""
         with self._call("request_quota") as cloud:
@@ -394,7 +402,7 @@ class FakeProvider(BareFakeProvider):
 
 
 class ReachableFakeProvider(FakeProvider):
-    """The fake cloud with every ability: it says who may connect, too, so whoever launches has to have an address."""
+    """The fake cloud that says who may connect, too, so whoever launches has to have an address."""
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return who may connect, by label."""
@@ -418,14 +426,3 @@ class ReachableFakeProvider(FakeProvider):
             labels = ["caller", *(f"caller-{number}" for number in range(2, len(network.ssh_from) + 1))]
             cloud.doors[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
         return machine
-
-
-def make(settings: ProviderSettings) -> FakeProvider:
-    """Return a fake cloud, as `reachable` of its settings says: the factory that an entry point names."""
-    kind = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
-    return kind(settings)
-
-
-def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
-    """Return a fake cloud that says who may connect."""
-    return ReachableFakeProvider(settings)

@@ -56,11 +56,17 @@ def check_quota(cloud: Cloud, account: str, region: str, market: Market, more: i
     )
 
 
+def page(region: str, code: str) -> str:
+    """Return where a person would ask for a higher limit; raise InvalidRequest for a region or a limit that is none."""
+    check_region(region)
+    _check_code(code)
+    return f"https://fake.invalid/quotas/{region}/{code}"
+
+
 def request(cloud: Cloud, region: str, code: str, limit: float) -> str:
     """Keep a request for a higher limit and return its id; raise InvalidRequest for what nobody could grant."""
     check_region(region)
-    if code not in CODES.values():
-        raise refused("--request", code, f"{code} is no quota of the fake cloud", f"use {' or '.join(CODES.values())}")
+    _check_code(code)
     now = cloud.quotas.get(f"{region}/{code}", USUAL)
     if not limit > now:
         raise refused("--request", f"{limit:g}", f"{code} is {now:g} already in {region}", "ask for more than that")
@@ -74,6 +80,11 @@ def permissions(cloud: Cloud) -> list[Permission]:
         Permission(f"fake:{method}", method not in cloud.denied, use, needed=method not in _NOT_NEEDED)
         for method, use in USES.items()
     ]
+
+
+def _check_code(code: str) -> None:
+    if code not in CODES.values():
+        raise refused("--request", code, f"{code} is no quota of the fake cloud", f"use {' or '.join(CODES.values())}")
 
 
 def check_region(region: str) -> None:

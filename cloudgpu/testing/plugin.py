@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudgpu.providers.base import GROUP
 
-FAKE = "cloudgpu.testing.fake:make"
+FAKE = "cloudgpu.testing.whole:make"
 
 
 def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "cloudgpu-test-plugin") -> Path:

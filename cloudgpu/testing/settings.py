@@ -33,6 +33,7 @@ class FakeOptions:
     host_key: str | None = None  # the OpenSSH public line of that server; None: it has the key of the launch
     endpoint: str = "127.0.0.1:9"  # the public endpoint of every region, HOST:PORT
     reachable: bool = False  # the provider says who may connect
+    tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
     state_file: Path | None = None  # shared by several processes; None: in memory
 
@@ -119,5 +120,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "host_key": str,
     "endpoint": _endpoint,
     "reachable": _yes_or_no,
+    "tells": _yes_or_no,
     "state_file": Path,
 }

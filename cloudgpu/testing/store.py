@@ -62,6 +62,7 @@ class Cloud:
     budget: tuple[int, tuple[str, ...]] | None = None  # the account's own: nano-dollars a month, and who is told
     timers: dict[str, list[str]] = field(default_factory=dict)  # per machine: when it fires, and what it does then
     timer_role: str | None = None  # the document of the timers' role
+    host_keys: dict[str, list[str]] = field(default_factory=dict)  # per machine: what it has said of its own
 
     def take(self, method: str) -> Fault | None:
         """Return the next fault of this method and count it."""
@@ -150,6 +151,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "budget": cloud.budget,
         "timers": cloud.timers,
         "timer_role": cloud.timer_role,
+        "host_keys": cloud.host_keys,
     }
 
 
@@ -171,6 +173,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         budget=None if data["budget"] is None else (data["budget"][0], tuple(data["budget"][1])),
         timers=data["timers"],
         timer_role=data["timer_role"],
+        host_keys=data["host_keys"],
     )
 
 

@@ -12,7 +12,7 @@ from cloudgpu.testing import (
     ManualClock,
     PausableContract,
     ProviderContract,
-    ReachableFakeProvider,
+    WholeFakeProvider,
     new_host_key,
 )
 from cloudgpu.testing.abilities import ABILITY_SUITES, faults_of
@@ -30,7 +30,7 @@ from cloudgpu.testing import *
 """
 
 SUITE = """
-class Cloud{number}(ReachableFakeProvider):
+class Cloud{number}(WholeFakeProvider):
     {fault}
 
 
@@ -51,6 +51,12 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
                 return
             self.clock.advance(1)
         pytest.fail("never")
+
+    def works(self, provider, id, at):
+        provider.heard_from(id, at)
+
+    def boots(self, provider, id):
+        provider.say_host_key(id, "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
 """
 
 FAULTS = {
@@ -299,6 +305,47 @@ FAULTS = {
         "def quotas(self, region): return [replace(q, used=1) for q in super().quotas(region)]",
         "test_nothing_is_used_in_an_empty_account",
     ),
+    "has no page for its limits": (
+        "def quota_page(self, region, code): return ''",
+        "test_each_limit_has_a_page_of_its_own",
+    ),
+    "takes silence for a sign of life": (
+        "def activity(self, ids): return {i: t or self.clock() for i, t in super().activity(ids).items()}",
+        "test_a_machine_tells_when_it_was_in_use",
+    ),
+    "lets one that is gone silence the others": (
+        "def activity(self, ids): return {i: self.get(i) and super(type(self), self).activity([i])[i] for i in ids}",
+        "test_what_is_unknown_says_so_in_its_place",
+    ),
+    "asks everybody when nobody is meant": (
+        "def activity(self, ids): return super().activity(ids) or {'': None}",
+        "test_nobody_is_asked_for_nothing",
+    ),
+    "shows one machine's host key for all": (
+        "def host_keys(self, id): self.get(id); return [k for m in self._store._cloud.host_keys.values() for k in m]",
+        "test_a_machine_tells_its_host_keys_once_it_has_some",
+    ),
+    "takes no machine for one that is silent": (
+        "def host_keys(self, id): return ()",
+        "test_what_is_unknown_has_no_host_key",
+    ),
+    "finds fault without a way out": (
+        "def findings(self, region=None): return [replace(f, good=False) for f in super().findings(region)]",
+        "test_every_finding_says_what_it_found",
+    ),
+    "finds something else at each look": (
+        "def findings(self, region=None): return [replace(f, says=str(self.calls())) for f in super().findings()]",
+        "test_looking_twice_finds_the_same",
+    ),
+    "tries its account out": (
+        (
+            "def findings(self, region=None):\n"
+            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
+            "        return super().findings(region)"
+        ),
+        "test_looking_makes_nothing",
+    ),
     "forgets a region": (
         "def regions(self): return super().regions()[1:]",
         "test_what_is_available_lies_in_a_region",
@@ -383,7 +430,7 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return ReachableFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return WholeFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture

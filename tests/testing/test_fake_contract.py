@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cloudgpu.testing import (
     BareFakeProvider,
     CanRehearseInterruptionContract,
     ChecksPermissionsContract,
+    ExaminesContract,
     HasBudgetAlertContract,
     HasLeftoversContract,
     HasLoginContract,
@@ -30,13 +32,17 @@ from cloudgpu.testing import (
     ManualClock,
     PausableContract,
     ProviderContract,
+    RaisesQuotaContract,
     ReachableContract,
+    ReadsHostKeysContract,
     ResolvesContract,
     SetsTimerContract,
     StopsManyContract,
     TaggableContract,
+    TellsActivityContract,
     make,
-    make_reachable,
+    make_whole,
+    new_host_key,
 )
 
 
@@ -90,13 +96,14 @@ class OnTheWholeFake(
     ImageableContract,
     HasVolumesContract,
     HasQuotaContract,
+    RaisesQuotaContract,
     HasRegionsContract,
     ChecksPermissionsContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasBudgetAlertContract,
 ):
-    """With every ability but one."""
+    """With every ability but those of machines that are asked."""
 
     @pytest.fixture
     def factory(self) -> Factory:
@@ -107,12 +114,20 @@ class TestFakeInMemory(OnTheWholeFake):
     """In memory."""
 
 
-class TestFakeInAFile(OnTheWholeFake, ReachableContract):
-    """In a file that several values share, and with the last ability, too."""
+class TestFakeInAFile(
+    OnTheWholeFake, ReachableContract, TellsActivityContract, ReadsHostKeysContract, ExaminesContract
+):
+    """In a file that several values share, and with the other abilities, too."""
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make_reachable
+        return make_whole
+
+    def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        provider.heard_from(id, at)
+
+    def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
+        provider.say_host_key(id, new_host_key()[0])
 
     @pytest.fixture
     def settings(self, tmp_path: Path, clock: ManualClock) -> ProviderSettings:

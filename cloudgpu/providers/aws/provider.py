@@ -187,6 +187,12 @@ class AwsProvider:
 
         return quotas.quotas(self._aws, region)
 
+    def quota_page(self, region: str, code: str) -> str:
+        """Return where a person asks for a higher limit: the page of Service Quotas."""
+        from cloudgpu.providers.aws import quotas
+
+        return quotas.page(region, code)
+
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask AWS for a higher limit; return the request's id."""
         from cloudgpu.providers.aws import quotas

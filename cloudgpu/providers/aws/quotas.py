@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -106,6 +107,15 @@ def _vcpus(one: Mapping[str, Any]) -> int:
     except InvalidRequest:
         cpu = one.get("CpuOptions", {})
         return int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1))
+
+
+def page(region: str, code: str) -> str:
+    """Return the address of a quota's page; raise InvalidRequest for a region or a code that cannot be one."""
+    if not re.fullmatch(r"[a-z0-9-]+/L-[0-9A-F]{8}", f"{region}/{code}"):
+        raise InvalidRequest(
+            f"{code!r} is no quota of {region!r}.", field="--request", value=code, next="For example L-417A185B."
+        )
+    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
 
 
 def request(aws: Aws, region: str, code: str, limit: float) -> str:

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.catalog import quota_of, types
 from cloudgpu.core.facts import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, QuotaExceeded
-from cloudgpu.providers.aws.quotas import check
+from cloudgpu.providers.aws.quotas import check, page
 from tests.clouds.aws.quotas import code_of
 from tests.providers.aws.accounts import account, calls, machine
 
@@ -112,3 +112,11 @@ def test_limits_that_may_not_be_read_name_the_permission(aws, provider):
     aws.faults.deny("ListServiceQuotas", service="servicequotas")
     with pytest.raises(AuthFailed, match="servicequotas:ListServiceQuotas"):
         provider.quotas("us-east-1")
+
+
+def test_the_page_of_a_quota_names_it_and_its_region():
+    found = page("eu-west-1", P_SPOT)
+    assert found == f"https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{P_SPOT}"
+    for region, code in (("eu-west-1", "L-1/../x"), ("evil.example/", P_SPOT)):
+        with pytest.raises(InvalidRequest):
+            page(region, code)

@@ -1,0 +1,101 @@
+"""What a provider promises that asks machines, or the account, for what no listing tells."""
+
+# ruff: noqa: S101  (a suite is asserts, and one class with many tests)
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime, timedelta
+from typing import cast
+
+import pytest
+
+from cloudgpu.errors import InstanceNotFound
+from cloudgpu.providers.base import Examines, Provider, ReadsHostKeys, TellsActivity
+from cloudgpu.testing.contract import ContractBase, MakeAttempt
+
+
+class TellsActivityContract(ContractBase):
+    """A machine's own word of its use is its own: never another's, and nothing where it has said nothing."""
+
+    def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        """Let the machine say that it was in use at `at`; every provider with this ability has to."""
+        raise NotImplementedError
+
+    def test_a_machine_tells_when_it_was_in_use(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """To the second; one that has said nothing is not idle, and not in use."""
+        busy, silent = (self.running(provider, make_attempt(key=key)) for key in ("busy", "silent"))
+        assert busy.launched_at is not None
+        at = busy.launched_at.replace(microsecond=0) + timedelta(seconds=1)
+        self.works(provider, busy.id, at)
+        found = cast("TellsActivity", provider).activity([busy.id, silent.id])
+        assert dict(found) == {busy.id: at, silent.id: None}
+
+    def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """One that is gone keeps no other one from being heard."""
+        made = self.running(provider, make_attempt())
+        unknown = made.id[:-4] + "0000"
+        found = cast("TellsActivity", provider).activity([unknown, made.id])
+        assert isinstance(found[unknown], InstanceNotFound)
+        assert found[made.id] is None
+
+    def test_nobody_is_asked_for_nothing(self, provider: Provider) -> None:
+        """No machine is not all machines."""
+        assert dict(cast("TellsActivity", provider).activity([])) == {}
+
+
+class ReadsHostKeysContract(ContractBase):
+    """A machine's own host keys are read where nobody in between can change them."""
+
+    def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Let the machine say its host keys, as its image does at the first boot; every such provider has to."""
+        raise NotImplementedError
+
+    def test_a_machine_tells_its_host_keys_once_it_has_some(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """None before; then OpenSSH lines, the same at each look, which no other machine shows."""
+        reader = cast("ReadsHostKeys", provider)
+        first, second = (self.running(provider, make_attempt(key=key)) for key in ("first", "second"))
+        assert list(reader.host_keys(first.id)) == []
+        self.boots(provider, first.id)
+        self.wait_until(lambda: bool(reader.host_keys(first.id)))
+        lines = list(reader.host_keys(first.id))
+        assert [self.algorithm(line) for line in lines] == [line.split(" ")[0] for line in lines]
+        assert list(reader.host_keys(first.id)) == lines
+        assert list(reader.host_keys(second.id)) == []
+
+    def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """No key yet is not the same as no machine."""
+        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            cast("ReadsHostKeys", provider).host_keys(unknown)
+
+    def algorithm(self, line: str) -> str:
+        """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
+        blob = base64.b64decode(line.split(" ")[1], validate=True)
+        return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
+
+
+class ExaminesContract(ContractBase):
+    """What an account lacks is told with the way out, and looking changes nothing."""
+
+    def test_every_finding_says_what_it_found(self, provider: Provider) -> None:
+        """And what to do, where it is not good."""
+        found = list(cast("Examines", provider).findings())
+        assert found
+        assert len({one.what for one in found}) == len(found)
+        for one in found:
+            assert one.what
+            assert one.says
+            assert one.good or one.next
+
+    def test_looking_twice_finds_the_same(self, provider: Provider) -> None:
+        """It repairs nothing."""
+        examiner = cast("Examines", provider)
+        assert list(examiner.findings()) == list(examiner.findings())
+
+    def test_looking_makes_nothing(self, provider: Provider) -> None:
+        """No machine to try something out."""
+        list(cast("Examines", provider).findings())
+        assert self.listed(provider) == []

@@ -1,0 +1,76 @@
+"""The fake cloud with every ability, those that change how control goes about its work included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from cloudgpu.core.facts import Instance, State
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.base import Finding, ProviderSettings
+from cloudgpu.testing import limits
+from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
+from cloudgpu.testing.machines import FakeMachine
+from cloudgpu.testing.store import Cloud
+
+
+class WholeFakeProvider(ReachableFakeProvider):
+    """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
+
+    def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
+        """Return when each was last in use by its own word (`heard_from`), a call for each."""
+        found: dict[str, datetime | CloudgpuError | None] = {}
+        for each in ids:
+            try:
+                with self._call("activity") as cloud:
+                    found[each] = self._living(cloud, each).last_active
+            except CloudgpuError as fault:
+                found[each] = fault
+        return found
+
+    def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
+        """Return what the machine has said of its host keys (`say_host_key`)."""
+        with self._call("host_keys") as cloud:
+            machine = self._living(cloud, id)
+            runs = self._state(machine) is State.RUNNING
+            return tuple(cloud.host_keys.get(machine.id, ())) if runs else ()
+
+    def say_host_key(self, id: str, line: str) -> None:  # noqa: A002
+        """Let a machine say one of its host keys, as its image does at the first boot."""
+        with self._store.open() as cloud:
+            cloud.host_keys.setdefault(self._living(cloud, id).id, []).append(line)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:
+        """Return how many methods the credential may not call."""
+        with self._call("findings") as cloud:
+            if region is not None:
+                limits.check_region(region)
+            return (_denials(cloud),)
+
+    def _shown(self, machine: FakeMachine) -> Instance:
+        return replace(super()._shown(machine), last_active=None)
+
+
+def _denials(cloud: Cloud) -> Finding:
+    if not cloud.denied:
+        return Finding("made-up rules", good=True, says="the fake cloud denies nothing")
+    said = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
+    return Finding("made-up rules", good=False, says=said, next="Permit them again.", needed=True)
+
+
+def make(settings: ProviderSettings) -> FakeProvider:
+    """Return a fake cloud, as `reachable` and `tells` of its settings say: the factory that an entry point names."""
+    if settings.options.get("tells") is True:
+        return WholeFakeProvider(settings)
+    return ReachableFakeProvider(settings) if settings.options.get("reachable") is True else FakeProvider(settings)
+
+
+def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
+    """Return a fake cloud that says who may connect."""
+    return ReachableFakeProvider(settings)
+
+
+def make_whole(settings: ProviderSettings) -> WholeFakeProvider:
+    """Return a fake cloud with every ability."""
+    return WholeFakeProvider(settings)
