@@ -12,6 +12,7 @@ import pytest
 CHECKOUT = Path(__file__).parents[1]
 
 BASE = {"errors", "core"}
+CLOUD = BASE | {"providers", "providers.machine", "catalog"}  # what has which GPU, and what drives it, are facts
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
     "__main__": {"cli"},  # `python -m cloudgpu`
@@ -26,9 +27,10 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers": BASE,
     "providers.local": BASE | {"providers", "access"},
     "providers.ssh": BASE | {"providers", "access"},
-    "providers.aws": BASE | {"providers", "catalog"},  # what has which GPU, and what drives it, are facts
-    "providers.gcp": BASE | {"providers", "catalog"},
-    "providers.azure": BASE | {"providers", "catalog"},
+    "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
+    "providers.aws": CLOUD,
+    "providers.gcp": CLOUD,
+    "providers.azure": CLOUD,
     "control": BASE | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
     "cli": BASE | {"control", "config", "access", "report"},
     "testing": BASE | {"providers"},

@@ -1,12 +1,9 @@
-"""User data: one gzip of a multipart that cloud-init reads, with every shipped template below the limit."""
+"""User data of EC2: one gzip, with every shipped template below the limit."""
 
 from __future__ import annotations
 
-import base64
 import gzip
-import json
 import random
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -15,12 +12,12 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import load_template, template_names
 from cloudgpu.control.templates import _values
-from cloudgpu.core.facts import Accelerator, Available, Market, Part, Volume
+from cloudgpu.core.facts import Available, Market, Part, Volume
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.bootdata import LIMIT, boot_hook, jupyter_command, user_data
+from cloudgpu.providers.aws.bootdata import LIMIT, given_of, user_data
 from cloudgpu.providers.aws.request import Call
+from cloudgpu.providers.machine import bootdata
 from cloudgpu.testing import make_attempt
-from tests.clouds.aws import userdata
 from tests.providers.aws.attempts import USUAL, saved
 
 CALL = Call(
@@ -50,21 +47,6 @@ def template_parts(name, made):
     """Return a template's parts, and its command of Jupyter's, as a launch of `made` gets them."""
     template = load_template(name, search=())
     return rendered(template, _values(made.request, made.offer)), template.jupyter
-
-
-def parts_of(made):
-    packed = user_data(made)
-    unpacked = gzip.decompress(packed)
-    assert unpacked.isascii()  # cloud-init loses what is not
-    return userdata.parts(base64.b64encode(packed).decode())
-
-
-def config_of(made):
-    return userdata.cloud_config(base64.b64encode(user_data(made)).decode())
-
-
-def files_of(made):
-    return {file["path"].rpartition("/")[2]: file for file in config_of(made)["write_files"]}
 
 
 def with_everything(name):
@@ -99,106 +81,9 @@ def test_the_same_attempt_makes_the_same_bytes_in_another_process():
     assert user_data(made) == user_data(saved(made))
 
 
-def test_the_lease_comes_first_and_does_not_need_the_rest():
-    made = attempt(Part("cloud_init", "#cloud-config\nruncmd: [[broken\n"))
-    first, *rest = parts_of(made)
-    assert first.type == "text/cloud-boothook"
-    assert [part.type for part in rest] == ["text/cloud-config", "text/cloud-config"]
-    lines = first.text.splitlines()
-    assert lines[:2] == ["#cloud-boothook", "#!/bin/sh"]
-    assert lines[-1].startswith("systemctl start --no-block cloudgpu-lease.timer ")
-    assert f"expires={made.tags['cloudgpu-expires']}" in lines
-    assert f"renew_until={made.tags['cloudgpu-renew-until']}" in lines
-    assert f"token={made.token}" in lines
-    assert "OnUnitActiveSec=60" in lines
-
-
-def test_the_boot_hook_is_a_script_of_the_shell():
-    text = boot_hook(with_everything("d2l")).partition("\n")[2]
-    subprocess.run(["/bin/sh", "-n"], input=text, text=True, check=True)
-
-
-def test_the_user_the_keys_and_the_host_key_are_ours():
-    made = attempt()
-    config = config_of(made)
-    (user,) = config["users"]
-    assert (user["name"], user["sudo"], user["lock_passwd"]) == ("cloudgpu", "ALL=(ALL) NOPASSWD:ALL", True)
-    assert user["ssh_authorized_keys"] == list(made.boot.client_public_keys)
-    assert config["ssh_keys"]["ed25519_private"] == made.boot.host_private_key
-    assert config["ssh_keys"]["ed25519_public"] == made.boot.host_public_key
-    assert (config["ssh_deletekeys"], config["disable_root"], config["ssh_pwauth"]) == (True, True, False)
-
-
-def test_the_agent_reads_its_lease_where_the_timer_writes_it_and_ends_by_the_same_script():
-    made = attempt(jupyter=("jupyter", "lab", "--collaborative"))
-    files = files_of(made)
-    settings = json.loads(files["agent.json"]["content"])
-    assert files["agent.py"]["content"] == made.boot.agent_source
-    assert settings["id"] == made.machine
-    assert settings["metadata"] == {"kind": "file", "path": "/run/cloudgpu/tags.json"}
-    assert settings["end"] == ["sudo", "-n", "/usr/local/lib/cloudgpu/lease", "end"]
-    assert settings["lease"]["cloudgpu-expires"] == made.tags["cloudgpu-expires"]
-    assert settings["jupyter"] == ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab", "--collaborative"]
-    assert settings["made"] == made.made_at.timestamp()
-
-
-def test_the_agent_is_told_its_policy_its_gpus_and_where_planned_events_are():
-    made = attempt(policy={"after": 3600.0, "off": [1_800_000_000]})
-    gpus = replace(made.offer.available, accelerators=(Accelerator("A100", 8), Accelerator("T4", 1)))
-    made = replace(made, offer=replace(made.offer, available=gpus))
-    settings = json.loads(files_of(made)["agent.json"]["content"])
-    assert settings["policy"] == {"after": 3600.0, "off": [1_800_000_000]}
-    assert settings["gpus"] == 9
-    assert settings["events"] == {"kind": "file", "path": "/run/cloudgpu/events.json"}
-    assert "own" not in settings, "the machine is the whole computer"
-    assert "policy" not in json.loads(files_of(attempt())["agent.json"]["content"])
-
-
-def test_parts_of_templates_are_carried_out():
-    words = "print('grüße 😀 \u2028 \x07')\n"
-    config = '#cloud-config\nwrite_files: [{path: /etc/motd, content: "grüße"}]\n'
-    made = attempt(Part("packages", "git\ncurl"), Part("packages", "git"), Part("cloud_init", config))
-    made = replace(made, boot=replace(made.boot, parts=(*made.boot.parts, Part("on_start", words))))
-    merged = config_of(made)
-    assert (merged["packages"], merged["package_update"]) == (["git", "curl"], True)
-    assert files_of(made)["on_start.sh"]["content"] == words
-    assert merged["write_files"][-1] == {"path": "/etc/motd", "content": "grüße"}
-    assert "Merge-Type: list(append)+dict(no_replace,recurse_list)+str()" in gzip.decompress(user_data(made)).decode()
-
-
-def test_what_is_not_wanted_is_not_sent():
+def test_it_is_the_boot_data_of_what_was_looked_up():
+    made = attempt(volume=Volume("data"))
+    assert given_of(made) == bootdata.Given("aws", ssh_port=2222, reports=True, volume="vol-0123456789abcdef0")
+    assert gzip.decompress(user_data(made)).decode() == bootdata.user_data(made, given_of(made))
     lean = replace(CALL, profile=None, volume=None, ssh_port=22)
-    made = attempt(call=lean)
-    assert set(files_of(made)) == {"agent.py", "agent.json", "agent", "settle", "start"}
-    assert "packages" not in config_of(made)
-    hook = boot_hook(made)
-    assert "jupyter=''" in hook
-    assert not any(word in hook for word in ("report.py", "cloudgpu-volume", "sshd_config"))
-
-
-def test_ssh_listens_on_another_port_before_it_is_reachable():
-    hook = boot_hook(attempt())
-    assert "echo 'Port 2222' >/etc/ssh/sshd_config.d/10-cloudgpu.conf" in hook
-
-
-def test_a_volume_is_waited_for_by_its_id_where_that_is_known():
-    assert "ExecStart=/usr/local/lib/cloudgpu/volume vol-0123456789abcdef0\n" in boot_hook(
-        attempt(volume=Volume("data"))
-    )
-    new = replace(CALL, volume=None)
-    assert "ExecStart=/usr/local/lib/cloudgpu/volume\n" in boot_hook(attempt(call=new, volume=Volume("data", 10)))
-
-
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
-        ((), []),
-        (("jupyter", "lab"), ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab"]),
-        (("jupyter-lab", "--debug"), ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab", "--debug"]),
-        (("jupyter", "notebook"), ["/usr/local/lib/cloudgpu/jupyter", "notebook"]),
-        (("jupyter", "--version"), ["/usr/local/lib/cloudgpu/jupyter", "jupyter", "--version"]),
-        (("code-server",), ["code-server"]),
-    ],
-)
-def test_jupyter_runs_by_the_environment_that_the_first_start_makes(words, command):
-    assert jupyter_command(words) == command
+    assert given_of(attempt(call=lean)) == bootdata.Given("aws")

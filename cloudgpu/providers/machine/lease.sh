@@ -5,15 +5,19 @@
 # hold, too. The lease is the agent's to judge while it lives, since it knows whether anybody works here: it renews
 # or ends within two minutes. What it has not done after GRACE seconds is done here.
 #
-# The tags are read from the instance metadata. What cannot be read is as it was last read; what was never read is as
-# it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs nothing, nor does one that shows
-# a time before the launch.
+# The tags are read from the cloud's metadata service, as $HERE/cloud knows it. What cannot be read is as it was last
+# read; what was never read is as it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs
+# nothing, nor does one that shows a time before the launch.
 set -u
-: "${IMDS:=http://169.254.169.254/latest}" "${HERE:=/usr/local/lib/cloudgpu}" "${STATE:=/var/lib/cloudgpu}"
-: "${RUN:=/run/cloudgpu}" "${AGENT:=/home/cloudgpu/.cloudgpu}" "${UPTIME:=/proc/uptime}" "${NOW:=$(date +%s)}"
+: "${HERE:=/usr/local/lib/cloudgpu}" "${STATE:=/var/lib/cloudgpu}" "${RUN:=/run/cloudgpu}" "${UPTIME:=/proc/uptime}"
+: "${NOW:=$(date +%s)}"
 GRACE=300
-token='' made=0 expires='' renew_until='' spot=''
+token='' made=0 expires='' renew_until='' spot='' user=cloudgpu deallocates=''
+code=000 said=''
+release() { :; }
 . "$HERE/launch"
+[ ! -r "$HERE/cloud" ] || . "$HERE/cloud"
+: "${AGENT:=/home/$user/.cloudgpu}"
 umask 022
 mkdir -p "$STATE" "$RUN"
 
@@ -33,21 +37,26 @@ off() { # REASON: a shutdown that hangs is tried again each minute, and from the
   tries=$((tries + 1))
   echo "$tries" >"$RUN/tries"
   logger -t cloudgpu "ending: $1" 2>/dev/null
+  release "$tries" || exit 0
   if [ "$tries" -gt 5 ]; then systemctl poweroff --force --force; fi
   shutdown -h now || systemctl poweroff --force || poweroff -f
   exit 0
 }
 
-ask() { # PATH: what the instance metadata say; $code is the status, 000 for silence
-  answer="$(curl -s -m 5 -w '\n%{http_code}' -H "X-aws-ec2-metadata-token: $session" "$IMDS/$1" 2>/dev/null)"
+ask() { # WORDS of curl's: what the metadata service says; $code is the status, 000 for silence
+  answer="$(curl -s -m 5 -w '\n%{http_code}' "$@" 2>/dev/null)"
   code="${answer##*
 }"
   said="${answer%
 *}"
 }
 
+keep() { # FILE TEXT: whole or not at all
+  echo "$2" >"$RUN/$1.new" && mv "$RUN/$1.new" "$RUN/$1"
+}
+
 remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last read, else as it was at the launch
-  ask "meta-data/tags/instance/cloudgpu-$1"
+  tag "cloudgpu-$1"
   if [ "$code" = 200 ] && is_time "$said"; then
     fresh=yes value="$said"
     echo "$value" >"$STATE/$1.new" && mv "$STATE/$1.new" "$STATE/$1"
@@ -66,7 +75,7 @@ if [ "$(cat "$STATE/launch" 2>/dev/null)" != "$token" ]; then
   echo "$token" >"$STATE/launch"
 fi
 
-session="$(curl -s -f -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$IMDS/api/token" 2>/dev/null)"
+begin
 fresh=''
 remembered expires "$expires"
 expires="$value"
@@ -75,14 +84,9 @@ renew_until="$value"
 remembered hold-until 0
 hold_until="$value"
 json="{\"cloudgpu-expires\": \"$expires\", \"cloudgpu-renew-until\": \"$renew_until\", "
-echo "$json\"cloudgpu-hold-until\": \"$hold_until\"}" >"$RUN/tags.new" && mv "$RUN/tags.new" "$RUN/tags.json"
-ask meta-data/events/maintenance/scheduled
-if [ "$code" = 200 ]; then echo "{\"events\": $said}" >"$RUN/events.new" && mv "$RUN/events.new" "$RUN/events.json"; fi
-if [ "$code" = 404 ]; then rm -f "$RUN/events.json"; fi
-if [ -n "$spot" ]; then
-  ask meta-data/spot/instance-action
-  if [ "$code" = 200 ]; then echo "$said" >"$RUN/notice.new" && mv "$RUN/notice.new" "$RUN/notice.json"; fi
-fi
+keep tags.json "$json\"cloudgpu-hold-until\": \"$hold_until\"}"
+planned
+if [ -n "$spot" ]; then notice; fi
 
 up="$(cut -d. -f1 <"$UPTIME")"
 if [ -e "$RUN/clock" ]; then

@@ -1,4 +1,4 @@
-"""What runs on an EC2 machine itself, beside the agent: sent there as text in its user data."""
+"""What runs on a machine in a cloud itself, beside the agent: sent there as text in its boot data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def source(name: str) -> str:
-    """Return a program's text as it travels: a shell script without its comments, since user data has 16 kB in all."""
+    """Return a program's text as it travels: a shell script without its comments, since EC2 takes 16 kB in all."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     if not name.endswith(".sh"):
         return text

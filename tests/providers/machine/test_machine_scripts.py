@@ -13,9 +13,9 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from cloudgpu.providers.aws.machine import report, source
+from cloudgpu.providers.machine import report_aws, source
 from tests.providers.aws.accounts import account, machine, own
-from tests.providers.aws.metadata import KEY, metadata
+from tests.providers.machine.metadata import KEY, metadata
 
 # The report
 
@@ -24,7 +24,7 @@ def run_report(aws, home, imds):
     place = {"IMDS": imds, "AGENT": home, "RUN": home, "EC2_URL": f"{aws.url}/"}
     environ = {"PATH": os.environ["PATH"], **{name: str(value) for name, value in place.items()}}
     return subprocess.run(
-        [sys.executable, report.__file__], env=environ, capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, report_aws.__file__], env=environ, capture_output=True, text=True, check=False, timeout=30
     )
 
 
@@ -62,9 +62,8 @@ def test_the_signature_is_the_one_that_the_sdk_makes(monkeypatch):
     asked = AWSRequest("POST", url, data=body.encode())
     signer = SigV4Auth(Credentials(KEY["AccessKeyId"], KEY["SecretAccessKey"], KEY["Token"]), "ec2", "eu-west-1")
     signer.add_auth(asked)
-    assert (
-        report.signed(url, "eu-west-1", body, KEY, now.timestamp())["Authorization"] == asked.headers["Authorization"]
-    )
+    signed = report_aws.signed(url, "eu-west-1", body, KEY, now.timestamp())
+    assert signed["Authorization"] == asked.headers["Authorization"]
 
 
 # The data volume. Disks are files here; what mounts is a stand-in that takes notes, what looks and formats is not.

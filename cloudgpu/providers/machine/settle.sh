@@ -2,9 +2,9 @@
 # Gives the user's home what the agent needs, before each start of the agent. Run as root.
 set -eu
 here=/usr/local/lib/cloudgpu user=cloudgpu
+. "$here/launch"
 base="$(getent passwd "$user" | cut -d: -f6)/.cloudgpu"
 group="$(id -gn "$user")"
-. "$here/launch"
 install -d -m 700 -o "$user" -g "$group" "$base"
 # From an image: what another machine knew of its lease and its activity is not this one's.
 if [ "$(cat "$base/launch" 2>/dev/null)" != "$token" ]; then

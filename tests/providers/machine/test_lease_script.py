@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from cloudgpu.providers.aws.machine import source
-from tests.providers.aws.metadata import metadata
+from cloudgpu.providers.machine import source
+from tests.providers.machine.metadata import metadata
 
 NOW = 1_800_000_000
 HOUR = 3600
@@ -25,6 +25,7 @@ class Machine:
         for place in (self.here, self.run, self.agent, root / "bin"):
             place.mkdir()
         (self.here / "lease").write_text(source("lease.sh"))
+        (self.here / "cloud").write_text(source("cloud_aws.sh"))
         (self.run / "began").touch()
         for name in ("shutdown", "systemctl", "poweroff"):
             file = root / "bin" / name

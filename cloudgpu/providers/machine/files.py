@@ -1,0 +1,78 @@
+"""The files that a machine gets below HERE: the agent with its settings, and the programs beside it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from cloudgpu.core.facts import Attempt
+from cloudgpu.core.plan import Lease
+from cloudgpu.providers.machine import source
+from cloudgpu.providers.machine.given import HERE, Given
+from cloudgpu.providers.machine.notebooks import jupyter_command
+
+AGENT_INTERVAL_S = 30
+_AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
+
+
+class File(NamedTuple):
+    """A file as it is to be there: its path, its text, and its mode in octal digits."""
+
+    path: str
+    text: str
+    mode: str
+
+
+def files(attempt: Attempt, given: Given) -> Iterable[File]:
+    """Yield what comes after the lease, whose own files are the boot hook's."""
+    boot = attempt.boot
+    yield _here("agent.py", boot.agent_source, "0644")
+    yield _here("agent.json", json.dumps(_agent_settings(attempt, given)), "0644")
+    yield _here("agent", _AGENT, "0755")
+    yield _here("settle", source("settle.sh"), "0755")
+    yield _here("start", source("start.sh"), "0755")
+    if boot.jupyter:
+        yield _here("jupyter", source("jupyter.sh"), "0755")
+    script = on_start(attempt)
+    if script.strip():
+        yield _here("on_start.sh", script, "0644")
+    if given.reports:
+        yield _here("report.py", source(f"report_{given.cloud}.py"), "0644")
+    if attempt.request.setup.volume is not None:
+        yield _here("volume", source("volume.sh"), "0755")
+
+
+def on_start(attempt: Attempt) -> str:
+    """Return the template's script for each start of the machine; empty for none."""
+    return "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
+
+
+def packages(attempt: Attempt) -> list[str]:
+    """Return the system's packages that the template wants, each once."""
+    named = (part.text.split() for part in attempt.boot.parts if part.kind == "packages")
+    return list(dict.fromkeys(name for names in named for name in names))
+
+
+def _here(name: str, text: str, mode: str) -> File:
+    return File(f"{HERE}/{name}", text, mode)
+
+
+def _agent_settings(attempt: Attempt, given: Given) -> dict[str, Any]:
+    """Return what the agent is told. Its lease and notices are those that the lease timer reads from the metadata."""
+    policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
+    return {
+        "id": attempt.machine,
+        "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+        "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
+        "jupyter": jupyter_command(attempt.boot.jupyter),
+        "root": f"/home/{given.user}",
+        "metadata": {"kind": "file", "path": "/run/cloudgpu/tags.json"},
+        "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
+        "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
+        "end": ["sudo", "-n", f"{HERE}/lease", "end"],
+        "interval": AGENT_INTERVAL_S,
+        "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
+        "warn": True,
+        **policy,
+    }
