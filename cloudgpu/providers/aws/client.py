@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import Unanswered
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
+from cloudgpu.providers.asking import Answer, each
 from cloudgpu.providers.aws.errors import Asked, translated
 from cloudgpu.providers.aws.options import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
@@ -20,11 +19,12 @@ from cloudgpu.providers.calls import count
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cloudgpu.core.facts import Unanswered
+
 KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 CONNECT_S, READ_S = 5, 60
-Answer = TypeVar("Answer")
 
 
 class Aws:
@@ -108,14 +108,7 @@ class Aws:
 
         Raises the first error when no region answered.
         """
-        with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(regions)))) as pool:
-            outcomes = dict(zip(regions, pool.map(lambda region: _tried(ask, region), regions), strict=True))
-        answers = {region: found for region, found in outcomes.items() if not isinstance(found, CloudgpuError)}
-        faults = {region: fault for region, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
-        if faults and not answers:
-            raise next(iter(faults.values()))
-        silent = tuple(Unanswered(region, fault.message) for region, fault in faults.items())
-        return answers, silent
+        return each(regions, ask, AT_ONCE)
 
     @contextmanager
     def said(self, action: str, region: str, *, value: str | None = None) -> Iterator[None]:
@@ -156,13 +149,6 @@ def _loader(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
-
-
-def _tried(ask: Callable[[str], Answer], region: str) -> Answer | CloudgpuError:
-    try:
-        return ask(region)
-    except CloudgpuError as fault:
-        return fault
 
 
 def pages(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str, Any]]:

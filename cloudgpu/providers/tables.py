@@ -1,0 +1,78 @@
+"""Reads an account's table of config.toml: one reader per key, one sentence for what cannot be.
+
+A reader is called with the account, the key and the value, and returns what the option holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest
+
+Reader = Callable[[str, str, object], Any]
+_HIGHEST_PORT = 65535
+
+
+def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """Return what each key of the table holds; raise InvalidRequest for the first that is none or cannot be."""
+    for key in table:
+        if key not in readers:
+            meant = near(key, readers)
+            whose = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+            says = f"is no option of {whose} account" + (f"; did you mean {meant!r}?" if meant else ".")
+            raise fault(account, key, None, says, f"Options: {', '.join(readers)}.")
+    return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
+
+
+def text(account: str, key: str, value: object) -> str:
+    """Read a text that can be shown."""
+    if isinstance(value, str) and value.strip() and value.isprintable():
+        return value.strip()
+    raise fault(account, key, value, "has to be text.", f'Write it in quotes: {key} = "..."')
+
+
+def flag(account: str, key: str, value: object) -> bool:
+    """Read true or false."""
+    if isinstance(value, bool):
+        return value
+    raise fault(account, key, value, "has to be true or false.", f"Write it like {key} = true, without quotes.")
+
+
+def port(account: str, key: str, value: object) -> int:
+    """Read a TCP port."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _HIGHEST_PORT:
+        return value
+    raise fault(account, key, value, f"is {value!r}, which is no port.", f"Write a number from 1 to {_HIGHEST_PORT}.")
+
+
+def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:
+    """Return the reader of a text that has to look like this: `what` is `a region`, `example` how one is written."""
+
+    def read(account: str, key: str, value: object) -> str:
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        no = what.partition(" ")[2]
+        raise fault(account, key, value, f"is {value!r}, which is no {no}.", f"Write it like {example}.")
+
+    return read
+
+
+def several(one: Reader, what: str, example: str) -> Reader:
+    """Return the reader of a list of such: `what` is `regions`."""
+
+    def read(account: str, key: str, value: object) -> tuple[Any, ...]:
+        if isinstance(value, list):
+            return tuple(one(account, key, item) for item in value)
+        raise fault(account, key, value, f"has to be a list of {what}.", f'Write it like {key} = ["{example}"].')
+
+    return read
+
+
+def fault(account: str, key: str, value: object, says: str, way: str) -> InvalidRequest:
+    """Return the error for a key of an account's table that cannot be."""
+    name = f"config.toml: accounts.{account}.{key}"
+    shown = None if value is None else str(value)[:80]
+    return InvalidRequest(f"{name} {says}", field=name, value=shown, next=way)
