@@ -287,6 +287,8 @@ class Kind(StrEnum):
     SECURITY_GROUP = "security_group"
     SPOT_REQUEST = "spot_request"
     TIMER = "timer"  # of the provider's own
+    GROUP = "resource_group"  # of one launch on Azure, with all that is in it
+    ROLE = "role_assignment"  # what a machine's own identity may do
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ _DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
 _GOES_WITH_ITS_MACHINE = {
     Kind.SPOT_REQUEST: "its machine is gone, and it can launch another",
     Kind.TIMER: "its machine is gone",
+    Kind.GROUP: "its machine is gone",
+    Kind.ROLE: "its machine is gone",
 }
 
 
