@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import Attempt, Available, Instance, LaunchRequest, Listing, Price, Stock, Want
+from cloudgpu.core.facts import (
+    Attempt,
+    Available,
+    Instance,
+    LaunchRequest,
+    Listing,
+    Price,
+    Quota,
+    Region,
+    Stock,
+    Want,
+)
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Firing, ProviderSettings, Resolved, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -154,3 +165,33 @@ class GcpProvider:
         from cloudgpu.providers.gcp import timer
 
         return timer.timers(self._gcp, region)
+
+    def quotas(self, region: str) -> Sequence[Quota]:
+        """Return the limits on GPUs in a region and in all of them, and how much of each is used."""
+        from cloudgpu.providers.gcp import quotas
+
+        return quotas.quotas(self._gcp, region)
+
+    def quota_page(self, region: str, code: str) -> str:
+        """Return the address of the console's page where a person asks for more."""
+        from cloudgpu.providers.gcp import quotas
+
+        return quotas.page(self._gcp, region, code)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions that this account uses, each with a host of Google's that answers there."""
+        from cloudgpu.providers.gcp import places
+
+        return places.endpoints(self._gcp)
+
+    def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
+        """Return when each machine was last in use by its guest attribute: a call for each, side by side."""
+        from cloudgpu.providers.gcp import activity
+
+        return activity.activity(self._gcp, ids)
+
+    def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
+        """Return the host keys that the machine has said by its guest attributes; none yet while it boots."""
+        from cloudgpu.providers.gcp import hostkeys
+
+        return hostkeys.host_keys(self._gcp, id)

@@ -1,0 +1,82 @@
+"""Every permission that cloudgpu uses at Google Cloud, and what needs it.
+
+The documents in policies/permissions grant these and no others: a test compares them both ways. Which permissions a
+call needs: the section "IAM Permissions" of each method in the reference of the Compute Engine API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A permission; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+
+    name: str
+    used_for: str
+    needed: bool = True
+
+
+def _extra(name: str, used_for: str) -> Action:
+    return Action(name, used_for, needed=False)
+
+
+ACTIONS = (
+    Action("compute.instances.create", "launch machines"),
+    Action("compute.instances.delete", "end machines"),
+    Action("compute.instances.get", "see a machine"),
+    Action("compute.instances.list", "see machines"),
+    Action("compute.instances.setLabels", "tag machines, extend and hold a lease"),
+    Action("compute.instances.setMetadata", "give machines their keys, and tell them of their lease"),
+    Action("compute.instances.setTags", "let SSH in from the caller alone"),
+    Action("compute.instances.start", "start machines"),
+    Action("compute.instances.stop", "stop machines"),
+    Action("compute.instances.setScheduling", "set the timer of a stopped machine anew"),
+    Action("compute.instances.update", "keep a machine's disk when it ends"),
+    _extra("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
+    _extra("compute.instances.attachDisk", "attach data volumes"),
+    _extra("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
+    _extra("iam.serviceAccounts.actAs", "give machines the service account of config.toml"),
+    Action("compute.disks.create", "launch machines with a disk"),
+    Action("compute.disks.delete", "remove disks that are left"),
+    Action("compute.disks.get", "see a disk"),
+    Action("compute.disks.list", "see disks that are left"),
+    Action("compute.disks.setLabels", "tag disks"),
+    _extra("compute.disks.use", "attach data volumes"),
+    Action("compute.disks.useReadOnly", "save images of disks"),
+    Action("compute.images.create", "save images"),
+    Action("compute.images.delete", "remove images"),
+    Action("compute.images.get", "see an image"),
+    Action("compute.images.getFromFamily", "find the image to start from"),
+    Action("compute.images.list", "see images that are left"),
+    Action("compute.images.setLabels", "tag images"),
+    Action("compute.images.useReadOnly", "launch from an own image"),
+    Action("compute.snapshots.list", "see snapshots that are left"),
+    _extra("compute.snapshots.delete", "remove snapshots that are left"),
+    _extra("compute.machineImages.list", "see machine images that are left"),
+    _extra("compute.machineImages.delete", "remove machine images that are left"),
+    Action("compute.firewalls.create", "let SSH in from the caller alone"),
+    Action("compute.firewalls.delete", "end machines with their firewall rules"),
+    Action("compute.firewalls.get", "see a firewall rule"),
+    Action("compute.firewalls.list", "see who may connect"),
+    Action("compute.firewalls.update", "move the caller's rule"),
+    Action("compute.networks.get", "find the network"),
+    Action("compute.networks.list", "find the network"),
+    Action("compute.networks.updatePolicy", "let SSH in from the caller alone"),
+    Action("compute.subnetworks.get", "find the subnet"),
+    Action("compute.subnetworks.list", "find the subnet"),
+    Action("compute.subnetworks.use", "launch machines in a network"),
+    Action("compute.subnetworks.useExternalIp", "launch machines with a public address"),
+    _extra("compute.addresses.list", "see addresses that are left"),
+    _extra("compute.addresses.delete", "remove addresses that are left"),
+    Action("compute.acceleratorTypes.list", "find where a GPU is offered"),
+    Action("compute.machineTypes.list", "find where a type is offered"),
+    Action("compute.projects.get", "read the project's quota and metadata"),
+    Action("compute.regions.get", "read a region's quota"),
+    Action("compute.regions.list", "find the regions"),
+    Action("compute.zones.list", "find the zones"),
+    Action("compute.zoneOperations.get", "wait for what was asked of a zone"),
+    Action("compute.globalOperations.get", "wait for what was asked of the project"),
+    _extra("compute.globalOperations.list", "tell why a machine has ended"),
+)

@@ -1,0 +1,102 @@
+"""Things of ours that are no machines on Google Cloud: their ids, and what Google's answers say of all of them.
+
+An id is the thing's scope, sort and name, `us-central1-a/disks/cg-3f9a...`: a scope is a zone, a region or `global`,
+and sorts are spelled as in Google's own addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.core.facts import Kind, Leftover, Unanswered
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.errors import is_gone
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+Raw = Mapping[str, Any]
+Answer = TypeVar("Answer")
+GLOBAL = "global"
+TAG_PREFIX = "cloudgpu-"
+UNREACHABLE = "UNREACHABLE"
+_ID = re.compile(r"([a-z]+(?:-[a-z]+\d+(?:-[a-z])?)?)/([a-z][A-Za-z]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+
+
+def joined(scope: str, sort: str, name: str) -> str:
+    """Return our id of what Google calls `name` among its things of this sort (`disks`, `images`) in a scope."""
+    return f"{scope}/{sort}/{name}"
+
+
+def split(id: str, *sorts: str) -> tuple[str, str, str] | None:  # noqa: A002
+    """Return scope, sort and name of one of ours of these sorts; None for any other text."""
+    found = _ID.fullmatch(id)
+    return (found[1], found[2], found[3]) if found and found[2] in sorts else None
+
+
+def checked(thing: Leftover, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
+    """Return scope, sort and name of a thing; raise InvalidRequest where its id is none of its kind's."""
+    found = split(thing.id, *sorts.get(thing.kind, ()))
+    if found is None:
+        message = f"{thing.id!r} is no id of a {thing.kind} on Google Cloud."
+        raise InvalidRequest(message, field="id", value=thing.id, next=f"Run: {see}")
+    return found
+
+
+def place(scope: str) -> dict[str, str]:
+    """Return the parameter of a call that says where a thing lies: none for what is global."""
+    if scope == GLOBAL:
+        return {}
+    return {"zone": scope} if ids.region_of(scope) else {"region": scope}
+
+
+def ours(found: Raw) -> dict[str, str]:
+    """Return the labels that are ours."""
+    return {key: value for key, value in found.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
+
+
+def at(text: str | None) -> datetime | None:
+    """Return one of Google's times as aware UTC; None where it did not say, or said something else."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found.tzinfo is not None else None
+
+
+def machine_of(links: Iterable[str]) -> str | None:
+    """Return our id of the first machine among Google's links to who uses a thing; None for none."""
+    machines = (link.split("/") for link in links if "/instances/" in link)
+    return next((ids.joined(parts[-3], parts[-1]) for parts in machines), None)
+
+
+def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[list[Raw], tuple[Unanswered, ...]]:
+    """Return the things of all zones and regions that are asked for, and the scopes that did not answer: a call a page.
+
+    `key` is what they are called in the answer, where that is not the service's name. Google names a scope that it
+    could not reach by a warning in its place, or among `unreachables`.
+    """
+    found: list[Raw] = []
+    silent: dict[str, str] = {}
+    for page in gcp.pages(f"compute.{service}.aggregatedList", **asked):
+        silent |= {ids.last(scope): "Google could not reach it" for scope in page.get("unreachables", ())}
+        for scope, answer in page.get("items", {}).items():
+            found += answer.get(key or service, ())
+            warning = answer.get("warning", {})
+            if warning.get("code") == UNREACHABLE:
+                silent[ids.last(scope)] = warning.get("message") or "Google could not reach it"
+    return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
+
+
+def unless_gone(call: Callable[[], Answer]) -> Answer | None:
+    """Return what a call returns; None where Google answers that what it is about is not there."""
+    try:
+        return call()
+    except CloudgpuError as fault:
+        if is_gone(fault):
+            return None
+        raise
