@@ -1,0 +1,232 @@
+"""Talks to Google Cloud: one client per service, calls named as in Google's discovery documents, plain JSON values.
+
+Every call goes out once per send: the SDK's own retries, which would sleep by the wall clock and hide a second send,
+are switched off. Changes are made by the `*_unary` methods, which return the operation; `operations` waits for it
+(the `.result()` of the others polls Google's own host, whatever the endpoint: tried with google-cloud-compute 1.56).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.calls import count
+from cloudgpu.providers.gcp.errors import Asked, translated
+from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+KIND = "gcp"
+SENDS = 5  # of a read, or of a change that Google knows again by its request id
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+TIMEOUT_S = 60.0
+PAGE = 500  # things in an answer: the most that Google gives
+MOST_PAGES = 500
+KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_READS = ("get", "list", "aggregatedList", "listUsable", "test")
+
+
+class Gcp:
+    """One account: its project, its clients, its clock. Makes no network call until it is asked."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self.options: GcpOptions = gcp_options(settings.account, settings.options)
+        self.clock: Callable[[], datetime] = settings.clock
+        self.pause = settings.pause
+        self.home = settings.home
+        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {}
+        self._found: tuple[Any, str | None] | None = None  # credentials, and the project that they name
+
+    @property
+    def ledger(self) -> str:
+        """The id of whose timers and volumes these are; empty before the ledger's first line."""
+        self._ledger = self._ledger or self._ledger_now()
+        return self._ledger
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where calls go in place of Google, by CLOUDGPU_GCP_ENDPOINT; None for Google itself."""
+        return (os.environ.get(ENDPOINT) or "").rstrip("/") or None
+
+    @property
+    def who(self) -> str:
+        """Whose credentials are used, in words: never the credential itself."""
+        if os.environ.get(KEY_FILE):
+            return f"{KEY_FILE}={os.environ[KEY_FILE]}"
+        return "nobody's" if self.endpoint else "the default credentials of this machine"
+
+    @property
+    def project(self) -> str:
+        """The project in which all of this account lies; raises InvalidRequest where nobody names one."""
+        found = project_of(self.options) or self.credentials()[1]
+        if found:
+            return found
+        name = f"accounts.{self.account}.project"
+        message = f"No Google Cloud project is named for account {self.account}, and its credentials name none."
+        way = f"Set {name} in config.toml, or {PROJECT_VARIABLE}: gcloud projects list shows yours."
+        raise InvalidRequest(message, field=name, next=way)
+
+    def credentials(self) -> tuple[Any, str | None]:
+        """Return Google's credentials and the project that they name, if any. Looked for once.
+
+        At somebody else's endpoint only a file that GOOGLE_APPLICATION_CREDENTIALS names is used: nothing that lies
+        about on this machine is sent there. Raises AuthFailed for none.
+        """
+        with self._lock:
+            if self._found is None:
+                with self.said("credentials"):
+                    self._found = self._looked_for()
+            return self._found
+
+    def _looked_for(self) -> tuple[Any, str | None]:
+        _installed()
+        import google.auth
+        from google.auth.credentials import AnonymousCredentials
+
+        if self.endpoint and not os.environ.get(KEY_FILE):
+            return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
+        found, project = google.auth.default(scopes=SCOPES, quota_project_id=self.options.quota_project)
+        return found, project
+
+    def service(self, name: str) -> Any:
+        """Return the client of a service of Compute Engine (`instances`), made once.
+
+        Raises MissingExtra, AuthFailed, and InvalidRequest for an endpoint that is none.
+        """
+        credentials = self.credentials()[0]
+        with self._lock:
+            if name not in self._clients:
+                self._clients[name] = self._made(name, credentials)
+            return self._clients[name]
+
+    def _made(self, name: str, credentials: Any) -> Any:
+        from google.cloud import compute_v1
+
+        kind = getattr(compute_v1, f"{_capital(name)}Client")
+        options = {"api_endpoint": self.endpoint} if self.endpoint else {}
+        try:
+            return kind(credentials=credentials, client_options=options)
+        except ValueError as error:
+            message = f"{ENDPOINT} is no address: {error}."
+            raise InvalidRequest(message, field=ENDPOINT, value=self.endpoint, next="Correct or unset it.") from error
+
+    def ask(
+        self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any
+    ) -> dict[str, Any]:
+        """Make a call and return its answer as Google's JSON: of a list one page, of a change the operation.
+
+        `action` is as in the discovery document (`compute.instances.get`); `fields` are the call's parameters in
+        Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is ours unless
+        named. A change gets a request id of its own, so that it may be sent again. Raises what the answer means.
+        """
+        request = {"project": self.project, **fields}
+        if not _is_read(action):
+            request.setdefault("requestId", str(uuid.uuid4()))
+        for send in range(1, sends + 1):
+            try:
+                return self._sent(action, where, value, request)
+            except (RateLimited, ProviderUnavailable) as fault:
+                if send == sends:
+                    raise
+                self.pause(_wait(fault, send))
+        raise AssertionError  # pragma: no cover  (the last send returns or raises)
+
+    def _sent(self, action: str, where: str, value: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+        _, service, verb = action.split(".")
+        client = self.service(service)
+        from google.cloud import compute_v1
+        from google.protobuf import json_format
+
+        kind = getattr(compute_v1, request_name(service, verb))
+        known = {
+            name: held for name, held in request.items() if name != "requestId" or "request_id" in kind.meta.fields
+        }
+        message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
+        method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
+        with self.said(action, where, value=value):
+            count(KIND, action)
+            answer = method(request=message, retry=None, timeout=TIMEOUT_S)
+            page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
+            found: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
+        return found
+
+    def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
+        token, seen = "", set[str]()
+        for _ in range(MOST_PAGES):
+            here: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
+            page = self.ask(action, where, **here)
+            yield page
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+            if token in seen:
+                break
+            seen.add(token)
+        raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
+
+    @contextmanager
+    def said(self, action: str, where: str = "", *, value: str | None = None) -> Iterator[None]:
+        """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
+        try:
+            yield
+        except CloudgpuError:
+            raise
+        except Exception as error:
+            found = translated(error, self.asked(action, where, value))
+            if found is None:
+                raise
+            raise found from error
+
+    def asked(self, action: str, where: str = "", value: str | None = None) -> Asked:
+        """Return what is asked as errors speak of it."""
+        return Asked(action, where, self.account, self._named_project(), self.who, value)
+
+    def _named_project(self) -> str:
+        return project_of(self.options) or (self._found[1] if self._found else None) or ""
+
+
+def request_name(service: str, verb: str) -> str:
+    """Return how the SDK calls the request of a call: `instances`, `insert` is InsertInstanceRequest."""
+    several = verb.startswith(("list", "aggregatedList"))
+    ends = "es" if service.endswith("sses") else "s"
+    return f"{_capital(verb)}{_capital(service if several else service.removesuffix(ends))}Request"
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:]
+
+
+def _snake(word: str) -> str:
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
+
+
+def _is_read(action: str) -> bool:
+    return action.rpartition(".")[2].startswith(_READS)
+
+
+def _wait(fault: CloudgpuError, send: int) -> float:
+    """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
+    asked = fault.retry_after if isinstance(fault, RateLimited) else None
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if asked is None else asked)
+
+
+def _installed() -> None:
+    """Raise MissingExtra where Google's SDK is not installed."""
+    try:
+        import google.auth
+        import google.cloud.compute_v1  # noqa: F401
+    except ModuleNotFoundError as error:
+        message = f"The provider {KIND} needs {error.name}, which is not installed."
+        raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[gcp]'") from error

@@ -1,0 +1,232 @@
+"""Maps what Google's client raises, and what an operation ends with, to the error tree: codes decide, not wording."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    ProviderUnavailable,
+    RateLimited,
+)
+from cloudgpu.providers.gcp.codes import (
+    BILLING,
+    BY_STATUS,
+    CREDENTIAL,
+    DENIED,
+    DISABLED,
+    MEANINGS,
+    NO_MACHINE,
+    NOT_FOUND,
+    Meaning,
+)
+
+LONGEST = 300  # characters of Google's own sentence that a person has to read
+TOO_MANY = 429
+_CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")  # what the client puts before Google's sentence
+_PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
+_NAMED = re.compile(r"'([^']+)'")
+_UNKNOWN = Meaning(ProviderUnavailable)
+# What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
+NO_CREDENTIALS = frozenset(
+    "DefaultCredentialsError GoogleAuthError InvalidOperation InvalidResource InvalidType InvalidValue MalformedError "
+    "OAuthError ReauthFailError RefreshError UserAccessTokenError".split()
+)
+SILENT = frozenset("RequestException TransportError ResponseError MutualTLSChannelError OSError".split())
+NO_ANSWER = frozenset("ParseError JSONDecodeError DecodeError".split())  # a proxy's page, say; it is not shown
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked (`compute.instances.insert`), where, and as whom. `value` is what the user named, if anything.
+
+    `project` is empty where it is not known. `who` names the credential in words, never the credential itself.
+    """
+
+    action: str
+    where: str
+    account: str
+    project: str
+    who: str
+    value: str | None = None
+
+    @property
+    def there(self) -> str:
+        """Whom we talk to, as a sentence begins."""
+        return f"Google Cloud {self.where}".rstrip()
+
+
+def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
+    """Return our error for what Google's client raised; None for what is a defect of ours."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "GoogleAPICallError" in names:
+        return _refused(error, asked)
+    if names & NO_ANSWER:
+        return _silent(asked, f"answered {asked.action} with something that is no answer of Google's")
+    if names & SILENT:
+        return _silent(asked, f"did not answer {asked.action} ({type(error).__name__})")
+    if names & NO_CREDENTIALS:
+        return _no_credentials(error, names, asked)
+    return None
+
+
+def ended(operation: Mapping[str, Any], asked: Asked) -> CloudgpuError | None:
+    """Return what an operation that is done failed with; None where it did not fail.
+
+    Of several errors the one that says most: Google puts a summary code before the causal one.
+    """
+    faults = operation.get("error", {}).get("errors", ())
+    if not faults and not int(operation.get("httpErrorStatusCode") or 0):
+        return None
+    known = sorted(faults, key=_says_little)
+    code = str(known[0].get("code", "")) if known else ""
+    said = str(known[0].get("message", "")) if known else str(operation.get("httpErrorMessage", ""))
+    return _meant(code, int(operation.get("httpErrorStatusCode") or 0), said, asked)
+
+
+def _says_little(fault: Mapping[str, Any]) -> tuple[bool, bool]:
+    code = fault.get("code", "")
+    return code == "VM_MIN_COUNT_NOT_REACHED", code not in MEANINGS
+
+
+def code_of(fault: CloudgpuError) -> str:
+    """Return Google's code that one of these errors stands for; empty for none."""
+    found = re.search(r"\(([A-Za-z_]+)\)\.$", fault.message)
+    return found[1] if found else ""
+
+
+def _refused(error: Any, asked: Asked) -> CloudgpuError:
+    """Return the error for an answer with an error in it."""
+    status = int(error.code or 0)
+    code = next(_codes(error), "")
+    said = _CALL.sub("", str(error.message or ""))
+    headers = getattr(error.response, "headers", None) or {}
+    return _meant(code, status, said, asked, _seconds(headers.get("Retry-After")))
+
+
+def _codes(error: Any) -> Iterator[str]:
+    """Yield the codes of an answer that mean something to us, the more exact ones first."""
+    reasons = [str(reason) for reason in (getattr(error, "reason", None),) if reason]
+    reasons += [str(one.get("reason", "")) for one in error.errors or () if isinstance(one, Mapping)]
+    reasons += [str(one.get("reason", "")) for one in error.details or () if isinstance(one, Mapping)]
+    yield from (one for one in reasons if one in MEANINGS)
+    yield from (one for one in reasons if one)
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.replace(".", "", 1).isdigit() else None
+
+
+def _meant(code: str, status: int, said: str, asked: Asked, wait: float | None = None) -> CloudgpuError:
+    if code in CREDENTIAL or (code not in MEANINGS and status == 401):  # noqa: PLR2004
+        return _bad_credentials(code or str(status), asked)
+    if code in DISABLED:
+        return _disabled(code, said, asked)
+    if code in BILLING:
+        return _unpaid(code, asked)
+    if code in DENIED or (code not in MEANINGS and status == 403):  # noqa: PLR2004
+        return _denied(said, asked)
+    meaning = MEANINGS.get(code) or BY_STATUS.get(status, _UNKNOWN)
+    if status == TOO_MANY:
+        meaning = BY_STATUS[TOO_MANY]
+    if code in NOT_FOUND or (code not in MEANINGS and status == 404):  # noqa: PLR2004
+        meaning = _missing(meaning, said, asked)
+    sentence = f"{asked.there} refused {asked.action}: {short(said)} ({code or status or 'no code'})."
+    way = meaning.way.replace("REGION", _region(asked.where))
+    more = {"field": meaning.field, "value": asked.value, "next": way or None}
+    if meaning.kind is RateLimited:
+        return RateLimited(sentence, retry_after=wait, **more)
+    return meaning.kind(sentence, **more)
+
+
+def _missing(meaning: Meaning, said: str, asked: Asked) -> Meaning:
+    """Return what "not found" means: a machine that is gone only where a machine was asked for, and is what is missing.
+
+    Google says the same of a project or a zone that there is not; then nothing is known of the machine.
+    """
+    if not asked.action.startswith("compute.instances."):
+        return meaning
+    named = _NAMED.search(said)
+    other = named is not None and named[1].startswith("projects/") and "/instances/" not in named[1]
+    return MEANINGS["PROJECT_NOT_FOUND"] if other else NO_MACHINE
+
+
+def _region(where: str) -> str:
+    found = re.fullmatch(r"([a-z]+-[a-z]+\d+)(?:-[a-z])?", where)
+    return found[1] if found else "REGION"
+
+
+def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
+    sentence = f"The Google credentials of account {asked.account} ({asked.who}) are not accepted ({code})."
+    return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+
+
+def renewal(who: str) -> str:
+    """Return how a credential is made anew."""
+    if who.startswith("GOOGLE_APPLICATION_CREDENTIALS"):
+        return "Make a new key for that service account, or unset GOOGLE_APPLICATION_CREDENTIALS."
+    return "Run: gcloud auth application-default login"
+
+
+def _denied(said: str, asked: Asked) -> AuthFailed:
+    named = _PERMISSION.search(said)
+    action = named[1] if named else permission(asked.action)
+    sentence = f"The Google credentials of account {asked.account} ({asked.who}) may not do {action}"
+    sentence += f" in the project {asked.project}." if asked.project else "."
+    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
+    return AuthFailed(sentence, field="permission", value=action, next=way)
+
+
+def permission(action: str) -> str:
+    """Return the permission that an action needs, as IAM spells it, where both have one name; else the action."""
+    service, _, verb = action.rpartition(".")
+    return f"{service}.{'list' if verb == 'aggregatedList' else 'create' if verb == 'insert' else verb}"
+
+
+def _disabled(code: str, said: str, asked: Asked) -> AuthFailed:
+    api = "compute.googleapis.com" if asked.action.startswith("compute.") else _api(said)
+    sentence = f"The service {api} is not enabled in the project {asked.project or 'of these credentials'} ({code})."
+    way = f"Run: gcloud services enable {api}" + (f" --project {asked.project}" if asked.project else "")
+    return AuthFailed(sentence, field="project", value=asked.project or None, next=way)
+
+
+def _api(said: str) -> str:
+    found = re.search(r"[a-z]+\.googleapis\.com", said)
+    return found[0] if found else "that was asked"
+
+
+def _unpaid(code: str, asked: Asked) -> AuthFailed:
+    sentence = f"The project {asked.project or 'of these credentials'} has no billing account that pays ({code})."
+    way = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + asked.project
+    return AuthFailed(sentence, field="project", value=asked.project or None, next=way)
+
+
+def _no_credentials(error: Exception, names: set[str], asked: Asked) -> CloudgpuError:
+    if "DefaultCredentialsError" in names:
+        sentence = f"There are no Google credentials for account {asked.account} that can be used."
+        return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+    if getattr(error, "retryable", False):
+        return _silent(asked, f"did not renew the credentials for {asked.action}")
+    sentence = f"The Google login of account {asked.account} ({asked.who}) has expired or cannot be used."
+    return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+
+
+def _silent(asked: Asked, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"{asked.there} {what}.", field="provider", value=asked.value)
+
+
+def short(text: str) -> str:
+    """Return a sentence of Google's on one line, cut, without its full stop."""
+    plain = " ".join(text.split())
+    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
+
+
+def is_gone(fault: CloudgpuError) -> bool:
+    """Say whether Google answered that it has no such thing."""
+    return isinstance(fault, InstanceNotFound) or (isinstance(fault, InvalidRequest) and code_of(fault) in NOT_FOUND)

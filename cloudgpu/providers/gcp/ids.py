@@ -1,0 +1,57 @@
+"""Ids of ours on Google Cloud: the zone and the machine's name, `us-central1-a/cg-3f9a...`, so that no look searches.
+
+A machine's name follows from its attempt's token: in its zone there can be one machine of that name, so the name is a
+second proof that a launch made none twice.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cloudgpu.errors import InvalidRequest
+
+REGION = re.compile(r"[a-z]+-[a-z]+\d+")
+ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
+_ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z])/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+PREFIX = "cg-"
+DIGITS = 20  # of the token's 48: with the prefix, and what rules add, a name has at most 63 characters
+
+
+def joined(zone: str, name: str) -> str:
+    """Return our id of what Google calls `name` in a zone."""
+    return f"{zone}/{name}"
+
+
+def split(id: str) -> tuple[str, str] | None:  # noqa: A002
+    """Return the zone and Google's name of one of our ids; None for any other text."""
+    found = _ID.fullmatch(id)
+    return (found[1], found[2]) if found else None
+
+
+def machine(id: str) -> tuple[str, str]:  # noqa: A002
+    """Return the zone and Google's name of a machine.
+
+    Raises InvalidRequest for what is no such id: Google was not asked, so the machine is not proved to be gone.
+    """
+    found = split(id)
+    if found is None:
+        message = f"{id!r} is no id of a machine on Google Cloud."
+        way = "It looks like us-central1-a/cg-0123456789abcdef0123."
+        raise InvalidRequest(message, field="instance", value=id, next=way)
+    return found
+
+
+def machine_name(token: str) -> str:
+    """Return the name of the machine that a token makes: 23 characters as Google takes them."""
+    return f"{PREFIX}{token[:DIGITS].lower()}"
+
+
+def region_of(zone: str) -> str | None:
+    """Return the region of a zone, None for what is no zone."""
+    found = ZONE.fullmatch(zone)
+    return found[1] if found else None
+
+
+def last(url: str) -> str:
+    """Return the last part of one of Google's addresses of a thing: its name."""
+    return url.rpartition("/")[2]
