@@ -12,7 +12,7 @@ def _text(metavar: str, says: str) -> typer.models.OptionInfo:
     return found
 
 
-Provider = Annotated[str | None, _text("KIND", "Where to launch: aws, local or ssh.")]
+Provider = Annotated[str | None, _text("KIND", "Where to launch: aws, gcp, azure, local or ssh. any: the cheapest.")]
 Account = Annotated[str | None, _text("NAME", "Which configured account of the provider.")]
 Gpu = Annotated[str | None, _text("NAME[:COUNT]", "For example v100 or a100:8.")]
 InstanceType = Annotated[str | None, _text("TYPE", "An exact instance type.")]

@@ -21,6 +21,7 @@ def plan(value: Value, now: datetime) -> str:
             ("name", value["name"] or "two words, made up"),
             ("what", _what(value)),
             ("where", _where(value)),
+            *([("chosen", _chosen(value["of_accounts"]))] if value["of_accounts"] else []),
             ("market", _market(value)),
             ("price", price(value["price"])),
             (
@@ -55,8 +56,20 @@ def _where(value: Value) -> str:
     place = f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"
     if not value["further_offers"]:
         return place
-    offers = f"{value['further_offers']} further offer" + ("s" if value["further_offers"] > 1 else "")
-    return f"{place}; {offers} at up to {dollars(value['dearest_usd_per_hour'], 4)} an hour, tried in turn"
+    further, dearest = value["further_offers"], dollars(value["dearest_usd_per_hour"], 4)
+    return f"{place}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
+
+
+def _chosen(shares: Sequence[Value]) -> str:
+    """Return why it is this account's: what each has, in the order of trying."""
+    each = [f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({_counted(one['offers'])})" for one in shares]
+    if len(each) == 1:
+        return f"of all accounts only {each[0]} has what fits"
+    return f"first of {len(each)} accounts: {', '.join(each)}"
+
+
+def _counted(offers: int) -> str:
+    return f"{offers} offer" + ("s" if offers > 1 else "")
 
 
 def _market(value: Value) -> str:

@@ -17,6 +17,11 @@ _AWS_VARIABLES = (
 # What makes a profile of ~/.aws/config a credential; a region alone does not.
 _AWS_WAYS = ("credential_process", "login_session", "role_arn", "sso_account_id", "sso_session", "sso_start_url")
 _AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+# What says that a cloud is meant, beside a credential: a server of one's own, or the identity of the machine itself.
+_ALSO_HERE = {
+    "gcp": ("CLOUDGPU_GCP_ENDPOINT",),
+    "azure": ("CLOUDGPU_AZURE_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST"),
+}
 _AZURE_LOGINS = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
 LARGEST = 1 << 20  # bytes; a file of this size is no list of profiles
 
@@ -34,6 +39,15 @@ def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
     return (*_aws(environ, home), *_gcp(environ, home), *_azure(environ, home))
+
+
+def clouds_here(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the clouds of which this computer has a credential, or which its environment names. Asks nobody.
+
+    What only a metadata service of the cloud's could tell (the identity of a machine there) is not among them.
+    """
+    named = {kind for kind, names in _ALSO_HERE.items() if any(environ.get(name) for name in names)}
+    return frozenset({one.provider for one in find_credentials(environ)} | named)
 
 
 def _aws(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
 CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves
+ANY = "any"  # in place of a provider: every cloud account
 MARKETS = ("on_demand", "spot")
 LONGEST = 200  # characters of an owner's or project's name
 # Each answers with nothing but the address that it was asked from.
@@ -47,8 +48,8 @@ class Settings:
     `lease` and `renew_until` are None where `policy` says them.
     `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
     text of a `core.facts.Market`, `tz` the IANA name of the zone in which days begin. `address_services` are asked in
-    turn for this client's public address. `accounts` always holds one of `local` and one of `provider`. `templates`
-    is what each template's own settings are set to.
+    turn for this client's public address. `accounts` always holds one of `local` and one of `provider`, which may be
+    `any`: every cloud account. `templates` is what each template's own settings are set to.
     """
 
     owner: str
@@ -295,7 +296,7 @@ def _accounts(table: object, provider: str) -> dict[str, Account]:
     accounts = {name: _account(name, options) for name, options in table.items()}
     for kind in SHIPPED_KINDS:
         _check_free(kind, accounts)
-    for kind in ("local", provider):
+    for kind in ("local",) if provider == ANY else ("local", provider):
         if all(account.provider != kind for account in accounts.values()):
             _check_free(kind, accounts)
             accounts[kind] = Account(kind, kind)
@@ -319,6 +320,9 @@ def _account(name: str, table: object) -> Account:
         says = "names no provider"
         raise _fault(key, None, says, next=f'Add provider = "..." ({", ".join(SHIPPED_KINDS)}) under [{key}].')
     provider = _name(f"{key}.provider", table.get("provider", name))
+    if ANY in (name, provider):
+        says = "cannot be `any`, which stands for all cloud accounts"
+        raise _fault(f"{key}.provider" if provider == ANY else key, ANY, says, next="Name one provider.")
     options = {option: value for option, value in table.items() if option != "provider"}
     return Account(name, provider, MappingProxyType(options))
 

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
+
+HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+
+
+def is_anywhere(session: Session, *, account: str | None, provider: str | None) -> bool:
+    """Say whether these words mean every cloud account; raise InvalidRequest where one is named beside `any`."""
+    if account is not None and provider == ANY:
+        raise InvalidRequest(
+            f"--provider any means every cloud account, and --account {account} one.",
+            field="--account",
+            value=account,
+            next="Leave one of them out.",
+        )
+    return account is None and (session.settings.provider if provider is None else provider) == ANY
+
+
+def cloud_accounts(session: Session) -> list[str]:
+    """Return the names of all accounts that `any` stands for.
+
+    Those are all of config.toml but local and ssh, and one of each further cloud of which this computer has a
+    credential. Raises InvalidRequest where there is none.
+    """
+    from cloudgpu.config.credentials import clouds_here
+    from cloudgpu.providers.registry import is_to_come, kinds
+
+    found = {name for name, one in session.settings.accounts.items() if one.provider not in HERE}
+    having = {session.settings.accounts[name].provider for name in found}
+    # The SDKs look for credentials in this process's environment, whatever the session was opened with.
+    further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
+    found |= {kind for kind in further if session.account(kind) is not None}
+    accounts = [name for name in sorted(found) if not is_to_come(session.settings.accounts[name].provider)]
+    if accounts:
+        return accounts
+    raise InvalidRequest(
+        "No cloud account is configured, and no credentials of a cloud were found here.",
+        field="--provider",
+        value=ANY,
+        next="Log in with the cloud's own tool, or add an [accounts.NAME] table to config.toml. Machines of your own: "
+        "--provider local or ssh.",
+    )
 
 
 def account_of(session: Session, *, account: str | None, provider: str | None) -> str:
@@ -19,6 +61,8 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
         return _named(session, account, provider)
     kind = session.settings.provider if provider is None else provider
     accounts = session.settings.accounts
+    if kind == ANY:
+        raise _one_is_needed(session)
     of_kind = [name for name, one in accounts.items() if one.provider == kind]
     if len(of_kind) == 1:
         return of_kind[0]
@@ -29,7 +73,7 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
             f"There are {len(of_kind)} accounts of {kind}.",
             field="--account",
             value=None,
-            next=f"Name one: --account {' | '.join(sorted(of_kind))}",
+            next=f"Name one: --account {' | '.join(sorted(of_kind))}; up takes the cheapest of all with --provider any",
         )
     if session.account(kind) is not None:
         return kind
@@ -62,6 +106,16 @@ def _named(session: Session, account: str, provider: str | None) -> str:
         field="--account",
         value=account,
         next="Leave --provider out, or name another --account.",
+    )
+
+
+def _one_is_needed(session: Session) -> InvalidRequest:
+    names = " | ".join(name for name, one in sorted(session.settings.accounts.items()) if one.provider not in HERE)
+    return InvalidRequest(
+        "This is about one account, and any means all of them.",
+        field="--provider",
+        value=ANY,
+        next=f"Name one: --account {names}" if names else "Name a --provider.",
     )
 
 

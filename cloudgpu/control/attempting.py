@@ -41,6 +41,7 @@ Row = dict[str, Any]
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     boot = _boot(session, prepared, offer, resolved)
+    asked = prepared.candidates.of(offer).request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
     made: list[Attempt] = []
 
@@ -49,7 +50,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         rows = [row for row in bills if not row["thing"]]
         key, number = _key(prepared, rows)
         name = _name(prepared, key, rows)
-        request = replace(prepared.plan.request, key=key, name=name)
+        request = replace(asked, key=key, name=name)
         attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
@@ -102,8 +103,8 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
 
 def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
     host = _host_key(session, offer)
-    template, request = prepared.template, prepared.plan.request
-    now, policy = session.clock(), prepared.policy
+    template, at = prepared.template, prepared.candidates.of(offer)
+    now, policy, request = session.clock(), at.policy, at.request
     until, stoppable = now + timedelta(seconds=request.renew_s), offer.available.stoppable
     return Boot(
         template=template.name,

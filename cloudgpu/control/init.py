@@ -16,7 +16,7 @@ from cloudgpu.access.hostkey import fingerprint
 from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.policies import load_policy
-from cloudgpu.config.settings import Account, Settings, login_name, read_setting, settings_from_text
+from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.control.doctor import SDKS
 from cloudgpu.control.policies import policy_paths, spans_of
@@ -128,6 +128,8 @@ def _figure(option: str, text: str) -> Decimal:
 def _check_kind(kind: str) -> None:
     from cloudgpu.providers.registry import load
 
+    if kind == ANY:
+        return
     try:
         load(kind)
     except MissingExtra:

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.access.target import Barred
 from cloudgpu.control import kept, timers
 from cloudgpu.control.admission import look_first
+from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
 from cloudgpu.control.lease import relet
 from cloudgpu.control.lifecycle import remove_unfit
 from cloudgpu.control.look import refresh
-from cloudgpu.control.offering import is_limited, resolve
+from cloudgpu.control.offering import resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
-from cloudgpu.control.preview import look_for_budgets, row_of_plan
+from cloudgpu.control.preview import look_for_budgets, row_of_offer, row_of_plan
 from cloudgpu.control.reach import wait_until_ready
+from cloudgpu.control.refused import Refused
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core.facts import Market, Offer
+from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import iso
@@ -31,7 +34,6 @@ from cloudgpu.errors import (
     LedgerUnavailable,
     NoCapacity,
     ProviderUnavailable,
-    QuotaExceeded,
     Unreachable,
 )
 from cloudgpu.providers.base import Resolved, Taggable
@@ -91,6 +93,13 @@ def _look_first(session: Session, prepared: Prepared) -> None:
     """
     row = row_of_plan(prepared)
     look_first(session, [row["account"]], lambda budget: prepared.existing is None and budget.scope.covers(row))
+    session.check_launchable()
+
+
+def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
+    """Look at a further account before anything is sent there, as at the first one."""
+    row = row_of_offer(prepared, offer)
+    look_first(session, [row["account"]], lambda budget: budget.scope.covers(row))
     session.check_launchable()
 
 
@@ -163,37 +172,50 @@ def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
 
 def _launch_anew(session: Session, prepared: Prepared) -> Row:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refusals: list[tuple[Offer, NoCapacity | QuotaExceeded]] = []
+    refused = Refused(prepared.candidates.anywhere)
+    if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
+        prepared = _tied(session, prepared)
+    looked = {prepared.plan.offer.available.account}
     for offer in _from_the_plan_on(prepared):
-        if is_limited(offer, refusals):
+        if refused.bars(offer):
             continue
+        if offer.available.account not in looked:
+            looked.add(offer.available.account)
+            _look_at(session, prepared, offer)
         try:
             resolved = _resolved(session, prepared, offer)
-        except (NoCapacity, QuotaExceeded) as fault:  # known before anything is sent
-            session.tell(f"{offer.available.zone}: {fault.message}")
-            refusals.append((offer, fault))
+        except refused.unsent as fault:  # known before anything is sent
+            session.tell(refused.add(offer, fault))
             continue
         attempt = record(session, prepared, offer, resolved)
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
         try:
             send(session, attempt, deadline=session.clock() + SEND_WITHIN)
-        except NoCapacity as fault:
-            session.tell(f"{offer.available.zone}: {fault.message}")
-            refusals.append((offer, fault))
+        except refused.sent as fault:
+            session.tell(refused.add(offer, fault, sent=True))
             continue
         row = session.ledger.machine(attempt.machine)
         if row is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return row
-    raise _refused_everywhere(prepared, refusals[0][1] if refusals else None)
+    raise _refused_everywhere(prepared, refused.first)
 
 
-def _refused_everywhere(prepared: Prepared, first: NoCapacity | QuotaExceeded | None) -> CloudgpuError:
+def _tied(session: Session, prepared: Prepared) -> Prepared:
+    """Return the plan with its requests tied, and without the offers that lie elsewhere."""
+    candidates = tied_candidates(session, prepared.candidates)
+    wants = {one.account: one.request.want for one in candidates.each}
+    offers = (offer for offer in prepared.offers if offer.available.account in wants)
+    fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))
+    return replace(prepared, candidates=candidates, offers=fitting)
+
+
+def _refused_everywhere(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, which is made to say how many there were and what may help."""
     if first is None:
         return NoCapacity("Nothing that fits is offered.", field="offer")
     offers, want = _from_the_plan_on(prepared), prepared.plan.request.want
-    if isinstance(first, NoCapacity) and len(offers) > 1:
+    if (isinstance(first, NoCapacity) or prepared.candidates.anywhere) and len(offers) > 1:
         first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
     if first.next is None:
         or_else = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
@@ -203,6 +225,8 @@ def _refused_everywhere(prepared: Prepared, first: NoCapacity | QuotaExceeded | 
 
 def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
     """Return the offers in the order of trying, without those that the plan passed over."""
+    if prepared.plan.offer not in prepared.offers:
+        return prepared.offers
     return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
 
 
@@ -210,4 +234,5 @@ def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
     """Return what was looked up for this offer: with the plan, or now."""
     if prepared.exact is not None and prepared.exact.offer == offer:
         return prepared.exact.resolved
-    return resolve(session.provider(offer.available.account), prepared.plan.request, offer)
+    at = prepared.candidates.of(offer)
+    return resolve(session.provider(at.account), at.request, offer)

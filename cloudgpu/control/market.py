@@ -11,6 +11,7 @@ from typing import Any
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
 from cloudgpu.config.paths import find_home
+from cloudgpu.config.settings import ANY
 from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.core.catalog import (
     OLD_AFTER,
@@ -80,7 +81,7 @@ def asked_filters(
         gpu_count=count,
         min_memory_gib=memory_wish(min_memory),
         max_price=price_wish(max_price),
-        provider=provider,
+        provider=None if provider == ANY else provider,
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
         legacy=legacy,

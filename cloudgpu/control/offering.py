@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.paid import paid_prices
+from cloudgpu.control.refused import Refused
 from cloudgpu.core.attempts import price_from_json
 from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Setup, Stock, Want
 from cloudgpu.core.offers import fits, join, ranked
@@ -14,10 +15,10 @@ from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, Quot
 from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from cloudgpu.control.candidates import Candidates
     from cloudgpu.control.session import Session
-    from cloudgpu.core.catalog import ListedQuota
 
 Row = dict[str, Any]
 _NOTHING_LOOKED_UP = Resolved({})
@@ -32,19 +33,27 @@ class Exact:
     passed_over: tuple[str, ...] = ()
 
 
-def tied(session: Session, provider: Provider, request: LaunchRequest) -> LaunchRequest:
+def tied(
+    session: Session, provider: Provider, request: LaunchRequest, caller: Callable[[Session], str] = caller_cidr
+) -> LaunchRequest:
     """Return the request with the place that its image or volume lies in, and the address that may open SSH.
 
-    Raises InvalidRequest where that contradicts what was asked for, or no address is known.
+    `caller` finds that address. Raises InvalidRequest where that contradicts what was asked for, or no address is
+    known.
     """
     if isinstance(provider, Resolves):
         bound = provider.bound(request.setup, request.want)
         region, zone = bound.region or request.want.region, bound.zone or request.want.zone
         request = replace(request, want=replace(request.want, region=region, zone=zone))
-    if isinstance(provider, Reachable) and not _is_open_already(request.setup):
-        network = replace(request.setup.network, ssh_from=(caller_cidr(session),))
+    if needs_caller(provider, request.setup):
+        network = replace(request.setup.network, ssh_from=(caller(session),))
         request = replace(request, setup=replace(request.setup, network=network))
     return request
+
+
+def needs_caller(provider: Provider, setup: Setup) -> bool:
+    """Say whether this client's address has to be known: it alone is let in."""
+    return isinstance(provider, Reachable) and not _is_open_already(setup)
 
 
 def _is_open_already(setup: Setup) -> bool:
@@ -56,46 +65,30 @@ def _is_open_already(setup: Setup) -> bool:
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
 
 
-def first_exact(session: Session, provider: Provider, request: LaunchRequest, offers: Sequence[Offer]) -> Exact:
+def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer]) -> Exact:
     """Return the first offer for which all can be looked up; those before it are said to be passed over.
 
-    Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity.
+    Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
+    meant, what stood in the way of them all.
     """
-    refusals: list[tuple[Offer, NoCapacity | QuotaExceeded]] = []
+    refused = Refused(candidates.anywhere)
     for offer in offers:
-        if is_limited(offer, refusals):
+        if refused.bars(offer):
             continue
+        at = candidates.of(offer)
         try:
-            resolved = resolve(provider, request, offer)
-        except (NoCapacity, QuotaExceeded) as fault:
-            session.tell(f"{offer.available.zone}: {fault.message}")
-            refusals.append((offer, fault))
+            resolved = resolve(at.provider, at.request, offer)
+        except refused.unsent as fault:
+            session.tell(refused.add(offer, fault))
             continue
-        said = dict.fromkeys(f"passed over: {fault.message}" for _, fault in refusals)
+        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{fault.message}" for one, fault in refused.each)
         return Exact(offer, resolved, tuple(said))
-    faults = [fault for _, fault in refusals]
-    raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), faults[0])
+    faults = [fault for _, fault in refused.each]
+    raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), refused.first or faults[0])
 
 
-def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
-    """Say whether a limit that stopped an offer in the same region stops this one: it needs no less of the same."""
-    return any(isinstance(fault, QuotaExceeded) and _stops(fault, stopped, offer) for stopped, fault in refusals)
-
-
-def _stops(fault: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
-    from cloudgpu.catalog import quotas_of  # reads the whole catalogue
-
-    before, now = stopped.available, offer.available
-    if (before.provider, before.account) != (now.provider, now.account):
-        return False
-    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == fault.value]
-    limits = [one for one in limits if one.is_overall or before.region == now.region]
-    return any(_counted(one, now) >= _counted(one, before) for one in limits)
-
-
-def _counted(quota: ListedQuota, item: Available) -> int:
-    """Return how much of a limit an offer takes, in its unit."""
-    return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
+def _whose(offer: Offer, refused: Refused) -> str:
+    return f"account {offer.available.account}: " if refused.anywhere else ""
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:

@@ -7,27 +7,28 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template
-from cloudgpu.control.accounts import account_of
+from cloudgpu.control.anywhere import Found, offers_anywhere, volume_accounts
+from cloudgpu.control.candidates import Candidate, Candidates, candidate, candidates_of
 from cloudgpu.control.extras import extras_of
 from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, tied
-from cloudgpu.control.policies import Agreed, agreed, keeps_disk, policy_of
+from cloudgpu.control.policies import policy_of
 from cloudgpu.control.session import Session, living
-from cloudgpu.control.setups import check_setup, setup_remarks
+from cloudgpu.control.setups import setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.decisions import Rule
-from cloudgpu.core.facts import LaunchRequest, Market, Offer, Setup
+from cloudgpu.core.facts import LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
-from cloudgpu.core.policy import Policy, Said, Spans
+from cloudgpu.core.policy import Spans
 from cloudgpu.core.policy_words import rules_of
 from cloudgpu.core.rows import comes_back
-from cloudgpu.core.times import minute
+from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasTimer, Provider
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from cloudgpu.ledger.base import View
 
@@ -41,6 +42,7 @@ class Prepared:
 
     plan: LaunchPlan
     offers: tuple[Offer, ...]  # all that fit, in the order of trying
+    candidates: Candidates  # the accounts that they are of, each with its own request
     template: Template
     fingerprint: str
     existing: Row | None
@@ -48,9 +50,8 @@ class Prepared:
     name: str | None = None
     new: bool = False
     again: bool = False  # it brings back a machine of which an image is kept
-    exact: Exact | None = None  # what was looked up for the plan's offer
+    exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
-    policy: Policy | None = None  # inside the lab's limits; None: its name cannot be resolved, only its lease counts
 
     @property
     def lock(self) -> str:
@@ -65,20 +66,20 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     not run what does.
     """
     check_words(wish)
-    provider = session.provider(account_of(session, account=wish.account, provider=wish.provider))
     template = find_template(session, wish.template)
-    request, terms = _request(session, wish, provider, template)
-    fingerprint = _fingerprint(request, wish.name)
+    candidates = candidates_of(session, wish, template)
+    fingerprint = _fingerprint(candidates.identity, wish.name)
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
-    wished = request.want
-    if there is None:
-        request = tied(session, provider, request)
-    offers = offers_in(session, provider, request, wished, there)
-    first = Exact(offers[0]) if there else first_exact(session, provider, request, offers)
+    if existing and candidates.anywhere:
+        one = candidate(session, wish, template, existing["account"])  # it is there, whatever the others offer
+        candidates = replace(candidates, each=(one,), passed=())
+    found = _found(session, candidates, there)
+    first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first, terms.spans, terms.policy, terms.remarks),
-        offers=tuple(offers),
+        plan=_plan(session, found, template, first),
+        offers=found.offers,
+        candidates=found.candidates,
         template=template,
         fingerprint=fingerprint,
         existing=existing,
@@ -87,8 +88,19 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         new=wish.new,
         exact=None if there else first,
         override=wish.override,
-        policy=terms.policy,
     )
+
+
+def _found(session: Session, candidates: Candidates, there: Row | None) -> Found:
+    """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
+    if candidates.anywhere:
+        return offers_anywhere(session, candidates, there)
+    (one,) = candidates.each
+    wished = one.request.want
+    if there is None:
+        one = replace(one, request=tied(session, one.provider, one.request))
+    offers = offers_in(session, one.provider, one.request, wished, there)
+    return Found(tuple(offers), replace(candidates, each=(one,)))
 
 
 def prepare_again(
@@ -99,13 +111,15 @@ def prepare_again(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), find_template(session, request.template)
-    policy = policy_of(session, row).policy
     request = tied(session, provider, request)
+    one = Candidate(provider, request, spans, policy_of(session, row).policy)
     offers = offers_or_known(session, provider, request.want, None)
-    first = first_exact(session, provider, request, offers)
+    found = Found(tuple(offers), Candidates((one,)))
+    first = first_exact(session, found.candidates, offers)
     return Prepared(
-        plan=_plan(session, provider, template, request, offers, first, spans, policy),
-        offers=tuple(offers),
+        plan=_plan(session, found, template, first),
+        offers=found.offers,
+        candidates=found.candidates,
         template=template,
         fingerprint=row["request"],
         existing=None,
@@ -114,45 +128,46 @@ def prepare_again(
         again=True,
         exact=first,
         override=override,
-        policy=policy,
     )
 
 
-def _plan(
-    session: Session,
-    provider: Provider,
-    template: Template,
-    request: LaunchRequest,
-    offers: Sequence[Offer],
-    first: Exact,
-    spans: Spans,
-    policy: Policy | None,
-    remarks: tuple[str, ...] = (),
-) -> LaunchPlan:
+def _plan(session: Session, found: Found, template: Template, first: Exact) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those that come after it."""
-    resolved, now = first.resolved, session.clock().replace(microsecond=0)
+    at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
+    request, provider = at.request, at.provider
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts
+    offers = found.offers[found.offers.index(first.offer) :]
+    remarks = (*found.remarks, *first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *at.remarks)
     return launch_plan(
         request,
-        offers[offers.index(first.offer) :],
+        offers,
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
         guards=resolved.guards or _guards(provider),
         now=now,
         extras=extras_of(first.offer, resolved),
-        remarks=(*first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *remarks),
-        said_by=(spans.lease_from, spans.renew_from),
+        remarks=(*remarks, *_other_terms(found, at)),
+        said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session.ledger, request),
-        rules=() if policy is None else tuple(one for one in rules_of(policy, now) if one.rule in _PLANNED),
+        rules=() if at.policy is None else tuple(one for one in rules_of(at.policy, now) if one.rule in _PLANNED),
+        anywhere=found.candidates.anywhere,
     )
+
+
+def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
+    """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
+    for one in found.candidates.each:
+        terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
+        if terms != (at.request.policy, at.request.lease_s, at.request.renew_s):
+            lasts = f"lease {duration_text(one.spans.lease)}, renew-until {duration_text(one.spans.renew_until)}"
+            yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {lasts}"
 
 
 def _is_billed_already(view: View, request: LaunchRequest) -> bool:
     """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
     volume = request.setup.volume
-    there = ((row["account"], row["name"]) for row in view.bills() if row["thing"] and row["ended"] is None)
-    return volume is not None and (request.account, volume.name) in there
+    return volume is not None and request.account in volume_accounts(view, volume.name)
 
 
 def _guards(provider: Provider) -> tuple[str, ...]:
@@ -207,38 +222,6 @@ def unsettled_of(view: View, lock: str) -> Row | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
     rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
     return next(rows, None)
-
-
-def _request(session: Session, wish: Wish, provider: Provider, template: Template) -> tuple[LaunchRequest, Agreed]:
-    """Return the request of a wish, and what it is under."""
-    market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
-    check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
-    owner = wish.owner.strip() if wish.owner else session.settings.owner
-    project = wish.project.strip() if wish.project else session.settings.project
-    facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
-    facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
-    terms = agreed(session, wish.policy, Said(wish.lease, wish.renew_until), facts)
-    return LaunchRequest(
-        key=wish.key or "",
-        name=wish.name or "",
-        provider=provider.kind,
-        account=provider.account,
-        want=replace(wish.want, market=market, persistent=wish.setup.persistent),
-        template=template.name,
-        owner=owner,
-        project=project,
-        policy=terms.policy.name,
-        lease_s=int(terms.spans.lease.total_seconds()),
-        renew_s=int(terms.spans.renew_until.total_seconds()),
-        setup=_setup(wish.setup, template, keep_disk=keeps_disk(terms.policy, wish.setup, market)),
-        policy_by=terms.by,
-    ), terms
-
-
-def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
-    """Return the setup with what the template says where the user said nothing, and what the policy says."""
-    image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
-    return replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk)
 
 
 def _fingerprint(request: LaunchRequest, name: str | None) -> str:

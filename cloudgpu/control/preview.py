@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.resume import Move
     from cloudgpu.control.session import Session
     from cloudgpu.core.admission import Asking, Verdict
+    from cloudgpu.core.facts import Offer
     from cloudgpu.core.plan import Lease
 
 Row = dict[str, Any]
@@ -26,17 +27,10 @@ Document = dict[str, Any]
 
 def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
     """Return the row that the plan's machine would have, as far as budgets look at it."""
-    plan, request, item = prepared.plan, prepared.plan.request, prepared.plan.offer.available
-    return {
+    plan, request = prepared.plan, prepared.plan.request
+    return _place(plan.offer) | {
         "id": "",
         "name": request.name or prepared.name or "this machine",
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "price": price_to_json(plan.offer.price),
         "on_demand": on_demand,
         "max_price": request.want.max_price and request.want.max_price.nanos,
         "owner": request.owner,
@@ -53,6 +47,24 @@ def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
         "kept": [],
         "uses": [],
         "thing": False,
+    }
+
+
+def row_of_offer(prepared: Prepared, offer: Offer) -> Row:
+    """Return the row that the machine would have at another offer, as far as it is known which budgets look at it."""
+    return row_of_plan(prepared) | _place(offer)
+
+
+def _place(offer: Offer) -> Row:
+    item = offer.available
+    return {
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "price": price_to_json(offer.price),
     }
 
 

@@ -137,7 +137,8 @@ def _cheaper(ask: Asking, way: Way, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
     for offer in way.offers:
         item = offer.available
-        as_row = {**ask.wanted, "instance_type": item.instance_type, "region": item.region, "market": str(item.market)}
+        as_row = {**ask.wanted, "provider": item.provider, "account": item.account, "region": item.region}
+        as_row |= {"instance_type": item.instance_type, "market": str(item.market)}
         as_row |= {"price": {"nanos_per_hour": offer.price.per_hour.nanos}, "on_demand": None}
         nanos = compute_nanos(as_row, ask.prices)
         if nanos is not None and nanos <= price.nanos:

@@ -19,10 +19,13 @@ def ranked(offers: Iterable[Offer], want: Want) -> list[Offer]:
 
     Those of the market that is wanted come before those that are only allowed.
     """
-    fitting = (offer for offer in offers if satisfies(offer, want))
+    return in_order((offer for offer in offers if satisfies(offer, want)), want.market)
+
+
+def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
+    """Return these offers in the order of trying, as `ranked` says; `market` is the one that is wanted."""
     return sorted(
-        fitting,
-        key=lambda offer: (offer.available.market != want.market, offer.price.per_hour, _place(offer.available)),
+        offers, key=lambda offer: (offer.available.market != market, offer.price.per_hour, _place(offer.available))
     )
 
 

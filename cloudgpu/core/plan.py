@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,13 +37,22 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one account has in the offers: how many, and the one that is tried first."""
+
+    offers: int
+    first: Offer
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """A launch before it happens.
 
     `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
     `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
     `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
-    the policy says beside lease and renew-until.
+    the policy says beside lease and renew-until. `of_accounts` is what each account has in the offers, the cheapest
+    first, where they were asked for from all; else nothing.
     """
 
     request: LaunchRequest
@@ -62,6 +72,7 @@ class LaunchPlan:
     renew_from: Origin = Origin.POLICY
     licence: str = ""
     rules: tuple[Says, ...] = ()
+    of_accounts: tuple[Share, ...] = ()
 
 
 def launch_plan(
@@ -77,11 +88,13 @@ def launch_plan(
     licence: str = "",
     volume_there: bool = False,
     rules: tuple[Says, ...] = (),
+    anywhere: bool = False,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
     `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
-    where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
+    where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `anywhere`: the
+    offers are of all accounts that have any.
     """
     offer = offers[0]
     paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
@@ -104,7 +117,17 @@ def launch_plan(
         renew_from=said_by[1],
         licence=licence,
         rules=rules,
+        of_accounts=_shares(offers) if anywhere else (),
     )
+
+
+def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:
+    """Return what each account has in these offers, in the order of trying."""
+    first: dict[str, Offer] = {}
+    for offer in offers:
+        first.setdefault(offer.available.account, offer)
+    number = Counter(offer.available.account for offer in offers)
+    return tuple(Share(number[account], offer) for account, offer in first.items())
 
 
 def run_cost(per_hour: Money, span: timedelta) -> Money:

@@ -14,7 +14,7 @@ from cloudgpu.report.guards import guards_value, reason_of, unjudged
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Accelerator, Instance, Price, Setup
-    from cloudgpu.core.plan import Extra, LaunchPlan
+    from cloudgpu.core.plan import Extra, LaunchPlan, Share
 
 Row = dict[str, Any]
 _PLAIN = (
@@ -137,11 +137,25 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "guards": list(plan.guards),
         "further_offers": plan.further_offers,
         "dearest_usd_per_hour": usd(plan.dearest),
+        "of_accounts": [_share(one) for one in plan.of_accounts],
         "or_on_demand": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "extras": [extra_value(extra) for extra in plan.extras],
         "remarks": list(plan.remarks),
         "budgets": [],  # of whoever knows them: a plan alone does not
+    }
+
+
+def _share(share: Share) -> dict[str, Any]:
+    """Return how many offers one account has, and the one of them that is tried first."""
+    item = share.first.available
+    return {
+        "account": item.account,
+        "provider": item.provider,
+        "offers": share.offers,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "usd_per_hour": usd(share.first.price.per_hour),
     }
 
 
