@@ -11,6 +11,7 @@ from cloudgpu.core.facts import (
     Instance,
     LaunchRequest,
     Listing,
+    Permission,
     Price,
     Quota,
     Region,
@@ -18,7 +19,7 @@ from cloudgpu.core.facts import (
     Want,
 )
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Firing, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
 
 
@@ -195,3 +196,21 @@ class GcpProvider:
         from cloudgpu.providers.gcp import hostkeys
 
         return hostkeys.host_keys(self._gcp, id)
+
+    def login(self) -> Login:
+        """Return what the credential is and how long it lasts, by what Google's library finds. Asks nobody else."""
+        from cloudgpu.providers.gcp import login
+
+        return login.login(self._gcp)
+
+    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+        """Return every permission that cloudgpu uses in the project and whether this credential has it. Tries none."""
+        from cloudgpu.providers.gcp import permissions
+
+        return permissions.permissions(self._gcp, region)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:
+        """Return what was looked at in the project: OS Login, the GPU quota, the network and who may connect."""
+        from cloudgpu.providers.gcp import findings
+
+        return findings.findings(self._gcp, region)

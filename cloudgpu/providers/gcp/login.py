@@ -1,0 +1,80 @@
+"""Says how long the credentials of a gcp account last, by what Google's library found. Asks nobody else.
+
+How each kind lasts: https://cloud.google.com/docs/authentication/application-default-credentials; a user's login is
+asked for anew where the organisation limits sessions (https://cloud.google.com/docs/authentication/reauthentication).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.providers.base import Login
+from cloudgpu.providers.gcp.client import KEY_FILE
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+
+def login(gcp: Gcp) -> Login:
+    """Return what the account's credential is and how long it lasts; raise AuthFailed where there is none."""
+    credentials = gcp.credentials()[0]
+    if gcp.endpoint and gcp.who == "nobody's":
+        return Login(f"no credential: calls go to {gcp.endpoint} by CLOUDGPU_GCP_ENDPOINT", None, lasts=True)
+    return _of(credentials)
+
+
+def _of(credentials: Any) -> Login:
+    module = type(credentials).__module__.removeprefix("google.")
+    tell = next((tell for name, tell in _KINDS.items() if module.endswith(name)), None)
+    return tell(credentials) if tell else Login(f"a credential of the kind {module}", None, lasts=None)
+
+
+def _key_file(credentials: Any) -> Login:
+    return Login(f"a key file of {credentials.service_account_email} ({_from()})", None, lasts=True)
+
+
+def _user(credentials: Any) -> Login:
+    who = f" of {credentials.account}" if getattr(credentials, "account", "") else ""
+    if not credentials.refresh_token:
+        return Login(f"a token{who} that nobody renews", None, lasts=False)
+    says = "it is renewed by itself until it is revoked, or until the organisation asks for it anew"
+    return Login(f"a login{who} by gcloud ({_from()}): {says}", None, lasts=None)
+
+
+def _impersonated(credentials: Any) -> Login:
+    source = getattr(credentials, "_source_credentials", None)  # it has no public name in google-auth
+    below = _of(source) if source is not None else Login("another credential", None, lasts=None)
+    return Login(f"{credentials.service_account_email}, taken on with {below.what}", below.until, lasts=below.lasts)
+
+
+def _machine(credentials: Any) -> Login:
+    named = credentials.service_account_email
+    who = "the service account" if named in ("default", None) else named
+    return Login(f"{who} of this machine, renewed by itself", None, lasts=True)
+
+
+def _federated(_credentials: Any) -> Login:
+    return Login(f"an identity of another provider ({_from()}), renewed as long as that one vouches", None, lasts=None)
+
+
+def _workforce(_credentials: Any) -> Login:
+    return Login(f"a login of a workforce pool ({_from()}), which ends with its session", None, lasts=False)
+
+
+def _from() -> str:
+    return KEY_FILE if os.environ.get(KEY_FILE) else "application default credentials"
+
+
+# By the end of the module's name in google-auth.
+_KINDS: dict[str, Callable[[Any], Login]] = {
+    "auth.impersonated_credentials": _impersonated,
+    "oauth2.service_account": _key_file,
+    "oauth2.credentials": _user,
+    "auth.compute_engine.credentials": _machine,
+    "auth.external_account_authorized_user": _workforce,
+    "auth.identity_pool": _federated,
+    "auth.pluggable": _federated,
+    "auth.aws": _federated,
+}
