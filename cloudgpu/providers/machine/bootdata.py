@@ -20,8 +20,9 @@ from cloudgpu.providers.machine.files import File, files, packages
 from cloudgpu.providers.machine.given import HERE, Given
 from cloudgpu.providers.machine.hook import boot_hook
 from cloudgpu.providers.machine.notebooks import jupyter_command
+from cloudgpu.providers.machine.script import startup_script
 
-__all__ = ["HERE", "Given", "boot_hook", "jupyter_command", "too_large", "user_data"]
+__all__ = ["HERE", "Given", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
 
 _LAST_OF_FOUR = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="

@@ -1,7 +1,8 @@
 #!/bin/sh
-# What EC2's instance metadata (IMDSv2) tell the lease. A shutdown ends a machine's billing here.
-# Source: EC2 user guide, "Instance metadata categories".
+# What EC2 tells a machine and how its disks are called. A shutdown ends its billing; it reports by report.py.
+# Sources: EC2 user guide, "Instance metadata categories", "Device names", "Map NVMe disks to EBS volumes".
 : "${IMDS:=http://169.254.169.254/latest}"
+EBS="${DEV:-/dev}/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol"
 
 begin() { session="$(curl -s -f -m 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$IMDS/api/token" 2>/dev/null)"; }
 get() { ask -H "X-aws-ec2-metadata-token: $session" "$IMDS/$1"; }
@@ -16,4 +17,19 @@ planned() {
 notice() {
   get meta-data/spot/instance-action
   if [ "$code" = 200 ]; then keep notice.json "$said"; fi
+}
+
+root_disk() { lsblk -no PKNAME "$(findmnt -no SOURCE /)" | head -n 1; }
+
+device() { # By the volume's own name; by EC2's, which Xen changes to xvdf; a volume that is new: the EBS disk beside root's
+  first_disk "$EBS${volume#vol-}" "$DEV/sdf" "$DEV/xvdf" && return
+  [ -z "$volume" ] || return
+  for one in "$EBS"*; do
+    case "$one" in *_[0-9] | *-part*) continue ;; esac
+    found="$(readlink -f "$one")"
+    if [ "$IS_DISK" "$found" ] && [ "${found##*/}" != "$(root_disk)" ]; then
+      echo "$found"
+      return
+    fi
+  done
 }

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from cloudgpu.core.facts import Attempt
 from cloudgpu.core.plan import Lease
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.given import HERE, Given
+from cloudgpu.providers.machine.given import HERE, Given, is_watched
 from cloudgpu.providers.machine.notebooks import jupyter_command
 
 AGENT_INTERVAL_S = 30
+AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes half a minute before the end, and the user's hook has to run yet
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
 
 
@@ -37,8 +38,8 @@ def files(attempt: Attempt, given: Given) -> Iterable[File]:
     script = on_start(attempt)
     if script.strip():
         yield _here("on_start.sh", script, "0644")
-    if given.reports:
-        yield _here("report.py", source(f"report_{given.cloud}.py"), "0644")
+    if given.reports and given.cloud == "aws":
+        yield _here("report.py", source("report_aws.py"), "0644")
     if attempt.request.setup.volume is not None:
         yield _here("volume", source("volume.sh"), "0755")
 
@@ -71,7 +72,7 @@ def _agent_settings(attempt: Attempt, given: Given) -> dict[str, Any]:
         "notice": {"kind": "file", "path": "/run/cloudgpu/notice.json"},
         "events": {"kind": "file", "path": "/run/cloudgpu/events.json"},
         "end": ["sudo", "-n", f"{HERE}/lease", "end"],
-        "interval": AGENT_INTERVAL_S,
+        "interval": AGENT_INTERVAL_OF_SPOT_S if is_watched(attempt, given) else AGENT_INTERVAL_S,
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
         **policy,

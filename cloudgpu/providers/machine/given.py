@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cloudgpu.core.facts import Attempt, Market
+
 HERE = "/usr/local/lib/cloudgpu"
 USUAL_PORT = 22
 USER = "cloudgpu"  # whom the boot data make on every machine, whatever its image
@@ -25,3 +27,8 @@ class Given:
     volume: str = ""
     can_deallocate: bool = False
     user: str = USER
+
+
+def is_watched(attempt: Attempt, given: Given) -> bool:
+    """Say whether a spot notice is looked out for all the time: AWS gives two minutes, the others half a minute."""
+    return attempt.offer.available.market is Market.SPOT and given.cloud != "aws"

@@ -9,17 +9,33 @@ from cloudgpu.core.facts import TAG_EXPIRES, TAG_RENEW_UNTIL, Attempt, Market
 from cloudgpu.core.plan import Lease
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.files import File
-from cloudgpu.providers.machine.given import HERE, USUAL_PORT, Given
+from cloudgpu.providers.machine.given import HERE, USUAL_PORT, Given, is_watched
 from cloudgpu.providers.machine.notebooks import pip
 
+FIRST = "cloudgpu-lease.timer"
 _END = "CLOUDGPU-END"
+# What else on an image makes host keys: Google's guest agent would replace cloud-init's at the first boot unless it is
+# told not to (the last file that it reads; guest-agent, cfg.go); Azure's waits half an hour for an RSA key that
+# cloud-init does not make, and says so long that the machine is not ready (WALinuxAgent, pa/provision/cloudinit.py).
+_GOOGLES, _AZURES = "/etc/default/instance_configs.cfg.template", "/etc/waagent.conf"
+_OUR_HOST_KEY = {
+    "gcp": f"grep -qs set_host_keys {_GOOGLES} || printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLES}",
+    "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURES}",
+}
 # cloud-init's stage in which users and files are made bears another name since 24.3.
 _AFTER_USERS = "After=cloud-init.service cloud-init-network.service\n"
 _LEASE = (
     "[Unit]\nDescription=cloudgpu: end of the lease\n"
     f"[Service]\nType=oneshot\nTimeoutStartSec=55\nExecStart={HERE}/lease\n"
 )
-_REPORT = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
+_REPORT = f"ExecStartPost=-{HERE}/lease report\n"
+_REPORT_OF_AWS = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
+# Half a minute of notice is over before the lease's timer would look again.
+_WATCH = (
+    "[Unit]\nDescription=cloudgpu: the notice of a spot machine\n"
+    f"[Service]\nExecStart={HERE}/lease watch\nRestart=on-failure\nRestartSec=5\n"
+    "[Install]\nWantedBy=multi-user.target\n"
+)
 _TIMER = (
     "[Unit]\nDescription=cloudgpu: end of the lease\n"
     "[Timer]\nOnBootSec=60\nOnUnitActiveSec=60\nAccuracySec=5\n[Install]\nWantedBy=timers.target\n"
@@ -43,7 +59,13 @@ _VOLUME = (
 
 def boot_hook(attempt: Attempt, given: Given) -> str:
     """Return the hook as cloud-init takes it, at each boot, before it does anything else."""
-    lines = ["#cloud-boothook", *beginning(attempt, given), *starting(attempt, given)]
+    lines = [
+        "#cloud-boothook",
+        *beginning(attempt, given),
+        *filter(None, [_OUR_HOST_KEY.get(given.cloud)]),
+        "touch /run/cloudgpu/began",
+        *starting(*wanted(attempt, given)),
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -58,22 +80,26 @@ def beginning(attempt: Attempt, given: Given) -> list[str]:
     return ["#!/bin/sh", "umask 022", f"mkdir -p {HERE} /run/cloudgpu", *written(files), *_other_port(given.ssh_port)]
 
 
-def starting(attempt: Attempt, given: Given) -> list[str]:
-    """Return the lines that start the units, and see to it that systemd starts them by itself later."""
-    wanted = " ".join(name for name, text in _units(attempt, given).items() if "[Install]" in text)
-    return [
-        "touch /run/cloudgpu/began",
-        "systemctl daemon-reload",
-        f"systemctl enable {wanted}",
-        f"systemctl start --no-block {wanted}",
-    ]
+def wanted(attempt: Attempt, given: Given) -> list[str]:
+    """Return the units that start by themselves, the one that ends the machine first."""
+    units = _units(attempt, given)
+    return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != FIRST)
+
+
+def starting(*units: str) -> list[str]:
+    """Return the lines that start units, and see to it that systemd starts them by itself later."""
+    names = " ".join(units)
+    return ["systemctl daemon-reload", f"systemctl enable {names}", f"systemctl start --no-block {names}"]
 
 
 def written(files: list[File]) -> list[str]:
     """Return the lines that write files, each of which ends with a newline then."""
     lines = []
     for path, text, mode in files:
-        lines += [f"cat >{path} <<'{_END}'", text.rstrip("\n"), _END, f"chmod {mode} {path}"]
+        end = _END
+        while end in text:
+            end += "-"
+        lines += [f"cat >{path} <<'{end}'", text.rstrip("\n"), end, f"chmod {mode} {path}"]
     return lines
 
 
@@ -95,12 +121,15 @@ def _launch_file(attempt: Attempt, given: Given) -> str:
 
 
 def _units(attempt: Attempt, given: Given) -> Mapping[str, str]:
+    report = _REPORT_OF_AWS if given.cloud == "aws" else _REPORT
     units = {
-        "cloudgpu-lease.service": _LEASE + (_REPORT if given.reports else ""),
+        "cloudgpu-lease.service": _LEASE + (report if given.reports else ""),
         "cloudgpu-lease.timer": _TIMER,
         "cloudgpu-agent.service": _AGENT.format(user=given.user),
         "cloudgpu-start.service": _START.format(user=given.user),
     }
+    if is_watched(attempt, given):
+        units["cloudgpu-notice.service"] = _WATCH
     if attempt.request.setup.volume is not None:
         units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {given.volume}".rstrip())
     return units

@@ -1,5 +1,7 @@
 #!/bin/sh
 # Powers this machine off when its lease is over, whatever else has failed: cloudgpu-lease.timer runs it each minute.
+# Beside that: `lease end REASON` powers it off now, `lease report` tells the outside when it was last in use, and
+# `lease watch` looks for a spot notice every few seconds, where a cloud gives half a minute.
 #
 # Over is: renew-until has passed; or the lease has passed (the tag's, or what the agent has renewed it to), and the
 # hold, too. The lease is the agent's to judge while it lives, since it knows whether anybody works here: it renews
@@ -32,13 +34,15 @@ later() { # A B: the later of two times; what is none counts as 0
   if [ "$1" -gt "$2" ]; then echo "$1"; else echo "$2"; fi
 }
 
+counted() { # FILE: how often it was tried, this time included; fails where that cannot be written down
+  tries=$(($(later "$(cat "$RUN/$1" 2>/dev/null)" 0) + 1))
+  echo "$tries" && echo "$tries" 2>/dev/null >"$RUN/$1"
+}
+
 off() { # REASON: a shutdown that hangs is tried again each minute, and from the sixth time on without asking anybody
-  tries="$(later "$(cat "$RUN/tries" 2>/dev/null)" 0)"
-  tries=$((tries + 1))
-  echo "$tries" >"$RUN/tries"
   logger -t cloudgpu "ending: $1" 2>/dev/null
-  release "$tries" || exit 0
-  if [ "$tries" -gt 5 ]; then systemctl poweroff --force --force; fi
+  release || exit 0
+  if [ "$(counted tries)" -gt 5 ]; then systemctl poweroff --force --force; fi
   shutdown -h now || systemctl poweroff --force || poweroff -f
   exit 0
 }
@@ -52,7 +56,7 @@ ask() { # WORDS of curl's: what the metadata service says; $code is the status, 
 }
 
 keep() { # FILE TEXT: whole or not at all
-  echo "$2" >"$RUN/$1.new" && mv "$RUN/$1.new" "$RUN/$1"
+  echo "$2" >"$RUN/$1.$$" && mv "$RUN/$1.$$" "$RUN/$1"
 }
 
 remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last read, else as it was at the launch
@@ -67,7 +71,29 @@ remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last
   is_time "$value" || value="$2"
 }
 
-[ "${1:-}" != end ] || off "${2:-asked}"
+reported() { # The agent writes its time seldom; what was sent is not sent again
+  last="$(later "$(cat "$AGENT/last-active" 2>/dev/null)" 0)"
+  [ "$last" -gt "$(later "$(cat "$RUN/reported" 2>/dev/null)" 0)" ] || exit 0
+  report "$last"
+  case "$code" in 20[0-9]) echo "$last" >"$RUN/reported" ;; *) echo "cloudgpu: not reported: $code" >&2 ;; esac
+}
+
+case "${1:-}" in
+  end) off "${2:-asked}" ;;
+  report)
+    reported
+    exit
+    ;;
+  watch)
+    until [ -e "$RUN/notice.json" ]; do
+      NOW="$(date +%s)"
+      planned
+      notice
+      sleep 5
+    done
+    exit
+    ;;
+esac
 
 # What was read before belongs to another launch where this disk came from an image.
 if [ "$(cat "$STATE/launch" 2>/dev/null)" != "$token" ]; then

@@ -11,6 +11,7 @@ import pytest
 
 from cloudgpu.agent import source as agent_source
 from cloudgpu.core.facts import Accelerator, Available, Market, Part, Volume
+from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.bootdata import Given, boot_hook, jupyter_command, user_data
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws import userdata
@@ -140,3 +141,65 @@ def test_a_volume_is_waited_for_by_its_id_where_that_is_known():
 )
 def test_jupyter_runs_by_the_environment_that_the_first_start_makes(words, command):
     assert jupyter_command(words) == command
+
+
+# What is another cloud's
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
+def test_each_cloud_brings_its_own_metadata_and_report(cloud):
+    made, given = attempt(volume=Volume("data")), Given(cloud, reports=True, volume="0")
+    hook = boot_hook(made, given)
+    subprocess.run(["/bin/sh", "-n"], input=hook.partition("\n")[2], text=True, check=True)
+    assert source(f"cloud_{cloud}.sh").rstrip() in hook
+    here = "/usr/local/lib/cloudgpu"
+    report = f"/usr/bin/python3 {here}/report.py" if cloud == "aws" else f"{here}/lease report"
+    assert f"ExecStartPost=-{report}\n" in hook
+    assert ("report.py" in files_of(made, given)) == (cloud == "aws")
+    assert "ExecStartPost" not in boot_hook(made, Given(cloud))
+
+
+def test_a_machine_is_told_whether_it_may_release_itself():
+    assert "\ndeallocates=''\n" in boot_hook(attempt(), Given("azure"))
+    assert "\ndeallocates=yes\n" in boot_hook(attempt(), Given("azure", can_deallocate=True))
+
+
+def test_a_notice_of_half_a_minute_is_watched_for_on_spot_machines_alone():
+    paid = replace(attempt(), offer=replace(attempt().offer, available=replace(ITEM, market=Market.ON_DEMAND)))
+    for made, cloud, watched in ((attempt(), "gcp", True), (paid, "gcp", False), (attempt(), "aws", False)):
+        hook = boot_hook(made, Given(cloud))
+        assert ("ExecStart=/usr/local/lib/cloudgpu/lease watch\n" in hook) == watched
+        assert (" cloudgpu-notice.service" in hook) == watched
+        interval = json.loads(files_of(made, Given(cloud))["agent.json"]["content"])["interval"]
+        assert interval == (10 if watched else 30)
+
+
+def test_another_user_s_name_is_used_everywhere():
+    made, given = attempt(), Given("azure", user="ada")
+    assert config_of(made, given)["users"][0]["name"] == "ada"
+    assert json.loads(files_of(made, given)["agent.json"]["content"])["root"] == "/home/ada"
+    hook = boot_hook(made, given)
+    assert "user=ada\n" in hook
+    assert "User=ada\n" in hook
+    assert "/home/cloudgpu" not in hook
+
+
+def host_key_line(cloud, marker):
+    (line,) = (line for line in boot_hook(attempt(), Given(cloud)).splitlines() if marker in line)
+    return line
+
+
+def test_nobody_else_on_a_google_image_replaces_the_host_key(tmp_path):
+    file = tmp_path / "instance_configs.cfg.template"
+    line = host_key_line("gcp", "set_host_keys").replace("/etc/default", str(tmp_path))
+    for _ in range(2):  # at each boot
+        subprocess.run(["/bin/sh", "-c", line], check=True)
+    assert file.read_text() == "[InstanceSetup]\nset_host_keys = false\n"
+
+
+def test_azure_s_agent_waits_for_the_host_key_that_there_will_be(tmp_path):
+    file = tmp_path / "waagent.conf"
+    file.write_text("Provisioning.Agent=auto\nProvisioning.SshHostKeyPairType=rsa\nLogs.Verbose=n\n")
+    line = host_key_line("azure", "SshHostKeyPairType").replace("/etc", str(tmp_path))
+    subprocess.run(["/bin/sh", "-c", line], check=True)
+    assert file.read_text() == "Provisioning.Agent=auto\nProvisioning.SshHostKeyPairType=ed25519\nLogs.Verbose=n\n"

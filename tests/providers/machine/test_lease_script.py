@@ -8,55 +8,8 @@ import subprocess
 
 import pytest
 
-from cloudgpu.providers.machine import source
+from tests.providers.machine.machines import HOUR, NOW, OFF, SILENT, Machine
 from tests.providers.machine.metadata import metadata
-
-NOW = 1_800_000_000
-HOUR = 3600
-SILENT = "http://127.0.0.1:1/latest"  # nobody listens there
-
-
-class Machine:
-    """A machine's files, and what was done to its power."""
-
-    def __init__(self, root, imds):
-        self.root, self.imds, self.now, self.up = root, imds, NOW, 5000
-        self.here, self.state, self.run, self.agent = (root / name for name in ("here", "state", "run", "agent"))
-        for place in (self.here, self.run, self.agent, root / "bin"):
-            place.mkdir()
-        (self.here / "lease").write_text(source("lease.sh"))
-        (self.here / "cloud").write_text(source("cloud_aws.sh"))
-        (self.run / "began").touch()
-        for name in ("shutdown", "systemctl", "poweroff"):
-            file = root / "bin" / name
-            file.write_text(f'#!/bin/sh\necho "{name} $*" >>{root}/done\nexit ${{REFUSES:-0}}\n')
-            file.chmod(0o755)
-        self.launched()
-
-    def launched(self, launch="first", *, expires=NOW + HOUR, renew_until=NOW + 8 * HOUR, spot=""):
-        text = f"token={launch}\nexpires={expires}\nrenew_until={renew_until}\nspot={spot}\n"
-        (self.here / "launch").write_text(text)
-
-    def tick(self, *words, imds=None, **more):
-        """Run it once, and return how the machine was powered off: nothing, where it stays on."""
-        (self.root / "uptime").write_text(f"{self.up}.42 1000.00\n")
-        places = {"HERE": self.here, "STATE": self.state, "RUN": self.run, "AGENT": self.agent}
-        environ = {
-            "PATH": f"{self.root}/bin:{os.environ['PATH']}",
-            "IMDS": imds or self.imds.url,
-            "UPTIME": self.root / "uptime",
-            "NOW": self.now,
-            **places,
-            **more,
-        }
-        command = ["/bin/sh", self.here / "lease", *words]
-        env = {key: str(value) for key, value in environ.items()}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=30)
-        assert done.stderr == ""
-        notes = self.root / "done"
-        said = notes.read_text().splitlines() if notes.exists() else []
-        notes.unlink(missing_ok=True)
-        return said
 
 
 @pytest.fixture
@@ -64,9 +17,6 @@ def machine(tmp_path):
     with metadata() as imds:
         imds.tags(expires=NOW + HOUR, renew_until=NOW + 8 * HOUR)
         yield Machine(tmp_path, imds)
-
-
-OFF = ["shutdown -h now"]
 
 
 def test_nothing_is_done_before_the_lease_is_over(machine):

@@ -78,9 +78,11 @@ def disks(tmp_path):
     missing = [name for name in DISK_TOOLS if shutil.which(name, path=ROOTS_PATH) is None]
     if missing:
         pytest.skip(f"this system has no {', '.join(missing)}")
-    (tmp_path / "dev" / "disk" / "by-id").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
+    for name in ("dev/disk/by-id", "dev/disk/azure/scsi1", "dev/disk/azure/data/by-lun", "bin"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "fstab").touch()
+    (tmp_path / "launch").write_text("user=cloudgpu\n")
+    (tmp_path / "cloud").write_text(source("cloud_aws.sh"))
     stands_in = {
         "mount": f'echo "mount $*" >>{tmp_path}/done',
         "chown": f'echo "chown $*" >>{tmp_path}/done',
@@ -95,18 +97,20 @@ def disks(tmp_path):
     return tmp_path
 
 
-def disk(disks, name, *links, megabytes=8):
+def disk(disks, name, *links, megabytes=8, under="by-id"):
     path = disks / "dev" / name
     with path.open("wb") as file:
         file.truncate(megabytes << 20)
     for link in links:
-        (disks / "dev" / "disk" / "by-id" / link).symlink_to(path)
+        (disks / "dev" / "disk" / under / link).symlink_to(path)
     return path
 
 
 def mount(disks, *words, tries=2):
     environ = {
         "PATH": f"{disks}/bin:{ROOTS_PATH}",
+        "HERE": f"{disks}",
+        "SYS": f"{disks}/sys",
         "DEV": f"{disks}/dev",
         "MOUNT": f"{disks}/data",
         "FSTAB": f"{disks}/fstab",
@@ -158,6 +162,38 @@ def test_a_disk_that_holds_something_unknown_is_not_formatted(disks):
     before = held.read_bytes()
     mount(disks)
     assert held.read_bytes() == before
+
+
+def test_a_volume_of_google_s_is_found_by_its_device_name(disks):
+    (disks / "cloud").write_text(source("cloud_gcp.sh"))
+    other = disk(disks, "sdb", "google-scratch", "google-cloudgpu-data-1-part1")
+    assert mount(disks, "cloudgpu-data-1")[0] == 1
+    wanted = disk(disks, "sdc", "google-cloudgpu-data-1")
+    assert mount(disks, "cloudgpu-data-1") == (
+        0,
+        [f"mount {wanted} {disks}/data", f"chown cloudgpu: {disks}/data"],
+    )
+    assert label(other) == ""
+
+
+@pytest.mark.parametrize(("under", "link"), [("azure/scsi1", "lun0"), ("azure/data/by-lun", "0")])
+def test_a_volume_of_azure_s_is_found_by_its_lun(disks, under, link):
+    (disks / "cloud").write_text(source("cloud_azure.sh"))
+    assert mount(disks, "0")[0] == 1
+    wanted = disk(disks, "sdc", link, under=under)
+    assert mount(disks, "0")[1][0] == f"mount {wanted} {disks}/data"
+
+
+def test_a_volume_of_azure_s_is_found_where_no_rules_name_it(disks):
+    (disks / "cloud").write_text(source("cloud_azure.sh"))
+    for controller, model in (("nvme0", "Microsoft NVMe Direct Disk"), ("nvme1", "MSFT NVMe Accelerator v1.0")):
+        (disks / "sys" / "class" / "nvme" / controller).mkdir(parents=True)
+        (disks / "sys" / "class" / "nvme" / controller / "model").write_text(f"{model}  \n")
+    local, system = disk(disks, "nvme0n2"), disk(disks, "nvme1n1")
+    assert mount(disks, "0")[0] == 1
+    wanted = disk(disks, "nvme1n2")
+    assert mount(disks, "0")[1][0] == f"mount {wanted} {disks}/data"
+    assert label(local) == label(system) == ""
 
 
 # Jupyter's first start
