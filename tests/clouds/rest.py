@@ -115,6 +115,10 @@ class RestServer:
         """Return what the cloud says to somebody who may not do this."""
         raise NotImplementedError
 
+    def inside(self, call: Call, fault: Fault) -> bool:
+        """Say whether the model makes a fault happen itself, while it does the call: one that comes later, say."""
+        return False
+
     def place(self, call: Call) -> Mapping[str, Any]:
         """Return what else is known of a call, for faults that are meant for some only; with the lock held."""
         return {}
@@ -213,7 +217,7 @@ class RestServer:
             return self.place(call)
 
     def _done(self, call: Call, request: Request, fault: Fault | None) -> Reply:
-        if fault is not None and fault.effect in {"error", "denied"}:
+        if fault is not None and fault.effect in {"error", "denied"} and not self.inside(call, fault):
             return self._wrong(call, fault)
         request.fault = fault
         with self.lock:

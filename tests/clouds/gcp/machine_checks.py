@@ -1,0 +1,131 @@
+"""What Google refuses to launch: types and GPUs that do not go together, schedules that contradict, full limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from tests.clouds.gcp.errors import OperationFailed, over_quota
+from tests.clouds.gcp.model import Key, Model, Thing, linked, not_found
+from tests.clouds.gcp.stock import GPU_COUNTS, GPUS, N1_LIMITS, TYPES, Type, metric_of, region_of, zones_of
+from tests.clouds.rest import Refusal
+
+SHORTEST, LONGEST = timedelta(seconds=30), timedelta(days=120)  # Limit the run time of a VM
+ALL_REGIONS = "GPUS_ALL_REGIONS"
+UNLIMITED = 8.0  # what a region's limits are unless a test says otherwise
+ACTIONS = {"STOP", "DELETE"}
+
+
+def kind_of(body: Mapping[str, Any], project: str, zone: str) -> Type:
+    """Return the machine type that a launch names. Raises Refusal where that is not sold."""
+    key = linked(body.get("machineType") or "", "machineTypes", project, f"zones/{zone}")
+    found = TYPES.get(key.name)
+    if key.scope != f"zones/{zone}":
+        raise Refusal("invalid", f"Invalid value for field 'resource.machineType': '{body.get('machineType')}'.")
+    if found is None or zone not in found.zones:
+        raise not_found(key)
+    return found
+
+
+def gpus_of(body: Mapping[str, Any], kind: Type, project: str, zone: str) -> tuple[str, int]:
+    """Return the accelerators of a machine and their number: those of its type, or those attached to an N1."""
+    attached = body.get("guestAccelerators") or []
+    if not attached:
+        return kind.gpu, kind.gpus
+    if len(attached) > 1:
+        raise Refusal("invalid", "Invalid value for field 'resource.guestAccelerators': only one type is allowed")
+    key = linked(attached[0]["acceleratorType"], "acceleratorTypes", project, f"zones/{zone}")
+    if key.name not in GPUS or zone not in zones_of(key.name) or key.scope != f"zones/{zone}":
+        raise not_found(key)
+    count = int(attached[0].get("acceleratorCount", 0))
+    if kind.gpu:  # what comes with a type may be named again
+        if (key.name, count) != (kind.gpu, kind.gpus):
+            raise _mismatch(kind, key.name, count)
+    elif not kind.name.startswith("n1-") or key.name not in N1_LIMITS:
+        raise _mismatch(kind, key.name, count)
+    else:
+        _check_n1(kind, key.name, count)
+    return key.name, count
+
+
+def _check_n1(kind: Type, gpu: str, count: int) -> None:
+    limit = N1_LIMITS[gpu].get(count) if count in GPU_COUNTS else None
+    if limit is None or kind.cpus > limit[0] or kind.mib > limit[1] * 1024:
+        raise _mismatch(kind, gpu, count)
+
+
+def _mismatch(kind: Type, gpu: str, count: int) -> Refusal:
+    said = f"[{kind.name}, {gpu}:{count}] features are not compatible for creating instance."
+    return Refusal("invalid", f"{said} Accelerator type and count do not go with the machine type.")
+
+
+def scheduling(given: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
+    """Return a machine's schedule with what Google fills in. Raises Refusal for one that contradicts itself.
+
+    That machines with GPUs do not migrate, and Spot machines neither migrate nor restart by themselves, is from GPU
+    and Spot documentation; the words are from public reports. That a machine with an end needs to be told which
+    (stop or delete) is from Limit the run time of a VM.
+    """
+    made = dict(given)
+    spot = made.get("provisioningModel") == "SPOT" or made.get("preemptible", False)
+    made["provisioningModel"] = "SPOT" if spot else made.get("provisioningModel", "STANDARD")
+    made["preemptible"] = bool(spot)
+    made.setdefault("automaticRestart", not spot)
+    made.setdefault("onHostMaintenance", "TERMINATE" if spot else "MIGRATE")
+    if spot and made["automaticRestart"]:
+        raise Refusal("invalid", "Scheduling must have automatic restart be false when preemptible is true.")
+    if spot and made["onHostMaintenance"] != "TERMINATE":
+        raise Refusal("invalid", "Scheduling must have on host maintenance be terminate when preemptible is true.")
+    if gpu and made["onHostMaintenance"] != "TERMINATE":
+        raise Refusal("badRequest", "Instances with guest accelerators do not support live migration.")
+    if spot:
+        made.setdefault("instanceTerminationAction", "STOP")
+    _check_end(made)
+    return made
+
+
+def _check_end(made: Mapping[str, Any]) -> None:
+    action = made.get("instanceTerminationAction")
+    if "maxRunDuration" in made:
+        seconds = timedelta(seconds=int(made["maxRunDuration"].get("seconds", 0)))
+        if not SHORTEST <= seconds <= LONGEST:
+            raise Refusal("invalid", f"Invalid value for field 'resource.scheduling.maxRunDuration': '{seconds}'.")
+        if action not in ACTIONS:
+            raise Refusal("invalid", "Invalid value for field 'scheduling': a run duration needs a termination action.")
+    elif action is not None and made["provisioningModel"] != "SPOT":
+        raise Refusal("invalid", "A termination action is for Spot machines, or those with a limit on their run time.")
+
+
+def check_quota(model: Model, key: Key, machine: Thing) -> None:
+    """Raise OperationFailed where a machine is over a limit on GPUs: of its region, of its market, of all regions.
+
+    A Spot machine counts against the limit for preemptible GPUs; that it counts against GPUS_ALL_REGIONS too, and
+    that machines which do not run count for nothing, is unverified.
+    """
+    gpu, count, spot = machine["_gpu"], machine["_gpus"], machine["scheduling"]["preemptible"]
+    if not count:
+        return
+    region, metric = region_of(key.place), metric_of(gpu, spot=spot)
+    for limit, where, name in (
+        (model.limits.get((region, metric), UNLIMITED), region, metric),
+        (model.limits.get(("", ALL_REGIONS), UNLIMITED), "", ALL_REGIONS),
+    ):
+        if usage(model, where, name, but=key) + count > limit:
+            raise over_quota(name, limit, where)
+
+
+def usage(model: Model, region: str, metric: str, but: Key | None = None) -> int:
+    """Return how much of a limit on GPUs is used."""
+    return sum(
+        one["_gpus"]
+        for key, one in model.of("instances").items()
+        if key != but and one["_gpus"] and one["status"] != "TERMINATED"
+        if (not region or region_of(key.place) == region)
+        and metric in {ALL_REGIONS, metric_of(one["_gpu"], spot=one["scheduling"]["preemptible"])}
+    )
+
+
+def unsupported(message: str) -> OperationFailed:
+    """Return the failure of an operation that this machine does not take."""
+    return OperationFailed("UNSUPPORTED_OPERATION", message)
