@@ -15,6 +15,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import access, rules
 from cloudgpu.providers.aws.request import Call
 from cloudgpu.providers.aws.storage import code_of
+from cloudgpu.providers.callers import callers as callers_of
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
@@ -58,10 +59,10 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
 def callers(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
     """Return who may open SSH, by label; where nobody is named it is the VPC itself, whose network is looked up."""
     if network.ssh_from:
-        return rules.callers(network, "")
+        return callers_of(network, "")
     with aws.said("DescribeVpcs", region):
         (vpc,) = aws.ec2(region).describe_vpcs(VpcIds=[there.vpc])["Vpcs"]
-    return rules.callers(network, vpc["CidrBlock"])
+    return callers_of(network, vpc["CidrBlock"])
 
 
 def _default_in(zone: str) -> list[dict[str, Any]]:

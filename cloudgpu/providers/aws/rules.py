@@ -9,16 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.facts import TAG_OWNER
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.callers import CALLER, INSIDE
 
-if TYPE_CHECKING:
-    from cloudgpu.core.facts import Network
-
-CALLER = "caller"
-INSIDE = "inside"  # the VPC's own network, where no address of a caller is known: behind a jump host
 LONGEST = 255  # characters of a description (EC2's API reference, IpRange)
 _OURS = "cloudgpu "
 _OWN_WORDS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
@@ -75,16 +71,6 @@ def changes(found: Sequence[Rule], wanted: Mapping[str, str | None], port: int) 
         ),
         removed=tuple(Rule(*key, labels) for key, labels in before.items() if key not in kept),
     )
-
-
-def callers(network: Network, vpc_cidr: str) -> dict[str, str]:
-    """Return who may open SSH at a launch, by label: `--ssh-from`, or the VPC itself where nobody is named.
-
-    Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.
-    """
-    if not network.ssh_from:
-        return {INSIDE: vpc_cidr}
-    return {CALLER if number == 1 else f"{CALLER}-{number}": cidr for number, cidr in enumerate(network.ssh_from, 1)}
 
 
 def description(labels: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ import pytest
 from cloudgpu.core.facts import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws.provider import AwsProvider
-from cloudgpu.providers.aws.rules import LONGEST, Changes, Rule, callers, changes, description, rules
+from cloudgpu.providers.aws.rules import LONGEST, Changes, Rule, changes, description, rules
 from cloudgpu.providers.base import ProviderSettings, Reachable
+from cloudgpu.providers.callers import callers
 from cloudgpu.testing import ManualClock
 
 HOME, CAFE, LAB = "203.0.113.7/32", "198.51.100.4/32", "192.0.2.0/24"
