@@ -1,1 +1,1 @@
-"""Azure. So far its price list; machines are not launched there yet."""
+"""Azure: machines with GPUs, one resource group per launch, and the price list."""

@@ -1,0 +1,161 @@
+"""Talks to Azure Resource Manager: one client per service, errors in our own words, waits by the clock given to us."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.credentials import credential
+from cloudgpu.providers.azure.errors import Asked, translated
+from cloudgpu.providers.azure.options import AzureOptions, azure_options
+from cloudgpu.providers.azure.transport import transport
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.providers.base import ProviderSettings
+
+KIND = "azure"
+ENDPOINT, USUAL = "CLOUDGPU_AZURE_ENDPOINT", "https://management.azure.com"
+SUBSCRIPTION_VARIABLE = "AZURE_SUBSCRIPTION_ID"
+SENDS = 5  # of a call that is harmless when it is repeated, or that Azure asks to send again
+AT_ONCE = 8  # calls side by side
+POLL_S = 5.0  # between looks at an operation, where Azure does not say how long to wait
+_CLIENTS: Mapping[str, tuple[str, str]] = {
+    "authorization": ("azure.mgmt.authorization", "AuthorizationManagementClient"),
+    "compute": ("azure.mgmt.compute", "ComputeManagementClient"),
+    "computeschedule": ("azure.mgmt.computeschedule", "ComputeScheduleMgmtClient"),
+    "consumption": ("azure.mgmt.consumption", "ConsumptionManagementClient"),
+    "network": ("azure.mgmt.network", "NetworkManagementClient"),
+    "quota": ("azure.mgmt.quota", "QuotaMgmtClient"),
+    "resources": ("azure.mgmt.resource.resources", "ResourceManagementClient"),
+}
+
+
+class Azure:
+    """One account: its subscription, its clients, its clock. Makes no network call until it is asked."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.account = settings.account
+        self.options: AzureOptions = azure_options(settings.account, settings.options)
+        self.clock: Callable[[], datetime] = settings.clock
+        self.pause = settings.pause
+        self.home = settings.home
+        self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
+        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self._lock = threading.RLock()
+        self._clients: dict[str, Any] = {}
+        self._transport: Any = None
+        self._credential: Any = None
+
+    @property
+    def ledger(self) -> str:
+        """The id of whose timers and volumes these are; empty before the ledger's first line."""
+        self._ledger = self._ledger or self._ledger_now()
+        return self._ledger
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's id: of the settings, else of the environment. Raises InvalidRequest for none."""
+        found = self.options.subscription or os.environ.get(SUBSCRIPTION_VARIABLE, "")
+        if ids.SUBSCRIPTION.fullmatch(found):
+            return found
+        says = f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is no id" if found else "no subscription is named"
+        raise InvalidRequest(
+            f"Account {self.account} of azure: {says}.",
+            field=f"accounts.{self.account}.subscription",
+            value=found[:80] or None,
+            next="See yours: az account show --query id; then set subscription in config.toml, "
+            f"or {SUBSCRIPTION_VARIABLE}.",
+        )
+
+    @property
+    def compute(self) -> Any:
+        """The client of Microsoft.Compute: machines, disks, sizes, images."""
+        return self.client("compute")
+
+    @property
+    def network(self) -> Any:
+        """The client of Microsoft.Network."""
+        return self.client("network")
+
+    @property
+    def resources(self) -> Any:
+        """The client of resource groups, tags and providers."""
+        return self.client("resources")
+
+    def client(self, service: str) -> Any:
+        """Return the client of a service, made once: a name of `_CLIENTS`. Raises AuthFailed, InvalidRequest."""
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._made(service)
+            return self._clients[service]
+
+    def _made(self, service: str) -> Any:
+        module, name = _CLIENTS[service]
+        base = self._checked_endpoint()
+        try:
+            maker = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            message = f"The provider {KIND} needs {error.name}, which is not installed."
+            way = "Run: pip install 'cloudgpu[azure]'"
+            raise MissingExtra(message, field="provider", value=KIND, next=way) from error
+        return maker(
+            self.credential,
+            self.subscription,
+            base_url=base,
+            credential_scopes=[f"{base}/.default"],
+            transport=self._wire(),
+            retry_total=SENDS - 1,
+            polling_interval=POLL_S,
+        )
+
+    def _checked_endpoint(self) -> str:
+        """Return whom to ask. The SDK sends a token over https alone."""
+        base = self.endpoint or USUAL
+        parts = urlsplit(base)
+        if parts.scheme == "https" and parts.hostname:
+            return base
+        message = f"{ENDPOINT} is {base[:80]!r}, which is no https address."
+        raise InvalidRequest(message, field=ENDPOINT, value=base[:80], next="Correct or unset it.")
+
+    @property
+    def credential(self) -> Any:
+        """The credential that signs the calls, made once; it asks nobody before it is needed."""
+        with self._lock:
+            if self._credential is None:
+                self._credential = credential(self.options.tenant, self.endpoint, self._wire())
+            return self._credential
+
+    def _wire(self) -> Any:
+        with self._lock:
+            if self._transport is None:
+                self._transport = transport(self.pause)
+            return self._transport
+
+    @contextmanager
+    def said(
+        self, action: str, region: str = "", *, value: str | None = None, field: str | None = None
+    ) -> Iterator[None]:
+        """Turn what the SDK raises inside into our own errors; `action` and `region` (where it is about one) are named.
+
+        `value` is what the user named. `field` is the option that named it, where that is no machine: what Azure does
+        not find is then an InvalidRequest of that field.
+        """
+        try:
+            yield
+        except CloudgpuError:
+            raise
+        except Exception as error:
+            asked = Asked(action, region, self.account, self.clock(), value, field)
+            found = translated(error, asked)
+            if found is None:
+                raise
+            raise found from error

@@ -1,0 +1,204 @@
+"""Maps what Azure's SDKs raise to the error tree: the code decides the class, not the status.
+
+The SDK's own classes say less than the code: a quota and a size that is not offered are 409, so ResourceExistsError,
+and an operation that failed is an HttpResponseError with status 200.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
+from cloudgpu.providers.azure.codes import CREDENTIAL, DENIED, ENVELOPES, MEANINGS, NOT_ALLOWED, NOT_FOUND, Meaning
+from cloudgpu.providers.azure.credentials import who
+
+LONGEST = 300  # characters of Azure's own sentence that a person has to read
+UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
+_UNKNOWN = Meaning(ProviderUnavailable)
+_BY_STATUS = {
+    UNAUTHENTICATED: Meaning(AuthFailed, "credentials"),
+    FORBIDDEN: Meaning(AuthFailed, "credentials"),
+    THROTTLED: MEANINGS["TooManyRequests"],
+}
+# OperationNotAllowed says many things. That of a quota is known by its words alone: "Operation could not be completed
+# as it results in exceeding approved standardNCSv3Family Cores quota" (Resolve errors for resource quotas).
+_OF_QUOTA = re.compile(r"exceeding approved|quota", re.IGNORECASE)
+_OF_RATE = re.compile(r"too many requests|throttl", re.IGNORECASE)
+_ACTION = re.compile(r"perform action '([A-Za-z0-9./]+)'")
+_ENTRA = re.compile(r"AADSTS\d+")
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked, of whom, and as whom. `action` is the permission, or the operation's name; `region` may be empty.
+
+    `value` is what the user named. `field` is the option that named it, where that is no machine.
+    """
+
+    action: str
+    region: str
+    account: str
+    now: datetime
+    value: str | None = None
+    field: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The place, for a sentence."""
+        return f"Azure {self.region}".strip()
+
+
+def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
+    """Return our error for what the SDK raised; None for what is a defect of ours.
+
+    A code that nobody mapped is ProviderUnavailable: nothing is known.
+    """
+    from azure.core.exceptions import (
+        AzureError,
+        ClientAuthenticationError,
+        DecodeError,
+        DeserializationError,
+        HttpResponseError,
+        SerializationError,
+    )
+
+    if isinstance(error, SerializationError):
+        return None
+    if isinstance(error, (DecodeError, DeserializationError)):  # a proxy's page, say; it is not shown
+        return _silent(asked, f"answered {asked.action} with something that is no answer of Azure's")
+    if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
+        return _no_credentials(error, asked)
+    if isinstance(error, HttpResponseError):
+        return _refused(error, asked)
+    if isinstance(error, AzureError):
+        return _silent(asked, f"did not answer {asked.action}: {_short(str(error))}")
+    return None
+
+
+def code_of(fault: CloudgpuError) -> str:
+    """Return the code of Azure's that an error of ours stands for; empty where there was none."""
+    cause = fault.__cause__
+    return "" if cause is None else said(cause)[0]
+
+
+def said(error: BaseException) -> tuple[str, str]:
+    """Return the code and the sentence that Azure gave: those inside, where the code outside says nothing."""
+    code, sentence, details = _code(error)
+    if code in ENVELOPES or code not in MEANINGS:
+        for inner in details:
+            if inner.get("code") in MEANINGS and inner["code"] not in ENVELOPES:
+                return str(inner["code"]), str(inner.get("message") or sentence)
+    return code, sentence
+
+
+def _code(error: BaseException) -> tuple[str, str, list[Mapping[str, Any]]]:
+    """Return the code, the sentence and what is inside of an answer, empty where it bears none."""
+    body = _body(getattr(error, "response", None))
+    found = body.get("error", body)
+    if not isinstance(found, Mapping):  # Entra answers {"error": "invalid_client"}
+        return "", str(getattr(error, "message", "") or error), []
+    code = str(found.get("code") or "")
+    sentence = str(found.get("message") or getattr(error, "message", "") or error)
+    return (code if _CODE.fullmatch(code) else ""), sentence, list(_inside(found))
+
+
+def _body(response: Any) -> Mapping[str, Any]:
+    """Return the JSON of an answer, empty for one that has none."""
+    try:
+        found = json.loads(response.text())
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # the SDK's classes of answers raise any of these
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _inside(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Yield the errors inside an error, the innermost first: that is the root (Microsoft's page on error messages)."""
+    details = found.get("details")
+    inner = found.get("innererror") or found.get("innerError")
+    for one in [*(details if isinstance(details, list) else []), inner]:
+        if isinstance(one, Mapping):
+            yield from _inside(one)
+            yield one
+
+
+def _refused(error: Any, asked: Asked) -> CloudgpuError:
+    """Return the error for an answer with an error in it."""
+    code, sentence = said(error)
+    status = getattr(error, "status_code", None) or 0
+    meaning = _meaning(code, sentence, status)
+    if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
+        return _bad_credentials(code, asked)
+    if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
+        return _denied(sentence, asked)
+    if not code and meaning is _UNKNOWN:
+        return _silent(asked, f"answered {asked.action} with the status {status} and no code")
+    if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
+        sentence = sentence.partition(". ")[0]
+    if code in NOT_FOUND and asked.field:
+        meaning = Meaning(InvalidRequest, asked.field, meaning.way)
+    full = f"{asked.where} refused {asked.action}: {_short(sentence)} ({code or status})."
+    more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
+    if meaning.kind is RateLimited:
+        return RateLimited(full, retry_after=_seconds(error), **more)
+    return meaning.kind(full, **more)
+
+
+def _meaning(code: str, sentence: str, status: int) -> Meaning:
+    if code == NOT_ALLOWED and _OF_QUOTA.search(sentence):
+        return MEANINGS["QuotaExceeded"]
+    if code == NOT_ALLOWED and (status == THROTTLED or _OF_RATE.search(sentence)):
+        return _BY_STATUS[THROTTLED]
+    return MEANINGS.get(code) or _BY_STATUS.get(status, _UNKNOWN)
+
+
+def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
+    says = {
+        "ExpiredAuthenticationToken": "have expired",
+        "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
+    }.get(code, "are not accepted by Azure")
+    sentence = f"The Azure credentials of account {asked.account} ({who()}) {says} ({code or UNAUTHENTICATED})."
+    way = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
+    return AuthFailed(sentence, field="credentials", value=who(), next=way)
+
+
+def _denied(sentence: str, asked: Asked) -> AuthFailed:
+    named = _ACTION.search(sentence)
+    action = named[1] if named else asked.action
+    place = f" in {asked.region}" if asked.region else ""
+    says = f"The Azure credentials of account {asked.account} ({who()}) may not do {action}{place}."
+    way = f"Ask for a role that allows {action}; cloudgpu doctor names all that are missing."
+    return AuthFailed(says, field="permission", value=action, next=way)
+
+
+def _no_credentials(error: Exception, asked: Asked) -> AuthFailed:
+    """Return the error for a token that nobody gave: Entra's code says why, where it was asked."""
+    entra = _ENTRA.search(str(error))
+    if entra:
+        says = f"The Azure credentials of account {asked.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
+        way = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
+    else:
+        says = f"There are no Azure credentials for account {asked.account} ({who()})."
+        way = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
+    return AuthFailed(says, field="credentials", value=who(), next=way)
+
+
+def _seconds(error: Any) -> float | None:
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    text = str(headers.get("Retry-After") or headers.get("retry-after") or "")
+    return float(text) if text.isdigit() else None
+
+
+def _silent(asked: Asked, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"{asked.where} {what}.", field="provider", value=asked.value)
+
+
+def _short(text: str) -> str:
+    """Return a sentence of Azure's on one line, cut, and without its full stop."""
+    plain = " ".join(text.split())
+    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")

@@ -1,0 +1,103 @@
+"""Ids of ours on Azure: the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`.
+
+The machine is called as its group, so that an id names all that a launch has made, and no look has to search.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cloudgpu.core.names import digest
+from cloudgpu.errors import InvalidRequest
+
+GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+SUBSCRIPTION = re.compile(GUID)
+LOCATION = re.compile(r"[a-z][a-z0-9]{2,39}")
+GROUP = re.compile(r"cloudgpu-[0-9a-f]{20}")
+SHARED_GROUP = "cloudgpu"  # volumes and images, which outlive machines
+ZONE = re.compile(r"([a-z][a-z0-9]{2,39})-([1-9])")
+_MACHINE = re.compile(rf"({LOCATION.pattern})/({GROUP.pattern})")
+_COMPUTE, _NETWORK = "Microsoft.Compute", "Microsoft.Network"
+_ARM = re.compile(
+    r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)"
+    r"/providers/(?P<kind>[^/]+/[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+)*)",
+    re.IGNORECASE,
+)
+
+
+def group_of(token: str) -> str:
+    """Return the name of a launch's resource group, after which all in it is called: it follows from the token.
+
+    A name that is there already is a second proof that the token has been used.
+    """
+    return f"cloudgpu-{digest('azure', token)[:20]}"
+
+
+def joined(region: str, group: str) -> str:
+    """Return our id of the machine of a group."""
+    return f"{region}/{group}"
+
+
+def machine(id: str) -> tuple[str, str]:  # noqa: A002
+    """Return the region and the resource group of a machine, which is called as the group.
+
+    Raises InvalidRequest for what is no such id: Azure was not asked, so the machine is not proved to be gone.
+    """
+    found = _MACHINE.fullmatch(id)
+    if found is None:
+        message = f"{id!r} is no id of a machine on Azure."
+        way = "It looks like eastus/cloudgpu-0123456789abcdef0123."
+        raise InvalidRequest(message, field="instance", value=id, next=way)
+    return found[1], found[2]
+
+
+def region_of(zone: str) -> str | None:
+    """Return the region of `eastus` (anywhere in it) or `eastus-1` (its zone 1); None for what is neither."""
+    numbered = ZONE.fullmatch(zone)
+    if numbered:
+        return numbered[1]
+    return zone if LOCATION.fullmatch(zone) else None
+
+
+def number_of(zone: str) -> str | None:
+    """Return the number of a zone as Azure counts it within a region; None for a region as a whole."""
+    numbered = ZONE.fullmatch(zone)
+    return numbered[2] if numbered else None
+
+
+# Azure's own ids
+
+
+def group_id(subscription: str, group: str) -> str:
+    """Return Azure's id of a resource group."""
+    return f"/subscriptions/{subscription}/resourceGroups/{group}"
+
+
+def machine_id(subscription: str, group: str) -> str:
+    """Return Azure's id of the machine of a group."""
+    return resource_id(subscription, group, f"{_COMPUTE}/virtualMachines", group)
+
+
+def resource_id(subscription: str, group: str, kind: str, name: str) -> str:
+    """Return Azure's id of something in a group: `kind` is `Microsoft.Network/virtualNetworks`."""
+    return f"{group_id(subscription, group)}/providers/{kind}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What an id of Azure's names: `kind` and `group` in small letters, as Azure answers them in any; `rest` below."""
+
+    subscription: str
+    group: str
+    kind: str
+    name: str
+    rest: str = ""
+
+
+def resource(id: str) -> Resource | None:  # noqa: A002
+    """Return what an id of Azure's names; None for what is none of something in a resource group."""
+    found = _ARM.fullmatch(id)
+    if found is None:
+        return None
+    return Resource(found["subscription"], found["group"].lower(), found["kind"].lower(), found["name"], found["rest"])
