@@ -41,7 +41,9 @@ def begin(model: Model, call: Call, target: Key, kind: str, done: Done | None = 
         model.requests[text] = (_asked(call), _key(made, target), model.clock.now())
     dwell = kind if kind in model.clock.dwell_s else "operation"
     model.clock.later(made["name"], dwell, lambda: finish(model, made, done))
-    return shown(made)
+    answer = shown(made)
+    made["status"] = "RUNNING"  # whoever asks again sees it further on
+    return answer
 
 
 def of_system(model: Model, target: Key, kind: str, status: str = "") -> Thing:
@@ -67,10 +69,7 @@ def get(model: Model, key: Key) -> Thing:
     if key not in model.operations:
         raise Refusal("notFound", f"The resource '{key.path}' was not found")
     made = model.operations[key]
-    answer = shown(made)
-    if made["status"] == "PENDING":
-        made["status"] = "RUNNING"  # whoever asks again sees it further on
-    return answer
+    return shown(made)
 
 
 def hurry(model: Model, target: Key) -> None:
