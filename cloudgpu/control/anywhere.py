@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.caller import caller_cidr
@@ -88,9 +87,8 @@ def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
     A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, or where this
     client's address is not known; the fault of them all where no account has what is named.
     """
-    caller = cache(caller_cidr)  # the same for all of them
-    if any(needs_caller(one.provider, one.request.setup) for one in candidates.each):
-        caller(session)  # no account's own fault
+    asks = any(needs_caller(one.provider, one.request.setup) for one in candidates.each)
+    caller = caller_cidr(session) if asks else None  # the same for all; that it is not known is no account's own fault
     done: dict[str, Candidate] = {}
 
     def tie(account: str) -> None:

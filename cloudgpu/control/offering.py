@@ -15,7 +15,7 @@ from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, Quot
 from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from cloudgpu.control.candidates import Candidates
     from cloudgpu.control.session import Session
@@ -33,20 +33,18 @@ class Exact:
     passed_over: tuple[str, ...] = ()
 
 
-def tied(
-    session: Session, provider: Provider, request: LaunchRequest, caller: Callable[[Session], str] = caller_cidr
-) -> LaunchRequest:
+def tied(session: Session, provider: Provider, request: LaunchRequest, caller: str | None = None) -> LaunchRequest:
     """Return the request with the place that its image or volume lies in, and the address that may open SSH.
 
-    `caller` finds that address. Raises InvalidRequest where that contradicts what was asked for, or no address is
-    known.
+    `caller` is that address, where it is known already. Raises InvalidRequest where that contradicts what was asked
+    for, or no address is known.
     """
     if isinstance(provider, Resolves):
         bound = provider.bound(request.setup, request.want)
         region, zone = bound.region or request.want.region, bound.zone or request.want.zone
         request = replace(request, want=replace(request.want, region=region, zone=zone))
     if needs_caller(provider, request.setup):
-        network = replace(request.setup.network, ssh_from=(caller(session),))
+        network = replace(request.setup.network, ssh_from=(caller or caller_cidr(session),))
         request = replace(request, setup=replace(request.setup, network=network))
     return request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.admission import Asking, Share, Verdict
 from cloudgpu.core.advice import affordable, longest
@@ -49,7 +49,7 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
         _sentence(worst, ask, len(refusals)),
         field="budget",
         value=budget.name,
-        next=" ".join([*_ways(ask, way, until, price), _override(refusals)]),
+        next=" ".join([*_ways(ask, way, until, price), *_elsewhere(ask, way, refusals), _override(refusals)]),
         sums=plain,
     )
 
@@ -136,14 +136,27 @@ def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[d
 def _cheaper(ask: Asking, way: Way, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
     for offer in way.offers:
-        item = offer.available
-        as_row = {**ask.wanted, "provider": item.provider, "account": item.account, "region": item.region}
-        as_row |= {"instance_type": item.instance_type, "market": str(item.market)}
-        as_row |= {"price": {"nanos_per_hour": offer.price.per_hour.nanos}, "on_demand": None}
-        nanos = compute_nanos(as_row, ask.prices)
+        nanos = compute_nanos(_as_row(ask, offer), ask.prices)
         if nanos is not None and nanos <= price.nanos:
             return offer
     return None
+
+
+def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
+    """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
+    for offer in way.offers:
+        account = offer.available.account
+        if not any(one.budget.scope.covers(_as_row(ask, offer)) for one in refusals):
+            return [f"Account {account} is not under it: --account {account}."]
+    return []
+
+
+def _as_row(ask: Asking, offer: Offer) -> dict[str, Any]:
+    """Return what is wanted, as it would be at another offer."""
+    item = offer.available
+    place = {"provider": item.provider, "account": item.account, "region": item.region, "market": str(item.market)}
+    price = {"price": {"nanos_per_hour": offer.price.per_hour.nanos}, "on_demand": None}
+    return {**ask.wanted, **place, **price, "instance_type": item.instance_type}
 
 
 def _override(refusals: Sequence[Verdict]) -> str:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cloudgpu.config.credentials import Credential, find_credentials
+from cloudgpu.config.credentials import Credential, clouds_here, find_credentials
 
 SECRET = "wJalrXUtnFEMI-not-a-real-key"
 
@@ -63,3 +63,12 @@ def test_logins_of_the_command_lines_are_found_where_they_were_moved_to(tmp_path
 def test_files_that_cannot_be_read_hold_none(tmp_path):
     (tmp_path / ".aws" / "credentials").mkdir(parents=True)
     assert found(tmp_path, {".aws/config": "[]\n[\nx=y\n\x00[broken"}) == ()
+
+
+def test_a_cloud_is_here_by_a_credential_or_by_a_server_that_the_environment_names(tmp_path):
+    home = {"HOME": str(tmp_path)}
+    assert clouds_here(home) == frozenset()
+    assert clouds_here(home | {"AWS_ACCESS_KEY_ID": "AKIA"}) == {"aws"}
+    assert clouds_here(home | {"CLOUDGPU_GCP_ENDPOINT": "http://127.0.0.1:1"}) == {"gcp"}
+    identity = {"IDENTITY_ENDPOINT": "http://127.0.0.1:1", "AZURE_CLIENT_ID": "c"}
+    assert clouds_here(home | identity) == {"azure"}

@@ -225,3 +225,14 @@ def test_the_login_name_is_never_empty_or_unprintable():
     assert login_name({"USER": "bob"}) == "bob"
     assert login_name({"LOGNAME": "a\nb"}).isprintable()
     assert login_name({})
+
+
+def test_any_provider_makes_no_account_of_its_name():
+    assert sorted(settings_from_text('provider = "any"', login="ada").accounts) == ["local"]
+
+
+@pytest.mark.parametrize("text", ["[accounts.any]\nprovider = 'aws'", "[accounts.mine]\nprovider = 'any'"])
+def test_no_account_is_called_any_nor_of_any(text):
+    with pytest.raises(InvalidRequest, match="stands for all cloud accounts") as refused:
+        settings_from_text(text, login="ada")
+    assert refused.value.field.startswith("config.toml: accounts.")

@@ -23,6 +23,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.testing import make_attempt
+from tests.address_service import AddressService
 
 
 def kinds(lab, row):
@@ -302,3 +303,18 @@ def test_an_interrupted_launch_that_is_refused_now_goes_on_to_the_next_zone(lab)
     assert (row["id"], row["number"]) == (open_["id"], 2)
     assert row["zone"] != open_["zone"]
     assert len(lab.machines()) == 1
+
+
+def test_after_a_launch_that_was_not_made_the_next_machine_lets_its_user_in(make_lab):
+    with AddressService() as service:
+        lab = make_lab("reachable = true")
+        file = lab.home / "config.toml"
+        file.write_text(f'address_services = ["{service.url}"]\n{file.read_text()}')
+        lab.session = lab.opened()
+        lab.cloud = lab.session.provider("lab")
+        lab.cloud.fail_next("launch", LaunchUncertain("no answer"))
+        with pytest.raises(LaunchUncertain):
+            lab.up()
+        lab.cloud.fail_next("launch", NoCapacity("none left"))
+        row = lab.up().row
+        assert lab.cloud.allowed(row["provider_id"]) == {"caller": "203.0.113.7/32"}
