@@ -19,12 +19,12 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
-from tests.clouds.azure_fixtures import azure
+from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS, machine
 from tests.clouds.gcp_prices import GcpPrices
 from tests.clouds.price_server import Wrong
 
-__all__ = ["aws", "aws_process", "azure"]
+__all__ = ["aws", "aws_process", "azure_prices"]
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
 from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
@@ -58,7 +58,7 @@ def line(own_home, capsys, aws):
 
 
 @pytest.fixture
-def on_azure(line, azure):
+def on_azure(line, azure_prices):
     """The line, whose Azure has answered once."""
     assert line("catalog refresh --provider azure").code == 0
     return line
@@ -73,11 +73,11 @@ def first(said, provider):
     return found
 
 
-def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, azure, google, aws):
+def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, azure_prices, google, aws):
     aws.model.list_prices["g5.xlarge", "us-east-1"] = "1.1100000000"
     aws.model.list_prices["gp3", "us-east-1"] = "0.0850000000"
-    azure.items = [one for one in azure.items if one["armSkuName"] != T4[1]]
-    azure.items += [machine(T4[1], 0.6, "eastus")]
+    azure_prices.items = [one for one in azure_prices.items if one["armSkuName"] != T4[1]]
+    azure_prices.items += [machine(T4[1], 0.6, "eastus")]
     old = catalog.listed_price(*T4)
     said = line("catalog refresh -o json")
     assert said.code == 0, said.err
@@ -96,9 +96,9 @@ def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, 
     assert json.loads(line("gpus --provider azure --region eastus -o json").out)["offers"]
 
 
-def test_another_process_reads_what_was_refreshed(on_azure, cloudgpu, azure):
+def test_another_process_reads_what_was_refreshed(on_azure, cloudgpu, azure_prices):
     cloudgpu.home = on_azure.home
-    azure.items = [machine(T4[1], 0.777, "eastus")]
+    azure_prices.items = [machine(T4[1], 0.777, "eastus")]
     assert on_azure("catalog refresh --provider azure").code == 8  # the other regions name no price now
     shown = cloudgpu("catalog", "show", T4[1], "--region", "eastus", "-o", "json").json["prices"]
     assert ("0.777", "Azure Retail Prices API") in {(one["usd"], one["source"]) for one in shown}
@@ -115,10 +115,10 @@ def test_another_process_reads_what_was_refreshed(on_azure, cloudgpu, azure):
     ],
     ids=["500", "429", "truncated", "empty", "other field"],
 )
-def test_a_failed_refresh_leaves_the_old_data_and_its_old_date(on_azure, azure, wrong):
+def test_a_failed_refresh_leaves_the_old_data_and_its_old_date(on_azure, azure_prices, wrong):
     before, price = file_of(on_azure).read_bytes(), catalog.listed_price(*T4)
-    azure.items.append(machine("Standard_ND96asr_v4", 28.0, "eastus"))
-    azure.wrong.append(wrong)
+    azure_prices.items.append(machine("Standard_ND96asr_v4", 28.0, "eastus"))
+    azure_prices.wrong.append(wrong)
     said = on_azure("catalog refresh --provider azure")
     assert said.code == 8
     assert file_of(on_azure).read_bytes() == before
@@ -126,18 +126,20 @@ def test_a_failed_refresh_leaves_the_old_data_and_its_old_date(on_azure, azure, 
     assert "its prices and their dates stay" in said.err
 
 
-def test_a_refresh_that_never_worked_leaves_the_embedded_prices(line, azure):
-    azure.wrong.append(Wrong(500, times=999))
+def test_a_refresh_that_never_worked_leaves_the_embedded_prices(line, azure_prices):
+    azure_prices.wrong.append(Wrong(500, times=999))
     price = catalog.listed_price(*T4)
     assert line("catalog refresh --provider azure").code == 8
     assert not file_of(line).exists()
     assert catalog.listed_price(*T4) == price
 
 
-def test_what_answered_is_taken_and_what_did_not_keeps_its_date(on_azure, azure):
+def test_what_answered_is_taken_and_what_did_not_keeps_its_date(on_azure, azure_prices):
     was = {region: catalog.listed_price("azure", T4[1], region, Market.ON_DEMAND) for region in REGIONS}
-    azure.items = [one | {"retailPrice": 0.55} if one["retailPrice"] == 0.526 else one for one in azure.items]
-    azure.wrong.append(Wrong(500, only="koreacentral", times=99))
+    azure_prices.items = [
+        one | {"retailPrice": 0.55} if one["retailPrice"] == 0.526 else one for one in azure_prices.items
+    ]
+    azure_prices.wrong.append(Wrong(500, only="koreacentral", times=99))
     said = on_azure("catalog refresh --provider azure -o json")
     assert said.code == 8
     assert [gap["scope"] for gap in first(said, "azure")["unanswered"]] == ["koreacentral"]
@@ -149,7 +151,7 @@ def test_what_answered_is_taken_and_what_did_not_keeps_its_date(on_azure, azure)
     assert asked["koreacentral"] == iso(was["koreacentral"].as_of)
 
 
-def test_one_provider_that_fails_does_not_keep_the_others_back(line, azure, google):
+def test_one_provider_that_fails_does_not_keep_the_others_back(line, azure_prices, google):
     google.wrong.append(Wrong(404, times=99))
     said = line("catalog refresh --provider azure --provider gcp -o json")
     assert said.code == 8
@@ -158,17 +160,17 @@ def test_one_provider_that_fails_does_not_keep_the_others_back(line, azure, goog
     assert "404" in first(said, "gcp")["unanswered"][0]["why"]
 
 
-def raised(azure, factor):
+def raised(azure_prices, factor):
     """Let one price of Azure's move by a factor."""
-    changed = [one for one in azure.items if one["armSkuName"] == T4[1] and one["armRegionName"] == "eastus"]
+    changed = [one for one in azure_prices.items if one["armSkuName"] == T4[1] and one["armRegionName"] == "eastus"]
     (one,) = (one for one in changed if one["meterName"] == "NC4as T4 v3" and one["productName"].endswith("Series"))
     one["retailPrice"] = one["unitPrice"] = round(one["retailPrice"] * factor, 6)
 
 
 @pytest.mark.parametrize("factor", [2.5, 0.3])
-def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure, factor):
+def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure_prices, factor):
     was = catalog.listed_price(*T4)
-    raised(azure, factor)
+    raised(azure_prices, factor)
     said = on_azure("catalog refresh --provider azure -o json")
     assert said.code == 0
     (jump,) = first(said, "azure")["jumps"]
@@ -184,24 +186,24 @@ def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure, f
     assert "was not taken" not in on_azure("catalog diff --provider azure").out
 
 
-def test_the_factor_can_be_set(on_azure, azure):
-    raised(azure, 2.5)
+def test_the_factor_can_be_set(on_azure, azure_prices):
+    raised(azure_prices, 2.5)
     assert first(on_azure("catalog refresh --provider azure --factor 3 -o json"), "azure")["jumps"] == []
     assert catalog.listed_price(*T4).per_hour == Money.usd("1.315")
 
 
-def test_a_price_against_an_embedded_one_is_judged_too(line, azure):
+def test_a_price_against_an_embedded_one_is_judged_too(line, azure_prices):
     embedded = catalog.listed_price(*T4)
-    raised(azure, 10)
+    raised(azure_prices, 10)
     said = line("catalog refresh --provider azure -o json")
     assert T4[1] in {one["item"] for one in first(said, "azure")["jumps"]}
     assert catalog.listed_price(*T4) == embedded
 
 
 @pytest.mark.parametrize("usd", [0, -1, "free", float("nan")])
-def test_what_is_no_price_is_refused_by_name_and_the_old_one_stands(on_azure, azure, usd):
+def test_what_is_no_price_is_refused_by_name_and_the_old_one_stands(on_azure, azure_prices, usd):
     was = catalog.listed_price(*T4)
-    for one in azure.items:
+    for one in azure_prices.items:
         if one["armSkuName"] == T4[1] and one["armRegionName"] == "eastus":
             one["retailPrice"] = usd
     said = on_azure("catalog refresh --provider azure")
@@ -212,15 +214,15 @@ def test_what_is_no_price_is_refused_by_name_and_the_old_one_stands(on_azure, az
     assert catalog.listed_price("azure", "Standard_NC24ads_A100_v4", "eastus", Market.ON_DEMAND).as_of > was.as_of
 
 
-def test_a_price_that_is_listed_no_more_is_not_kept_for_ever(on_azure, azure):
-    azure.items = [one for one in azure.items if one["armSkuName"] != T4[1]]
+def test_a_price_that_is_listed_no_more_is_not_kept_for_ever(on_azure, azure_prices):
+    azure_prices.items = [one for one in azure_prices.items if one["armSkuName"] != T4[1]]
     assert on_azure("catalog refresh --provider azure").code == 0
     now = catalog.listed_price(*T4)
     assert now.source != "Azure Retail Prices API"  # the embedded one, with its own date
 
 
-def test_diff_shows_what_the_last_refresh_changed(on_azure, azure):
-    raised(azure, 1.5)
+def test_diff_shows_what_the_last_refresh_changed(on_azure, azure_prices):
+    raised(azure_prices, 1.5)
     on_azure("catalog refresh --provider azure")
     (change,) = on_azure("catalog diff --provider azure --last -o json").json["changes"]
     assert (change["item"], change["was"]["usd"], change["now"]["usd"]) == (T4[1], "0.526", "0.789")
@@ -308,7 +310,7 @@ def test_the_overview_says_how_old_and_how_sure_the_figures_are(on_azure):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_damaged_file_is_named_and_the_embedded_prices_stand(on_azure, azure):
+def test_a_damaged_file_is_named_and_the_embedded_prices_stand(on_azure, azure_prices):
     file = file_of(on_azure)
     file.write_bytes(file.read_bytes()[:200])
     price = catalog.listed_price(*T4)
@@ -319,9 +321,9 @@ def test_a_damaged_file_is_named_and_the_embedded_prices_stand(on_azure, azure):
     assert catalog.listed_price(*T4).source == "Azure Retail Prices API"
 
 
-def test_a_write_that_is_refused_by_the_system_changes_nothing(on_azure, azure, monkeypatch):
+def test_a_write_that_is_refused_by_the_system_changes_nothing(on_azure, azure_prices, monkeypatch):
     before = file_of(on_azure).read_bytes()
-    raised(azure, 1.2)
+    raised(azure_prices, 1.2)
 
     def full(_descriptor):
         raise OSError(28, "No space left on device")
@@ -378,10 +380,10 @@ def test_a_price_that_nobody_knows_is_counted_as_the_dearest_of_its_kind_and_hal
     assert (address.price, address.unit) == (Money.usd("0.018"), "usd_per_hour")  # of 0.012 at Google
 
 
-def test_the_page_names_every_key_of_the_documents(line, azure):
+def test_the_page_names_every_key_of_the_documents(line, azure_prices):
     page = read_page(DOCS, DOCS / "catalog.md")
     written = {heading: {unquoted(row[0]) for row in rows} for heading, _, _, rows in page.tables()}
-    raised(azure, 10)
+    raised(azure_prices, 10)
     refreshed = line("catalog refresh --provider azure -o json").json
     assert written["A refresh"] == set(refreshed)
     assert written["A refreshed provider"] == set(refreshed["providers"][0])
@@ -395,7 +397,7 @@ def test_the_page_names_every_key_of_the_documents(line, azure):
     assert written["A price of it"] == set(thing["prices"][0])
 
 
-def test_the_library_gives_the_same_documents(on_azure, azure):
+def test_the_library_gives_the_same_documents(on_azure, azure_prices):
     with connect() as cloud:
         assert cloud.catalog("diff", provider="azure") == on_azure("catalog diff --provider azure -o json").json
         shown = on_azure(f"catalog show {T4[1]} --history -o json").json

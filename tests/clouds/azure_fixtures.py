@@ -8,7 +8,7 @@ from tests.clouds.azure_prices import AzurePrices
 
 
 @pytest.fixture
-def azure(monkeypatch):
+def azure_prices(monkeypatch):
     server = AzurePrices()
     monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", server.url)
     monkeypatch.setattr("azure.core.pipeline.transport.RequestsTransport.sleep", lambda _self, _s: None)

@@ -11,10 +11,10 @@ from cloudgpu.catalog.place import use
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.watch_jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events import Draft
-from tests.clouds.azure_fixtures import azure
+from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS
 
-__all__ = ["azure"]
+__all__ = ["azure_prices"]
 
 DAY = timedelta(days=1)
 AZURE = f"[accounts.azure]\nregions = {json.dumps(REGIONS)}\n"
@@ -32,7 +32,7 @@ def priced(make_lab):
     use(made.home / "nothing")
 
 
-def test_prices_of_the_clouds_in_use_are_refreshed_once_a_day(priced, azure):
+def test_prices_of_the_clouds_in_use_are_refreshed_once_a_day(priced, azure_prices):
     one = job("prices")
     assert one.due(priced.session) <= priced.clock()
     assert one.work(priced.session) == ""

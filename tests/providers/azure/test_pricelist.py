@@ -20,7 +20,7 @@ T4 = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
 
 
 @pytest.fixture
-def azure(monkeypatch):
+def azure_prices(monkeypatch):
     server = AzurePrices()
     monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", server.url)
     yield server
@@ -36,7 +36,7 @@ def waits(monkeypatch):
 
 
 @pytest.fixture
-def asked(azure, waits, tmp_path):
+def asked(azure_prices, waits, tmp_path):
     return lambda: price_list(ProviderSettings("azure", {"regions": list(REGIONS)}, tmp_path, lambda: NOW))
 
 
@@ -48,14 +48,14 @@ def refused(found):
     return [one for part in found.parts for one in part.refused]
 
 
-def test_every_region_is_a_part_asked_to_its_last_page(azure, asked):
+def test_every_region_is_a_part_asked_to_its_last_page(azure_prices, asked):
     found = asked()
     assert [part.scope for part in found.parts] == sorted(REGIONS)
     assert not found.unanswered
     assert not refused(found)
     assert len(rows(found)) == 3 * 8
     per_region = 2 + 2 + 1 + 1  # pages of four: six machines' items, five of storage, an address, three of traffic
-    assert len(azure.asked) == 3 * per_region
+    assert len(azure_prices.asked) == 3 * per_region
 
 
 def test_spot_windows_low_priority_and_other_types_are_told_apart(asked):
@@ -83,20 +83,20 @@ def test_what_is_free_before_a_price_is_noted(asked):
     assert found["snapshot"] == ""
 
 
-def test_of_several_dates_the_latest_holds(azure, asked):
-    azure.items.append(machine("Standard_NC4as_T4_v3", 0.6, "eastus", effectiveStartDate="2026-10-01T00:00:00Z"))
+def test_of_several_dates_the_latest_holds(azure_prices, asked):
+    azure_prices.items.append(machine("Standard_NC4as_T4_v3", 0.6, "eastus", effectiveStartDate="2026-10-01T00:00:00Z"))
     assert rows(asked())[T4].price == Money.usd("0.6")
 
 
-def test_two_prices_of_one_date_are_none(azure, asked):
-    azure.items.append(machine("Standard_NC4as_T4_v3", 0.9, "eastus"))
+def test_two_prices_of_one_date_are_none(azure_prices, asked):
+    azure_prices.items.append(machine("Standard_NC4as_T4_v3", 0.9, "eastus"))
     found = asked()
     assert T4 not in rows(found)
     assert "two prices, 0.526 and 0.9" in refused(found)[0].why
 
 
-def test_a_throttled_call_is_sent_again_after_the_wait_that_azure_names(azure, asked, waits):
-    azure.wrong.append(Wrong(429, {"Retry-After": "3"}, only="koreacentral", times=2))
+def test_a_throttled_call_is_sent_again_after_the_wait_that_azure_names(azure_prices, asked, waits):
+    azure_prices.wrong.append(Wrong(429, {"Retry-After": "3"}, only="koreacentral", times=2))
     assert len(asked().parts) == 3
     assert waits == [3, 3]
 
@@ -115,24 +115,24 @@ def test_a_throttled_call_is_sent_again_after_the_wait_that_azure_names(azure, a
     ],
     ids=["500", "429", "truncated", "no items", "other field", "a list", "redirected", "later page"],
 )
-def test_a_region_that_does_not_answer_whole_is_named_and_the_others_are_taken(azure, asked, wrong):
+def test_a_region_that_does_not_answer_whole_is_named_and_the_others_are_taken(azure_prices, asked, wrong):
     wrong.only = "eastus"
-    azure.wrong.append(wrong)
+    azure_prices.wrong.append(wrong)
     found = asked()
     assert [gap.scope for gap in found.unanswered] == ["eastus"]
     assert [part.scope for part in found.parts] == ["koreacentral", "westeurope"]
 
 
-def test_a_page_that_is_cut_is_asked_for_again(azure, asked):
-    azure.wrong.append(Wrong(cut=True, times=1))
+def test_a_page_that_is_cut_is_asked_for_again(azure_prices, asked):
+    azure_prices.wrong.append(Wrong(cut=True, times=1))
     assert len(asked().parts) == 3
 
 
-def test_without_any_answer_it_is_an_error(azure, asked):
-    azure.wrong.append(Wrong(500, times=999))
+def test_without_any_answer_it_is_an_error(azure_prices, asked):
+    azure_prices.wrong.append(Wrong(500, times=999))
     with pytest.raises(ProviderUnavailable, match="500"):
         asked()
-    azure.wrong[:] = [Wrong(429, times=999)]
+    azure_prices.wrong[:] = [Wrong(429, times=999)]
     with pytest.raises(RateLimited):
         asked()
 
@@ -150,35 +150,37 @@ def test_without_any_answer_it_is_an_error(azure, asked):
     ],
     ids=["host", "name", "path", "scheme", "file", "no text", "itself"],
 )
-def test_a_link_elsewhere_or_to_itself_is_not_followed(azure, asked, link, says):
-    azure.next_link = link
+def test_a_link_elsewhere_or_to_itself_is_not_followed(azure_prices, asked, link, says):
+    azure_prices.next_link = link
     with pytest.raises(ProviderUnavailable, match=says):
         asked()
-    assert len(azure.asked) <= 3 * 3
+    assert len(azure_prices.asked) <= 3 * 3
 
 
 @pytest.mark.parametrize(
     ("usd", "why"),
     [(0, "no price above 0"), (-1.5, "no price above 0"), (float("nan"), "no price above 0"), ("free", "'free'")],
 )
-def test_what_is_no_price_is_refused_by_name(azure, asked, usd, why):
-    azure.items = [one for one in azure.items if one["armSkuName"] != "Standard_NC24ads_A100_v4"]
-    azure.items.append(machine("Standard_NC24ads_A100_v4", usd, "eastus"))
+def test_what_is_no_price_is_refused_by_name(azure_prices, asked, usd, why):
+    azure_prices.items = [one for one in azure_prices.items if one["armSkuName"] != "Standard_NC24ads_A100_v4"]
+    azure_prices.items.append(machine("Standard_NC24ads_A100_v4", usd, "eastus"))
     (one,) = refused(asked())
     assert "NC24ads A100 v4" in one.row
     assert why in one.why
 
 
-def test_another_currency_and_a_missing_field_are_refused(azure, asked):
-    azure.items.append(machine("Standard_ND96asr_v4", 31000, "eastus", currencyCode="KRW"))
+def test_another_currency_and_a_missing_field_are_refused(azure_prices, asked):
+    azure_prices.items.append(machine("Standard_ND96asr_v4", 31000, "eastus", currencyCode="KRW"))
     lame = machine("Standard_NV6", 1.14, "eastus")
     del lame["unitOfMeasure"]
-    azure.items.append(lame)
+    azure_prices.items.append(lame)
     assert sorted(one.why for one in refused(asked())) == ["has no unitOfMeasure", "is in KRW, not in USD"]
 
 
-def test_a_disk_of_another_redundancy_is_another_thing(azure, asked):
-    azure.items.append(item("Storage", "Premium SSD Managed Disks", "P6 LRS", "P6 LRS Disk", 9.28, "1/Month", "eastus"))
+def test_a_disk_of_another_redundancy_is_another_thing(azure_prices, asked):
+    azure_prices.items.append(
+        item("Storage", "Premium SSD Managed Disks", "P6 LRS", "P6 LRS Disk", 9.28, "1/Month", "eastus")
+    )
     assert RowKey("P6 64 GiB", "eastus", None) in rows(asked())
 
 
@@ -189,14 +191,14 @@ def test_an_endpoint_that_is_none_is_said(asked, monkeypatch):
 
 
 @pytest.mark.parametrize("regions", ["eastus", [1], ["a' or 'b"]])
-def test_regions_that_are_none_are_said(azure, tmp_path, regions):
+def test_regions_that_are_none_are_said(azure_prices, tmp_path, regions):
     with pytest.raises(InvalidRequest, match="regions"):
         price_list(ProviderSettings("azure", {"regions": regions}, tmp_path, lambda: NOW))
-    assert not azure.asked
+    assert not azure_prices.asked
 
 
-def test_without_a_list_all_regions_of_the_catalogue_are_asked(azure, waits, tmp_path):
+def test_without_a_list_all_regions_of_the_catalogue_are_asked(azure_prices, waits, tmp_path):
     found = price_list(ProviderSettings("azure", {}, tmp_path, lambda: NOW))
     silent = {gap.scope for gap in found.unanswered}
     assert not silent
-    assert len({query["$filter"].split("armRegionName eq ")[1].split(" ")[0] for query in azure.asked}) == 17
+    assert len({query["$filter"].split("armRegionName eq ")[1].split(" ")[0] for query in azure_prices.asked}) == 17
