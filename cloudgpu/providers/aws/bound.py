@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Available, Setup, Volume, Want
-from cloudgpu.core.names import near
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.images import AMI, described
 from cloudgpu.providers.aws.places import named_region
 from cloudgpu.providers.aws.storage import LARGEST_GB
 from cloudgpu.providers.aws.translate import tags_of
-from cloudgpu.providers.aws.volumes import holder, used
+from cloudgpu.providers.aws.volumes import holder
 from cloudgpu.providers.base import Bound
-
-if TYPE_CHECKING:
-    from cloudgpu.core.facts import Unanswered
+from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 
 _STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
 _NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A data volume that exists: AWS's own id, where it lies, how large it is, and AWS's id of who uses it."""
-
-    name: str
-    id: str
-    zone: str
-    size_gb: int
-    holder: str | None = None
 
 
 def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
@@ -85,7 +70,7 @@ def _image_region(aws: Aws, named: str, want: Want) -> str | None:
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
     wished, by_id = named_region(aws, want), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return _agreed("image", named, by_id["region"], wished, "--region")
+        return agreed("image", named, by_id["region"], wished, "--region")
     if by_id and wished:
         return wished
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
@@ -93,7 +78,7 @@ def _image_region(aws: Aws, named: str, want: Want) -> str | None:
     places = [region for region, names in answers.items() if wanted in names]
     if not places:
         known = {name for names in answers.values() for name in names}
-        raise _nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+        raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
         raise InvalidRequest(
             f"Images called {named!r} lie in {' and '.join(sorted(places))}.",
@@ -101,7 +86,7 @@ def _image_region(aws: Aws, named: str, want: Want) -> str | None:
             value=None,
             next=f"Say which: --region {' | '.join(sorted(places))}",
         )
-    return wished if wished in places else _agreed("image", named, places[0], wished, "--region")
+    return wished if wished in places else agreed("image", named, places[0], wished, "--region")
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
@@ -123,31 +108,13 @@ def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
     wished = named_region(aws, want)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
     found = [one for region in sorted(answers) for one in answers[region] if one.name == wanted.name]
-    here = [one for one in found if want.zone in (None, one.zone) and wished in (None, ids.region_of(one.zone))]
     if not found and (silent or wanted.size_gb is None):
         known = {one.name for volumes in answers.values() for one in volumes}
-        raise _nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
     if not found:
         _check_size(wanted)
         return None
-    if len(here) > 1:
-        zones = sorted(one.zone for one in here)
-        raise InvalidRequest(
-            f"Volumes called {wanted.name!r} lie in {' and '.join(zones)}.",
-            field="--zone",
-            value=None,
-            next=f"Say which: --zone {' | '.join(zones)}",
-        )
-    one = here[0] if here else found[0]
-    _agreed("volume", one.name, one.zone, want.zone or (one.zone if here else wished), "--zone")
-    if wanted.size_gb not in (None, one.size_gb):
-        raise InvalidRequest(
-            f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",
-            field="--volume",
-            value=f"{one.name}:{wanted.size_gb}",
-            next=f"Leave the size out: --volume {one.name}",
-        )
-    return one
+    return meant(found, wanted, want, wished, ids.region_of)
 
 
 def _check_size(wanted: Volume) -> None:
@@ -188,7 +155,7 @@ def _subnet_zone(aws: Aws, id_: str, want: Want, region: str | None) -> str | No
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
         way = "See what there is: aws ec2 describe-subnets --region REGION"
-        raise _nowhere("subnet", "--subnet", id_, set(), silent, way)
+        raise nowhere("subnet", "--subnet", id_, set(), silent, way)
     return zones[0]
 
 
@@ -197,37 +164,3 @@ def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
         asked = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
         found = aws.ec2(region).describe_subnets(Filters=asked)["Subnets"]
     return str(found[0]["AvailabilityZone"]) if found else None
-
-
-# What is said
-
-
-def _agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> str:
-    """Return where it lies; raise InvalidRequest where something else is wished for."""
-    if wished in (None, lies):
-        return lies
-    raise InvalidRequest(
-        f"The {what} {name} lies in {lies}, not in {wished}.",
-        field=option,
-        value=wished,
-        next=f"Launch there: {option} {lies}",
-    )
-
-
-def _nowhere(
-    what: str, field: str, name: str, known: set[str], silent: Sequence[Unanswered], way: str
-) -> InvalidRequest | ProviderUnavailable:
-    if silent:
-        return ProviderUnavailable(
-            f"No {what} {name!r} was found, and {silent[0].scope} did not answer: {silent[0].why}",
-            field="--region",
-            value=silent[0].scope,
-            next="Run it again.",
-        )
-    meant = near(name, known)
-    return InvalidRequest(
-        f"There is no {what} {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=name,
-        next=f"Use {meant}." if meant else way,
-    )

@@ -11,13 +11,14 @@ from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import images, network, quotas
-from cloudgpu.providers.aws.bound import Data, data_volume
+from cloudgpu.providers.aws.bound import data_volume
 from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
 from cloudgpu.providers.aws.timer import no_timer
 from cloudgpu.providers.base import Beside, Resolved
+from cloudgpu.providers.data import Data
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws

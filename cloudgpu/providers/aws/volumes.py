@@ -12,6 +12,7 @@ from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.listing import raw
 from cloudgpu.providers.aws.storage import code_of, disk, tag_specifications
+from cloudgpu.providers.data import used
 
 Raw = Mapping[str, Any]
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
@@ -123,10 +124,3 @@ def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
     except CloudgpuError as fault:
         if code_of(fault) != "VolumeInUse":
             raise
-
-
-def used(volume: Volume, machine: str) -> InvalidRequest:
-    """Return the error for a volume that another machine (our id of it) uses."""
-    message = f"The volume {volume.name} is used by the machine {machine}."
-    way = "End that machine first (cloudgpu ls --refresh names it), or use another volume."
-    return InvalidRequest(message, field="--volume", value=volume.name, next=way)

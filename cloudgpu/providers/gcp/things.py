@@ -15,6 +15,7 @@ from cloudgpu.core.facts import Kind, Leftover, Unanswered
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
+from cloudgpu.providers.gcp.operations import finished
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -90,6 +91,11 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
             if warning.get("code") == UNREACHABLE:
                 silent[ids.last(scope)] = warning.get("message") or "Google could not reach it"
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
+
+
+def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **asked: Any) -> Raw:
+    """Make a change and return its operation once that is done. Raises what it failed with."""
+    return finished(gcp, gcp.ask(action, where, value=value, **asked), action=action, value=value)
 
 
 def unless_gone(call: Callable[[], Answer]) -> Answer | None:
