@@ -47,6 +47,8 @@ def permission_of(route: Route, where: dict[str, str]) -> str:
     group = route.action.partition(".")[0]
     if route.action == "Providers.Register":
         return f"{where['resourceProviderNamespace']}/register/action"
+    if route.action == "Resources.ListByResourceGroup":
+        return "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
     if group in _SPACES:
         return f"{_SPACES[group]}/{_VERBS[route.method]}"
     if group in {"RoleAssignments", "RoleDefinitions"}:

@@ -8,8 +8,9 @@ from typing import Any
 
 from azure.identity import ClientSecretCredential
 
-from tests.clouds.azure.model import SUBSCRIPTION
-from tests.clouds.azure.server import CLIENT, SECRET, TENANT, AzureServer
+from tests.clouds.azure.model import SUBSCRIPTION, TENANT
+from tests.clouds.azure.server import AzureServer
+from tests.clouds.azure.tokens import CLIENT, SECRET
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFakeFakeFakeFakeFakeFakeFakeFakeFakeFake test"
 
