@@ -17,7 +17,7 @@ KEYS = {
     "storage_prices": ("cloud", "region", "type"),
     "quotas": ("cloud", "code_or_metric"),
     "drivers": ("family",),
-    "machine_images": ("cloud", "use", "machine", "system"),
+    "machine_images": ("cloud", "use", "machine", "parameter"),
     "history": ("cloud", "region", "item", "market", "as_of"),
 }
 UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}

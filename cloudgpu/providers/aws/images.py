@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog import driver_for, instance_type, public_images
+from cloudgpu.catalog import instance_type
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, Available
-from cloudgpu.core.images import GpuDriver, PublicImage
+from cloudgpu.core.images import PublicImage
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.boot import boot_tag
 from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.storage import code_of
 from cloudgpu.providers.aws.translate import tags_of
+from cloudgpu.providers.drivers import has_driver, installed, wanted_images
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
-DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
 _IN_USE = {"x86_64", "arm64"}
 _LICENCES = {"SUSE Linux": "suse", "Red Hat Enterprise Linux": "rhel"}  # not "Red Hat BYOL Linux": that is one's own
 _FREE = ("", "Linux/UNIX")
@@ -67,35 +67,8 @@ def chosen(aws: Aws, item: Available, named: str | None, template: str) -> Choic
     machine = machine_of(aws, item)
     if named is not None:
         return _given(aws, item, named, machine)
-    facts = driver_for(item.accelerators[0].name) if item.accelerators else None
-    if facts is not None and facts.is_current and template != DRIVER_TEMPLATE:
-        return Choice(_newest(aws, item.region, public_images(KIND, "cuda", machine)))
-    plain = public_images(KIND, "plain", machine)
-    if facts is not None and facts.system:
-        plain = tuple(one for one in plain if one.system == facts.system)
-    image = _newest(aws, item.region, plain)
-    return Choice(image, *_driver(item, image, facts, template))
-
-
-def _driver(
-    item: Available, image: Image, facts: GpuDriver | None, template: str
-) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
-    """Return how a plain image gets its driver, and what has to be said about it."""
-    if not item.accelerators:
-        return None, ()
-    gpu = item.accelerators[0].name
-    if facts is None:
-        return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image.name}",)
-    wanted = {"driver": facts.driver, "toolkit": facts.toolkit}
-    recalled = f" ({facts.recalled}: recalled, not verified)" if facts.recalled else ""
-    if template == DRIVER_TEMPLATE:
-        said = f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
-        return None, (f"{said}{recalled}",) if facts.system else ()
-    said = (
-        f"today's images with a driver do not support {gpu} ({facts.family}): {image.name} is used, and cloud-init "
-        f"installs {facts.driver} and {facts.toolkit}, the last for it, in the machine's first minutes{recalled}"
-    )
-    return wanted, (said,)
+    image = _newest(aws, item.region, wanted_images(KIND, item, machine, template))
+    return Choice(image) if has_driver(item, template) else Choice(image, *installed(item, image.name, template))
 
 
 def machine_of(aws: Aws, item: Available) -> str:
