@@ -6,7 +6,7 @@ from math import ceil
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
 from cloudgpu.core.catalog import DiskPrice
-from cloudgpu.core.facts import Leftover, Offer
+from cloudgpu.core.facts import Leftover, Market, Offer
 from cloudgpu.core.plan import Extra
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.uses import Per, Resource
@@ -17,8 +17,14 @@ BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not f
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
 ELSEWHERE = "no price is known in {region}: the dearest known of its kind stands in, so it may cost less"
 BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
-ADDRESSES = {"aws": "public_ipv4"}  # the price list's word for the public address that a machine has
-_IMAGES = {"aws": "ebs_snapshot"}  # the price list's word for what images are billed as, where it is not `snapshot`
+_ADDRESSES = {  # the price list's word for the public address that a machine has
+    "aws": "public_ipv4",
+    "azure": "public_ip_standard_static_regional",
+    "gcp": "external_ip_on_standard_vm",
+}
+_SPOT_ADDRESSES = {**_ADDRESSES, "gcp": "external_ip_on_spot_vm"}
+# The price list's word for what images are billed as, where it is not `snapshot`.
+_IMAGES = {"aws": "ebs_snapshot", "gcp": "custom_image"}
 _UNITS = {
     "usd_per_gb_month": Per.MONTH,
     "usd_per_gib_month": Per.MONTH,
@@ -102,6 +108,11 @@ def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
     """Return what an offer, as it was resolved, costs per month beside the machine."""
     item = offer.available
     return tuple(extra(item.provider, item.region, each) for each in resolved.beside)
+
+
+def address_kind(provider: str, market: Market) -> str | None:
+    """Return the price list's word for the public address of a machine; None where addresses cost nothing."""
+    return (_SPOT_ADDRESSES if market is Market.SPOT else _ADDRESSES).get(provider)
 
 
 def image_price(provider: str, region: str, size_gb: int) -> Extra:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.extras import ADDRESSES, extra
+from cloudgpu.control.extras import address_kind, extra
 from cloudgpu.control.observe import adopted
 from cloudgpu.control.pricing import history_of, item_of, list_price, pins
 from cloudgpu.control.thing_lines import is_silent
@@ -61,7 +61,7 @@ def _beside(session: Session, instance: Instance, found: Leftovers | None) -> tu
     """Return what is paid beside a machine by what its provider tells, and what cannot be known."""
     items, unknown = _disks(session, instance, found)
     host = instance.address.host if instance.address else ""
-    kind = ADDRESSES.get(instance.provider)
+    kind = address_kind(instance.provider, instance.market)
     if kind and _is_public(host):
         items.append(Beside("public IPv4 address", kind, 1, kept=False))
     elif kind and not host:

@@ -85,8 +85,8 @@ def sku_of(item: Item) -> str:
 
 
 def own_id(use: Use) -> str:
-    """Return the provider's own id of a resource: on AWS, ours has the region before it."""
-    return use.id.rpartition("/")[2] if use.provider == "aws" else use.id
+    """Return the provider's own name of a resource: on a cloud, ours has the place before it."""
+    return use.id.rpartition("/")[2] if use.provider in _NAMES else use.id
 
 
 def _whose(item: Item, ledger: str) -> dict[str, str]:
