@@ -47,6 +47,11 @@ def is_ours(thing: Leftover, known: Known) -> bool:
     return bool(known.ledger) and thing.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
 
 
+def is_shared(thing: Leftover) -> bool:
+    """Say whether all launches of a ledger in a region share a thing: what bears a machine's id is that one's alone."""
+    return thing.kind in SHARED and TAG_ID not in thing.tags
+
+
 def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if thing.attached_to is not None:
@@ -54,7 +59,7 @@ def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
     if is_on_purpose(thing) and thing.kind in (*_DISKS, Kind.VOLUME):
         word = "volume" if thing.kind is Kind.VOLUME else "image"
         return _Found("it is kept by name", "on purpose", f"cloudgpu {word} rm {thing.name}")
-    if thing.kind in SHARED:
+    if is_shared(thing):
         return None if _is_needed(thing, known) else _Found(f"no machine of its ledger is left in {thing.region}")
     if thing.kind in _GOES_WITH_ITS_MACHINE:
         return None if lives(row) else _Found(_GOES_WITH_ITS_MACHINE[thing.kind])
@@ -132,7 +137,7 @@ def _orphan(thing: Leftover, row: Row | None, found: _Found, known: Known) -> Or
 def _since(thing: Leftover, row: Row | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [row["ended"]] if row is not None else []
-    if thing.kind in SHARED and is_ours(thing, known):
+    if is_shared(thing) and is_ours(thing, known):
         here = (thing.account, thing.region)
         ends = [one["ended"] for one in known.rows if (one["account"], one["region"]) == here]
     ended = max((from_iso(end) for end in ends if end), default=None)

@@ -66,7 +66,7 @@ def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
 
 def _rules(gcp: Gcp) -> Part:
     """Return the rules that let in to machines of ours; the machines are asked for only where there are rules."""
-    found = access.all_rules(gcp)
+    found = [one for one in access.all_rules(gcp) if gcp.options.uses_zone(ids.machine(one.machine)[0])]
     if not found:
         return [], ()
     machines, silent = listing.everything(gcp)

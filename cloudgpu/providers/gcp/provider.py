@@ -10,16 +10,20 @@ from cloudgpu.core.facts import (
     Available,
     Instance,
     LaunchRequest,
+    Leftover,
+    Leftovers,
     Listing,
     Permission,
     Price,
     Quota,
     Region,
+    Setup,
     Stock,
+    Volume,
     Want,
 )
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
 
 
@@ -60,6 +64,12 @@ class GcpProvider:
         from cloudgpu.providers.gcp import prices
 
         return prices.prices(self._gcp, offers)
+
+    def bound(self, setup: Setup, want: Want) -> Bound:
+        """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
+        from cloudgpu.providers.gcp import bound
+
+        return bound.bound(self._gcp, setup, want)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -214,3 +224,45 @@ class GcpProvider:
         from cloudgpu.providers.gcp import findings
 
         return findings.findings(self._gcp, region)
+
+    def leftovers(self, region: str | None = None) -> Leftovers:
+        """Return the disks, snapshots and images with our labels, in use or not, and what did not answer."""
+        from cloudgpu.providers.gcp import storage
+
+        return storage.leftovers(self._gcp, region)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete it; InvalidRequest while a machine uses it."""
+        from cloudgpu.providers.gcp import storage
+
+        storage.remove(self._gcp, leftover)
+
+    def orphans(self, region: str | None = None) -> Leftovers:
+        """Return the firewall rules of our machines and the addresses with our labels, in use or not."""
+        from cloudgpu.providers.gcp import orphans
+
+        return orphans.orphans(self._gcp, region)
+
+    def remove_orphan(self, thing: Leftover) -> None:
+        """Delete one of these; InvalidRequest while something uses it."""
+        from cloudgpu.providers.gcp import orphans
+
+        orphans.remove(self._gcp, thing)
+
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:  # noqa: ARG002
+        """Take the next step to the image `name` of a machine or a disk; a machine goes on running meanwhile."""
+        from cloudgpu.providers.gcp import imaging
+
+        return imaging.save_image(self._gcp, source, name, tags)
+
+    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Ask to delete the machine while its system disk stays."""
+        from cloudgpu.providers.gcp import imaging
+
+        imaging.end_keeping_disk(self._gcp, id)
+
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+        """Make sure that the volume is there, in the machine's zone, and attached to it."""
+        from cloudgpu.providers.gcp import volumes
+
+        return volumes.attach(self._gcp, id, volume, tags)
