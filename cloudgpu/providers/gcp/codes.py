@@ -88,7 +88,7 @@ _WAYS = {
 }
 _POLICY = "Ask whoever keeps the project's organisation policies and service perimeters."
 STALE = "conditionNotMet"  # with the status 412: somebody changed labels or metadata since they were read
-THERE_ALREADY = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS duplicate".split())
+THERE_ALREADY = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate".split())
 NOT_READY = frozenset("resourceNotReady RESOURCE_NOT_READY operationInProgress".split())
 
 
@@ -112,13 +112,17 @@ MEANINGS = _table()
 NO_MACHINE = Meaning(InstanceNotFound, "instance")
 NOT_FOUND = frozenset(_NOT_FOUND.split())
 
-# An answer whose reason says nothing to us, by its HTTP status; any other status is ProviderUnavailable.
+# The code that stands for an answer whose own says nothing to us, by its HTTP status; any other is ProviderUnavailable.
 BY_STATUS = {
-    400: MEANINGS["invalid"],
-    401: MEANINGS["authError"],
-    403: MEANINGS["forbidden"],
-    404: MEANINGS["notFound"],
-    409: MEANINGS["conflict"],
-    412: MEANINGS["conditionNotMet"],
-    429: MEANINGS["rateLimitExceeded"],
+    400: "invalid",
+    401: "authError",
+    403: "forbidden",
+    404: "notFound",
+    409: "conflict",
+    412: "conditionNotMet",
+    429: "rateLimitExceeded",
+    500: "internalError",
+    502: "backendError",
+    503: "backendError",
+    504: "backendError",
 }

@@ -124,18 +124,18 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _meant(code: str, status: int, said: str, asked: Asked, wait: float | None = None) -> CloudgpuError:
-    if code in CREDENTIAL or (code not in MEANINGS and status == 401):  # noqa: PLR2004
+    if code not in MEANINGS:
+        code = BY_STATUS.get(status, code)
+    if code in CREDENTIAL:
         return _bad_credentials(code or str(status), asked)
     if code in DISABLED:
         return _disabled(code, said, asked)
     if code in BILLING:
         return _unpaid(code, asked)
-    if code in DENIED or (code not in MEANINGS and status == 403):  # noqa: PLR2004
+    if code in DENIED:
         return _denied(said, asked)
-    meaning = MEANINGS.get(code) or BY_STATUS.get(status, _UNKNOWN)
-    if status == TOO_MANY:
-        meaning = BY_STATUS[TOO_MANY]
-    if code in NOT_FOUND or (code not in MEANINGS and status == 404):  # noqa: PLR2004
+    meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, _UNKNOWN)
+    if code in NOT_FOUND:
         meaning = _missing(meaning, said, asked)
     sentence = f"{asked.there} refused {asked.action}: {short(said)} ({code or status or 'no code'})."
     way = meaning.way.replace("REGION", _region(asked.where))

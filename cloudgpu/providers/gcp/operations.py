@@ -1,0 +1,76 @@
+"""Waits for what Google does after it has said yes: an operation is asked again until it is done, or time is up.
+
+Google says "no capacity" and "no quota" inside the operation, not in the answer to the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.gcp import errors, ids
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+DONE = "DONE"
+USUAL = timedelta(minutes=5)  # how long to wait where the caller has no deadline
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+
+
+def finished(
+    gcp: Gcp,
+    operation: Mapping[str, Any],
+    *,
+    action: str,
+    value: str | None = None,
+    deadline: datetime | None = None,
+    project: str | None = None,
+) -> Mapping[str, Any]:
+    """Return an operation once it is done, a call for each look.
+
+    Raises what it failed with, in the words of `action`; ProviderUnavailable where it is not done at the deadline
+    (aware UTC; None is five minutes from now), or where nobody tells.
+    """
+    where = _scope(operation)[1]
+    for pause in _pauses(gcp, deadline):
+        if operation.get("status") == DONE:
+            break
+        gcp.pause(pause)
+        operation = _again(gcp, operation, project)
+    if operation.get("status") != DONE:
+        message = f"Google Cloud {where} has not finished {action} in time; it goes on by itself.".replace("  ", " ")
+        raise ProviderUnavailable(message, field="provider", value=value, next="Look again in a minute.")
+    fault = errors.ended(operation, gcp.asked(action, where, value))
+    if fault is not None:
+        raise fault
+    return operation
+
+
+def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
+    """Yield how long to wait before each look, seconds, until all of them and the clock have come to the deadline."""
+    left = (deadline - gcp.clock()).total_seconds() if deadline else USUAL.total_seconds()
+    until, pause = gcp.clock() + timedelta(seconds=left), FIRST_PAUSE_S
+    while left > 0 and gcp.clock() < until:
+        yield pause
+        left -= pause
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mapping[str, Any]:
+    kind, where = _scope(operation)
+    place: dict[str, Any] = {kind: where} if where else {}
+    if project:
+        place["project"] = project
+    service = f"{kind}Operations" if where else "globalOperations"
+    return gcp.ask(f"compute.{service}.get", where, operation=operation["name"], **place)
+
+
+def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the sort and the name of the place to which an operation belongs; two empty texts for all places."""
+    for kind in ("zone", "region"):
+        if operation.get(kind):
+            return kind, ids.last(operation[kind])
+    return "", ""
