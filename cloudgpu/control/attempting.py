@@ -11,6 +11,7 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.control import saved
 from cloudgpu.control.admission import carried, decided, row_of
 from cloudgpu.control.extras import extras_of
+from cloudgpu.control.host_keys import makes_its_own
 from cloudgpu.control.observe import intent
 from cloudgpu.control.preview import way_of
 from cloudgpu.control.pricing import on_demand_of
@@ -102,7 +103,7 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
 
 
 def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
-    host = _host_key(session, offer)
+    host = _host_key(session, offer, resolved)
     template, at = prepared.template, prepared.candidates.of(offer)
     now, policy, request = session.clock(), at.policy, at.request
     until, stoppable = now + timedelta(seconds=request.renew_s), offer.available.stoppable
@@ -120,10 +121,15 @@ def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved
     )
 
 
-def _host_key(session: Session, offer: Offer) -> HostKey:
-    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it."""
+def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
+    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it.
+
+    An empty one where the image takes none: it is read through the API before the first connection.
+    """
     from cloudgpu.access.keys import HostKey, new_host_key
 
+    if makes_its_own(resolved.call):
+        return HostKey("", "")
     provider = session.provider(offer.available.account)
     own = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
     return new_host_key() if own is None else HostKey(own, "")

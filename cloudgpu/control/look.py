@@ -104,7 +104,7 @@ def refresh(session: Session, row: Row) -> Row:
         close_request(session, row, instance)
         if is_news(row, instance):
             ended = before_its_end(session.ledger, row, instance)
-            session.ledger.append([observed(instance, now, ended, machine=row["id"])])
+            session.ledger.append([observed(instance, now, ended, row=row)])
     return session.ledger.machine(row["id"]) or row
 
 
@@ -244,7 +244,8 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
     if row is None or is_news(row, instance):
-        drafts.append(observed(instance, now, before_its_end(session.ledger, row, instance) if row else None))
+        ended = before_its_end(session.ledger, row, instance) if row else None
+        drafts.append(observed(instance, now, ended, row=row))
     return drafts + (given_up(session, row, instance, now) if row else [])
 
 
@@ -290,7 +291,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         return None
     then = not_before(row, session.clock())
     ended = before_its_end(session.ledger, row, instance)
-    return [observed(instance, then, ended, machine=row["id"])] if is_news(row, instance) else []
+    return [observed(instance, then, ended, row=row)] if is_news(row, instance) else []
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:

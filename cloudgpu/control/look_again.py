@@ -82,4 +82,4 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
     if not is_news(row, found):
         return []
     ended = None if watched else before_its_end(session.ledger, row, found)
-    return [observed(found, now, ended, machine=row["id"])]
+    return [observed(found, now, ended, row=row)]

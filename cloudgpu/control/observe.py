@@ -33,6 +33,7 @@ from cloudgpu.core.times import from_epoch, from_iso, iso
 
 Row = dict[str, Any]
 NEWS_OF_ACTIVITY = timedelta(minutes=15)
+_SAID = "provider_id state billed since launched_at address reason".split()
 _ENDS = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
 
 
@@ -108,17 +109,29 @@ def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> 
     return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
 
 
-def observed(instance: Instance, now: datetime, alive: str | None = None, *, machine: str | None = None) -> Draft:
+def observed(instance: Instance, now: datetime, alive: str | None = None, *, row: Row | None = None) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
     `alive` is when it was last known to be there, for one that is billed no more and of which nobody says since when.
-    `machine` is the id of the row whose provider id was asked for: somebody may have taken the machine's tags away.
+    `row` is what is known of it: the line is about that one, though somebody may have taken the machine's tags away,
+    and its word of its use stays where an answer has none.
     """
     body = _said(instance)
     if alive is not None:
         body["alive_at"] = alive
-    subject = machine or instance.tags[TAG_ID]
-    clock = PROVIDER if instance.since else OWN
+    if row is not None and body["last_active"] is None and row["provider_id"] == instance.id:
+        body["last_active"] = row["last_active"]
+    subject = instance.tags[TAG_ID] if row is None else row["id"]
+    return _seen_line(subject, body, now, PROVIDER if instance.since else OWN)
+
+
+def told_itself(row: Row, last_active: datetime, now: datetime) -> Draft:
+    """Return the line that says when a machine was last in use by its own word; all else is as it was seen last."""
+    names = (*_SAID, *_ENDS)
+    return _seen_line(row["id"], {name: row[name] for name in names} | {"last_active": iso(last_active)}, now, OWN)
+
+
+def _seen_line(subject: str, body: dict[str, Any], now: datetime, clock: str) -> Draft:
     return Draft("instance_observed", subject, body, now, f"seen:{digest(subject, iso(now), repr(body))}", clock)
 
 
@@ -167,7 +180,7 @@ def is_news(row: Row, instance: Instance) -> bool:
         return True
     if row["address"] != (_address(instance.address) if instance.address else None):
         return True
-    if _time(row["since"]) != instance.since or _moved_on(_time(row["last_active"]), instance.last_active):
+    if _time(row["since"]) != instance.since or has_moved_on(_time(row["last_active"]), instance.last_active):
         return True
     return any(_is_another(row[name], instance.tags, key) for name, key in _ENDS.items())
 
@@ -176,7 +189,7 @@ def _time(text: str | None) -> datetime | None:
     return from_iso(text) if text is not None else None
 
 
-def _moved_on(known: datetime | None, said: datetime | None) -> bool:
+def has_moved_on(known: datetime | None, said: datetime | None) -> bool:
     """Say whether a machine was active again since it was last written down: every quarter of an hour is news."""
     if said is None or known is None:
         return said is not None

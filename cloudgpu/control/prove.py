@@ -68,5 +68,5 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
     else:
         if is_news(row, instance):
             ended = None if watched else before_its_end(session.ledger, row, instance)
-            session.ledger.append([observed(instance, now, ended, machine=row["id"])])
+            session.ledger.append([observed(instance, now, ended, row=row)])
     return session.ledger.machine(row["id"]) or row, True

@@ -12,6 +12,7 @@ from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
+from cloudgpu.control.host_keys import pin_told, wait_for_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
@@ -42,13 +43,15 @@ def client_key(session: Session) -> ClientKey:
 def wait_until_ready(session: Session, row: Row) -> Row:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
 
-    Raises Unreachable when it ended while starting or did not answer in time, WrongHostKey at once, Barred where it
-    runs and is not open to this client's address.
+    One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
+    while starting or did not answer in time, WrongHostKey at once, Barred where it runs and is not open to this
+    client's address.
     """
     deadline = session.clock() + READY_WITHIN
     session.tell(f"{row['name']}: waiting for the machine to run")
     import_module("cloudgpu.access.handshake")  # a tenth of a second: spent while the machine starts, not after
     row = _wait_running(session, row, deadline)
+    wait_for_key(session, row, deadline)
     session.tell(f"{row['name']}: verifying SSH against the host key of the launch")
     _wait_for_ssh(session, row, deadline)
     return row
@@ -129,6 +132,7 @@ def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Conn
 def open_connection(session: Session, row: Row, *, timeout: float = 10) -> Connection:
     """Return a verified connection, as `reached` does, to be closed by the caller."""
     check_reachable(row)
+    pin_told(session, row)
     try:
         return connect(session.target(row), timeout=timeout)
     except WrongHostKey:
@@ -169,6 +173,7 @@ def find_way(session: Session, row: Row) -> Row:
     """
     check_reachable(row)
     target = session.target(row)
+    pin_told(session, row)
     if is_behind(row) or not is_told(row) or doorkeeper(session, row) is None:
         return row
     try:

@@ -66,5 +66,6 @@ def _count_traffic(session: Session, rows: Mapping[str, Row], reports: Mapping[s
 
 
 def _now(seen: Seen, row: Row) -> Seen:
-    last = from_iso(row["last_active"]) if row["last_active"] else None
-    return replace(seen, row=row, last_active=last)
+    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
+    written = from_iso(row["last_active"]) if row["last_active"] else None
+    return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

@@ -111,7 +111,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
     if instance is None or row["attempt"] == "open" or not is_news(row, instance):
         return row
-    return as_observed(row, observed(instance, now))
+    return as_observed(row, observed(instance, now, row=row))
 
 
 def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.hearing import Word, heard_of
 from cloudgpu.control.samples import Report, probe
 from cloudgpu.core.activity import up_since
 from cloudgpu.core.decisions import Rule, Seen
@@ -14,6 +15,7 @@ from cloudgpu.core.facts import State
 from cloudgpu.core.idle import Thresholds
 from cloudgpu.core.policy import Act, Policy, thresholds
 from cloudgpu.core.times import from_iso
+from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from cloudgpu.control.policies import Held
@@ -49,15 +51,32 @@ def _named(names: Sequence[str]) -> str:
 def seen_of(
     session: Session, rows: Sequence[Row], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
 ) -> tuple[list[Seen], dict[str, Report]]:
-    """Return what is known of each machine, and what the agents said that were asked; `keep` their samples, too.
+    """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
 
-    Asked over SSH is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in
-    use, and whose policy ends idle machines or whose lease is near its end.
+    Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
+    whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
+    machine says of itself; then, where that leaves the question, the machine over SSH.
     """
     bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
     now = session.clock()
+    words = heard_of(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    bare = [with_word(one, words.get(one.row["id"])) for one in bare]
     reports = probe_twice(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
-    return [with_report(one, reports.get(one.row["id"])) for one in bare], reports
+    found = [with_report(one, reports.get(one.row["id"])) for one in bare]
+    return [with_silence(one, words.get(one.row["id"])) for one in found], reports
+
+
+def with_word(seen: Seen, word: Word) -> Seen:
+    """Return it with the machine's own word, where it has just said one."""
+    return replace(seen, last_active=word) if isinstance(word, datetime) else seen
+
+
+def with_silence(seen: Seen, word: Word) -> Seen:
+    """Return it with why its provider did not tell its word either, where it was not reached."""
+    if not isinstance(word, CloudgpuError) or not seen.judged_fault:
+        return seen
+    fault = f"{seen.judged_fault}; {seen.row['provider']} does not tell its word: {word.message.removesuffix('.')}"
+    return replace(seen, judged_fault=fault)
 
 
 def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:

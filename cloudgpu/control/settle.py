@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access import known_hosts
 from cloudgpu.control import saved
+from cloudgpu.control.host_keys import pin_given
 from cloudgpu.control.observe import observed, settled
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.shared_things import wait_while_cleaned
@@ -121,7 +121,7 @@ def send(
     closed as refused.
     """
     provider = session.provider(attempt.request.account)
-    known_hosts.pin(session.home.known_hosts, attempt.machine, attempt.boot.host_public_key)
+    pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
     try:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.hearing import heard_of
+from cloudgpu.control.reap_seen import with_silence, with_word
 from cloudgpu.control.samples import probe
 from cloudgpu.core.activity import because, up_since
 from cloudgpu.core.decide import decide
@@ -43,8 +45,8 @@ class Source:
 def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
     """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
 
-    `ask`: over SSH, now, keeping what it says; else from what is kept here. Writes no ledger and stops nothing.
-    Raises InvalidRequest for a policy or limits that cannot be read.
+    `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
+    stops nothing. Raises InvalidRequest for a policy or limits that cannot be read.
     """
     from cloudgpu.control.policies import policy_of
 
@@ -52,9 +54,12 @@ def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
     if held.broken is not None:
         raise held.broken
     limits = Thresholds() if held.policy is None else thresholds(held.policy)
-    source = _asked(session, row, limits) if ask and runs_on(row) else kept(session, row, limits)
+    ask = ask and runs_on(row)
+    source = _asked(session, row, limits) if ask else kept(session, row, limits)
+    word = heard_of(session, [row], keep=False).get(row["id"]) if ask else None
     last = from_iso(row["last_active"]) if row["last_active"] else None
-    seen = with_source(Seen(row, held.policy, held.why, last_active=last), source, now)
+    bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
+    seen = with_silence(with_source(bare, source, now), word)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
     older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged)

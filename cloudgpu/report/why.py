@@ -44,7 +44,7 @@ def why_value(
             "signals_at": None if at is None else iso(at),
         },
         "signals": signal_values(judged or seen.judged),
-        "last_active": row["last_active"],
+        "last_active": None if seen.last_active is None else iso(seen.last_active),
         "up_since": iso(up_since(row)),
         "scratch": [{"path": path, "bytes": size} for path, size in seen.scratch],
         "policy": _policy(seen),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.core.facts import Instance, State
+from cloudgpu.core.facts import Available, Instance, LaunchRequest, State
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Finding, ProviderSettings
+from cloudgpu.providers.base import Finding, ProviderSettings, Resolved
 from cloudgpu.testing import limits
 from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.machines import FakeMachine
@@ -17,6 +17,11 @@ from cloudgpu.testing.store import Cloud
 
 class WholeFakeProvider(ReachableFakeProvider):
     """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
+
+    def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
+        """Look up the image, which takes no host key."""
+        found = super().resolve(request, item)
+        return replace(found, call={**found.call, "host_key": "reads"})
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
         """Return when each was last in use by its own word (`heard_from`), a call for each."""

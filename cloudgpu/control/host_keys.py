@@ -1,0 +1,107 @@
+"""Pins the host key of a machine that makes its own: read through the provider's API, before the first connection.
+
+Nothing is ever trusted because it was shown first. A launch that gives a machine its key has pinned that already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from cloudgpu.access import known_hosts
+from cloudgpu.errors import ProviderUnavailable, Unreachable
+from cloudgpu.providers.base import ReadsHostKeys
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import Attempt
+
+Row = dict[str, Any]
+KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first
+
+
+def makes_its_own(call: Mapping[str, Any]) -> bool:
+    """Say whether a launch that was looked up (`Resolved.call`) can give its machine no host key."""
+    return bool(call.get("host_key") == "reads")
+
+
+def pin_given(session: Session, attempt: Attempt) -> None:
+    """Pin the key that the launch gives its machine; where it gives none, forget what an earlier machine showed."""
+    file, key = session.home.known_hosts, attempt.boot.host_public_key
+    if key:
+        known_hosts.pin(file, attempt.machine, key)
+    else:
+        known_hosts.unpin(file, attempt.machine)
+
+
+def pin_told(session: Session, row: Row) -> None:
+    """Make sure that a key is pinned where the provider can tell one: for whoever connects now, and waits for nothing.
+
+    Raises Unreachable where the machine has told none yet, InstanceNotFound, ProviderUnavailable.
+    """
+    if not is_known(session, row):
+        told = _reader(session, row).host_keys(row["provider_id"])
+        if not _pinned(session, row, told, told):
+            raise _untold(row)
+
+
+def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:
+    """Ask until the machine has told its host key, and pin it. Raises Unreachable where it has told none in time.
+
+    A machine tells its keys one after the other: one of a lesser kind is taken when it stands there a second time.
+    """
+    if is_known(session, row):
+        return
+    session.tell(f"{row['name']}: reading its host key through the provider's API")
+    pause: float = 1.0
+    before: Sequence[str] = ()
+    while not _pinned(session, row, told := _told(session, row), before):
+        if session.clock() >= deadline:
+            raise _untold(row)
+        before = told
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def is_known(session: Session, row: Row) -> bool:
+    """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
+    if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
+        return True
+    return not isinstance(session.provider(row["account"]), ReadsHostKeys)
+
+
+def _reader(session: Session, row: Row) -> ReadsHostKeys:
+    return cast("ReadsHostKeys", session.provider(row["account"]))
+
+
+def _told(session: Session, row: Row) -> Sequence[str]:
+    """Ask once; a provider that does not answer is asked again until the deadline."""
+    try:
+        return _reader(session, row).host_keys(row["provider_id"])
+    except ProviderUnavailable as fault:
+        session.tell(f"{row['name']}: {fault.message}; asking again")
+        return ()
+
+
+def _pinned(session: Session, row: Row, told: Sequence[str], before: Sequence[str]) -> bool:
+    """Pin the best of the keys that were told, and say whether there was one to pin."""
+    keys = [line for line in told if known_hosts.is_public_key(line) and _kind(line) in KINDS]
+    good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
+    if not good:
+        return False
+    known_hosts.pin(session.home.known_hosts, row["id"], min(good, key=lambda line: KINDS.index(_kind(line))))
+    return True
+
+
+def _kind(line: str) -> str:
+    return line.split(" ", 1)[0]
+
+
+def _untold(row: Row) -> Unreachable:
+    return Unreachable(
+        f"{row['name']} has not told its host key, so it cannot be verified and was not contacted.",
+        field="known_hosts",
+        value=row["id"],
+        next=f"It may still be booting: try cloudgpu ssh {row['name']} in a minute.",
+    )
