@@ -1,0 +1,59 @@
+"""Many machines at once: asked to stop side by side, and looked at by the two listings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.facts import Instance
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.asking import Answer, tried
+from cloudgpu.providers.azure import ids, listing, power
+from cloudgpu.providers.azure.client import AT_ONCE
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+FEW = 2  # so many are looked at one by one: two listings cost as many calls, and more of Azure's time
+Found = dict[str, Instance | CloudgpuError]
+
+
+def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
+    """Ask to deallocate these machines; return why not, by id, for those that were not asked.
+
+    One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
+    """
+    asked = _each(many, lambda id_: power.stop(azure, id_))
+    return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
+
+
+def get_many(azure: Azure, many: Sequence[str]) -> Found:
+    """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
+
+    That one is missing in a listing is no proof that it is gone: it is asked by itself.
+    """
+    wanted = list(dict.fromkeys(many))
+    if len(wanted) <= FEW:
+        return _each(wanted, lambda id_: listing.get(azure, id_))
+    try:
+        seen, _ = listing.both(azure)
+    except CloudgpuError as fault:
+        return {id_: _fault_of(id_, fault) for id_ in wanted}
+    found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
+    return {**found, **_each([id_ for id_ in wanted if id_ not in seen], lambda id_: listing.get(azure, id_))}
+
+
+def _fault_of(id_: str, fault: CloudgpuError) -> CloudgpuError:
+    """Return the error for what is no id at all, else the one of the listing."""
+    try:
+        ids.machine(id_)
+    except InvalidRequest as wrong:
+        return wrong
+    return fault
+
+
+def _each(many: Sequence[str], call: Callable[[str], Answer]) -> dict[str, Answer | CloudgpuError]:
+    wanted = list(dict.fromkeys(many))
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(wanted)))) as pool:
+        return dict(zip(wanted, pool.map(lambda id_: tried(call, id_), wanted), strict=True))

@@ -1,0 +1,53 @@
+"""Waits for a long-running operation by the clock that is given to us, until it has ended or a deadline has passed.
+
+The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself: Azure's page "Track asynchronous
+Azure operations"); here is said how long. A failed one is an error with the operation's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.azure.client import POLL_S
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+
+class Late(ProviderUnavailable):
+    """The deadline has passed, and the operation goes on: nothing is known of its end."""
+
+
+def finished(
+    azure: Azure,
+    action: str,
+    begin: Callable[[Any], Any],
+    *,
+    deadline: datetime,
+    region: str = "",
+    value: str | None = None,
+    field: str | None = None,
+) -> Any:
+    """Begin an operation, wait for its end and return what it made; `begin` takes the SDK's `polling`.
+
+    Raises Late at the deadline, and our errors for a call that is refused or an operation that failed.
+    """
+    with azure.said(action, region, value=value, field=field):
+        return begin(_patient(azure, action, deadline)).result()
+
+
+def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
+    from azure.mgmt.core.polling.arm_polling import ARMPolling
+
+    class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
+        def _sleep(self, delay: float) -> None:
+            left = (deadline - azure.clock()).total_seconds()
+            if left <= 0:
+                message = f"Azure is still at work on {action} at the deadline."
+                raise Late(message, field="provider", next="Run the same again in a minute.")
+            azure.pause(min(delay, left))
+
+    return Patient(timeout=POLL_S)

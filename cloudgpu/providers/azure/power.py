@@ -1,0 +1,143 @@
+"""Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.providers.azure import groups, ids, listing, translate
+from cloudgpu.providers.azure.ask import ask, look
+from cloudgpu.providers.azure.codes import BUSY
+from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.azure.operations import Late, finished
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+START_WITHIN = timedelta(minutes=10)
+SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
+_MACHINE = "Microsoft.Compute/virtualMachines"
+_OURS = {  # what a launch makes in its group, by kind: all of it bears the group's name, or begins with it
+    "microsoft.compute/virtualmachines",
+    "microsoft.compute/virtualmachines/extensions",
+    "microsoft.compute/disks",
+    "microsoft.network/networkinterfaces",
+    "microsoft.network/networksecuritygroups",
+    "microsoft.network/publicipaddresses",
+    "microsoft.network/virtualnetworks",
+}
+
+
+def terminate(azure: Azure, id: str) -> None:  # noqa: A002
+    """Ask to delete the machine with its whole group; an unknown id is no error. Two calls, not waited for.
+
+    Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
+    the group stays, and `orphans` tells of it.
+    """
+    region, group = ids.machine(id)
+    listed = azure.resources.resources.list_by_resource_group
+
+    def asked() -> list[Any]:
+        return [one.as_dict() for one in listed(group)]
+
+    inside = look(azure, groups.LIST, asked, region=region, value=id)
+    if inside is None:
+        return
+    if all(is_ours(one, group) for one in inside):
+        groups.delete(azure, region, group)
+        return
+    machines = azure.compute.virtual_machines
+    look(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
+
+
+def is_ours(thing: Mapping[str, Any], group: str) -> bool:
+    """Say whether something in a launch's group was made by that launch: by its kind, and by its name or its machine."""
+    kind, name = str(thing.get("type") or "").lower(), str(thing.get("name") or "").lower()
+    return kind in _OURS and name.startswith(group)
+
+
+def stop(azure: Azure, id: str) -> None:  # noqa: A002
+    """Ask to deallocate the machine. Idempotent; one call, again while Azure is at work on it. Not waited for.
+
+    Raises InstanceNotFound.
+    """
+    region, group = ids.machine(id)
+    machines = azure.compute.virtual_machines
+    _once_free(
+        azure,
+        lambda: ask(
+            azure,
+            f"{_MACHINE}/deallocate/action",
+            lambda: machines.begin_deallocate(group, group, polling=False),
+            region=region,
+            value=id,
+        ),
+    )
+
+
+def _once_free(azure: Azure, call: Callable[[], object]) -> None:
+    """Make a call, again while Azure says that another operation goes on."""
+    for _ in range(LOOKS):
+        try:
+            call()
+        except CloudgpuError as fault:
+            if code_of(fault) not in BUSY:
+                raise
+            azure.pause(SETTLES_S)
+        else:
+            return
+    call()
+
+
+def start(azure: Azure, id: str) -> None:  # noqa: A002
+    """Start a stopped machine, and wait until Azure has the capacity; one that runs is left alone.
+
+    Raises InstanceNotFound, NoCapacity, QuotaExceeded, and InvalidRequest while it is just stopping.
+    """
+    region, group = ids.machine(id)
+    found = listing.raw(azure, region, group)
+    if found is None or translate.provisioning(found) == "deleting":
+        message = f"Azure {region} has no machine {group}."
+        raise InstanceNotFound(message, field="instance", value=id)
+    power = translate.power_of(translate.statuses_of(found))
+    if power in ("deallocating", "stopping"):
+        message = f"{id} is just stopping, and Azure starts only what has stopped."
+        raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
+    if power not in ("running", "starting"):
+        _start(azure, region, group)
+
+
+def _start(azure: Azure, region: str, group: str) -> None:
+    machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
+    try:
+        finished(
+            azure,
+            f"{_MACHINE}/start/action",
+            lambda polling: machines.begin_start(group, group, polling=polling),
+            deadline=azure.clock() + START_WITHIN,
+            region=region,
+            value=id_,
+        )
+    except Late:  # it is asked; the next look tells
+        return
+
+
+def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    """Set these tags on the machine and leave every other alone, by the Tags API's Merge. One call.
+
+    A change of the machine itself would replace its tags, and erase a hold. Raises InstanceNotFound.
+    """
+    region, group = ids.machine(id)
+    if not tags:
+        return
+    scope, body = ids.machine_id(azure.subscription, group), {"operation": "Merge", "properties": {"tags": dict(tags)}}
+    resources = azure.resources.tags
+    ask(
+        azure,
+        "Microsoft.Resources/tags/write",
+        lambda: resources.begin_update_at_scope(scope, body, polling=False),
+        region=region,
+        value=id,
+    )
