@@ -1,136 +1,44 @@
 """Kills the unchanged command at a call that it makes to our model of AWS, and says what must hold afterwards.
 
-The server is in the test's process: when the call that is meant arrives, or when it is done and before it is answered,
-the server kills the command with SIGKILL and closes the connection. Calls are counted per action, since some are made
-side by side. Of calls that change nothing one of the two moments is enough: both find the same cloud and the same
-files. What there is is read back from moto and by plain boto3, never by the product.
+How, see crash_cloud. What there is is read back from moto and by plain boto3, never by the product.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.cli.program import Program
 from tests.clouds.aws.plain import client, role_of_timers
 from tests.clouds.aws.server import AwsServer
+from tests.soak import crash_cloud
+from tests.soak.crash_cloud import CloudLife, Moment
 
 REGION = "us-east-1"
 CONFIG = f'provider = "aws"\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '
 HEADLINE = ("up", "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 ON_DEMAND = tuple(word for word in HEADLINE if word != "--spot")
 READS = ("Describe", "Get", "List")
-TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Just `before` or just `after` the `nth` call of an action."""
-
-    action: str
-    nth: int
-    phase: str
-
-    @property
-    def said(self) -> str:
-        """Where that is, for people."""
-        return f"{self.phase} {self.action} number {self.nth}"
 
 
 def moments(actions: list[str]) -> list[Moment]:
     """Return where to kill a command that makes these calls."""
-    seen: Counter[str] = Counter()
-    found = []
-    for action in actions:
-        seen[action] += 1
-        phases = ("before",) if action.startswith(READS) else ("before", "after")
-        found += [Moment(action, seen[action], phase) for phase in phases]
-    return found
+    return crash_cloud.moments(actions, lambda action: action.startswith(READS))
 
 
-class Watch:
-    """What the server tells of each call: `then` is done once, at the moment; what it returns the server does."""
-
-    def __init__(self, at: Moment | None = None, then: Callable[[], str | None] = lambda: None) -> None:
-        self.actions: list[str] = []
-        self.came = False
-        self._at, self._then = at, then
-        self._numbers: dict[int, int] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, number: int, action: str, phase: str) -> str | None:
-        """Count the call; act where it is meant."""
-        with self._lock:
-            if phase == "before":
-                self.actions.append(action)
-                self._numbers[number] = self.actions.count(action)
-            meant = Moment(action, self._numbers[number], phase) == self._at and not self.came
-            self.came |= meant
-        return self._then() if meant else None
-
-
-class AwsLife:
+class AwsLife(CloudLife):
     """One home with an account at the model, its commands, and what must hold."""
 
     def __init__(self, server: AwsServer, home: Path, *, ssh: bool = False) -> None:
         server.reset()
         if ssh:
             server.serve_ssh()
-        self.server, self.home = server, home
-        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
-        self.program.config(f'{CONFIG}{server.ssh_port}\ntimer_role = "{role_of_timers()}"\n')
+        super().__init__(server, home, f'{CONFIG}{server.ssh_port}\ntimer_role = "{role_of_timers()}"\n')
 
-    def counted(self, *args: str) -> list[str]:
-        """Run a verb to its end and return the actions that it called."""
-        self.server.on_call = watch = Watch()
-        self.done(*args)
-        self.server.on_call = None
-        return watch.actions
-
-    def killed(self, *args: str, at: Moment) -> bool:
-        """Run a verb and kill it at a moment; return whether that came."""
-        process = self.program.start(*args)
-
-        def kill() -> str:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait(TIMEOUT_S)
-            return "drop"
-
-        return self._watched(process, Watch(at, kill), args)
-
-    def interrupted(self, *args: str, at: Moment) -> bool:
-        """Run a verb, and let AWS take the spot machine at a moment; return whether that came."""
-        process = self.program.start(*args)
-
-        def take() -> None:
-            for machine in self.living():
-                self.server.interrupt(machine.id)
-
-        return self._watched(process, Watch(at, take), args, *range(11))
-
-    def _watched(self, process: subprocess.Popen[bytes], watch: Watch, args: tuple[str, ...], *codes: int) -> bool:
-        self.server.on_call = watch  # a command needs half a second before its first call
-        try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
-        finally:
-            self.server.on_call = None
-            process.kill()
-        assert process.returncode in (0, -signal.SIGKILL, *codes), (args, process.returncode, out, err)
-        return watch.came
-
-    def done(self, *args: str, code: int = 0) -> dict[str, Any]:
-        """Run a verb that ends with this exit code; return its JSON document."""
-        done = self.program(*args, "-o", "json", timeout=TIMEOUT_S)
-        assert done.code == code, (args, done.code, done.out, done.err)
-        document: dict[str, Any] = done.json
-        return document
+    def take(self) -> None:
+        """Let AWS take the spot machine."""
+        for machine in self.living():
+            self.server.interrupt(machine.id)
 
     # What AWS has, without the product.
 
@@ -189,8 +97,7 @@ class AwsLife:
         if self.timers():
             self.done("reap")  # of a machine whose end was recorded by a look
         assert self.timers() == []
-        left = {path.relative_to(self.home).parts[0] for path in self.home.rglob("*") if not path.is_dir()}
-        assert not left - {"config.toml", "ledger", "keys", "locks", "providers"}, left  # no saved call
+        self.check_no_saved_call()
 
 
 def _id_of(tags: Iterable[dict[str, str]]) -> str:
