@@ -150,8 +150,14 @@ def provider_with(session: Session, ability: Any, what: str, *, account: str | N
         f"The {one.kind} provider has no {what}.",
         field="--provider",
         value=one.kind,
-        next="Name another: --provider aws",
+        next=f"Name another: --provider {' | '.join(_kinds_with(session, ability) or CLOUDS)}",
     )
+
+
+def _kinds_with(session: Session, ability: Any) -> list[str]:
+    """Return the providers of configured accounts that have the ability."""
+    providers = map(session.provider, session.settings.accounts)
+    return sorted({one.kind for one in providers if isinstance(one, ability)})
 
 
 def _having(session: Session, ability: Any) -> Any:

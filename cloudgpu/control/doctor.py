@@ -13,11 +13,11 @@ from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import account_of, with_machines
+from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, with_machines
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.permitted import permission_checks
+from cloudgpu.control.permitted import finding_checks, permission_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.errors import CloudgpuError
 
@@ -176,6 +176,8 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
     """Return the accounts that are meant; raise InvalidRequest where there is none such."""
     if account is not None:
         return [account_of(session, account=account, provider=provider)]
+    if is_anywhere(session, account=None, provider=provider or ""):
+        return cloud_accounts(session)
     accounts = session.settings.accounts
     found = [name for name in sorted(accounts) if provider in (None, accounts[name].provider)]
     return found or [account_of(session, account=None, provider=provider)]
@@ -198,4 +200,5 @@ def _accounts(session: Session, names: list[str], region: str | None) -> Iterato
             yield Check(f"account {name}", Verdict.FAIL, f"{gap.scope} did not answer: {gap.why}", None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
+        yield from finding_checks(session, name, region)
         yield from permission_checks(session, name, region)

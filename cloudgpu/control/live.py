@@ -22,8 +22,13 @@ from cloudgpu.core.rates import MONTH_H
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
-# The cheapest current machine with two CPUs and 2 GB, in the order of trying; elsewhere the cheapest of all.
-SMALL: Mapping[str, Sequence[str]] = {"aws": ("t3.small", "t3a.small", "t2.small")}
+# The cheapest current machine with 2 GB, in the order of trying; elsewhere the cheapest of all.
+SMALL: Mapping[str, Sequence[str]] = {
+    "aws": ("t3.small", "t3a.small", "t2.small"),
+    "azure": ("Standard_B1ms", "Standard_B2s"),
+    "gcp": ("e2-small", "e2-medium"),
+}
+_ELSE_ANY = ("azure", "gcp")  # where a small one may have no price that is known: then the cheapest of all, too
 
 
 def planned(
@@ -43,7 +48,7 @@ def planned(
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind
-    small = _small(session, wish, SMALL.get(kind, ()))
+    small = _small(session, wish, SMALL.get(kind, ()), or_any=kind in _ELSE_ANY)
     if gpu is None:
         return [small]
     model, count = gpu_wish(gpu)
@@ -51,12 +56,12 @@ def planned(
     return [small, _prepared(session, with_gpu, "gpu")]
 
 
-def _small(session: Session, wish: Wish, types: Sequence[str]) -> Prepared:
+def _small(session: Session, wish: Wish, types: Sequence[str], *, or_any: bool) -> Prepared:
     for number, one in enumerate(types, 1):
         try:
             return _prepared(session, replace(wish, want=replace(wish.want, instance_type=one)), "cpu")
         except (NoCapacity, InvalidRequest):  # a region may not have the type
-            if number == len(types):
+            if number == len(types) and not or_any:
                 raise
     return _prepared(session, wish, "cpu")
 

@@ -1,4 +1,4 @@
-"""Says which permissions a credential lacks, by name, and which document has them."""
+"""Says which permissions a credential lacks, by name, with the document that has them, and what the account lacks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from cloudgpu.config.data import data_dir
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.session import Session
 from cloudgpu.core.facts import Permission
-from cloudgpu.errors import AuthFailed, CloudgpuError
-from cloudgpu.providers.base import ChecksPermissions
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.providers.base import ChecksPermissions, Examines
 
 
 def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -38,6 +38,25 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
         yield Check(name, Verdict.OK, _said(found))
 
 
+def finding_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
+    """Yield a check of each thing that the provider looks at in the account itself; nothing where it cannot.
+
+    Changes nothing.
+    """
+    provider = session.provider(account)
+    if not isinstance(provider, Examines):
+        return
+    try:
+        found = provider.findings(region)
+    except CloudgpuError as silence:
+        yield failed(f"account {account}", silence)
+        return
+    for one in found:
+        verdict = Verdict.OK if one.good else Verdict.FAIL if one.good is False and one.needed else Verdict.WARN
+        code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
+        yield Check(f"{one.what} {account}", verdict, one.says, one.next or None, code)
+
+
 def denied(one: Permission, kind: str) -> AuthFailed:
     """Return the fault of an action that is not allowed, with the document that has it."""
     return AuthFailed(
@@ -50,7 +69,8 @@ def denied(one: Permission, kind: str) -> AuthFailed:
 
 def document(kind: str) -> str:
     """Return the path of the document with every permission that launching takes at this provider."""
-    return str(data_dir("policies") / "permissions" / f"{kind}-launch.json")
+    place = data_dir("policies") / "permissions"
+    return str(next(place.glob(f"{kind}-launch.*"), place / f"{kind}-launch.json"))
 
 
 def _said(found: Sequence[Permission]) -> str:
