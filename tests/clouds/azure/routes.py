@@ -63,6 +63,7 @@ CALLS = {
 }
 _FILES = {"Permissions": "_permissions", "RoleDefinitions": "_role_definitions", "RoleAssignments": "_role_assignments"}
 _BODY = re.compile(r"Union\[\s*_models\.(\w+)")
+_BY_ID = {"roleId": "roleDefinitions", "roleAssignmentId": "roleAssignments"}
 _ANSWER = re.compile(r"\) -> ([^\n]+):\n")
 _PAGED, _LISTED = ("ItemPaged", "Iterable["), ("List[", "list[")
 
@@ -92,7 +93,8 @@ class Route:
     def pattern(self) -> re.Pattern[str]:
         """Return what the path of a request matches. Azure's paths know no capitals."""
         found = re.sub(r"\\{scope\\}", "(?P<scope>.+?)", re.escape(self.path))
-        found = re.sub(r"\\{(roleId|roleAssignmentId)\\}", r"(?P<\1>.+)", found)
+        for name, kind in _BY_ID.items():
+            found = found.replace(rf"\{{{name}\}}", rf"(?P<{name}>.+/Microsoft\.Authorization/{kind}/[^/]+)")
         return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", found), re.IGNORECASE)
 
     @property
