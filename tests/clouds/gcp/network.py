@@ -154,7 +154,7 @@ def _uses(one: Thing, key: Key) -> bool:
     return any(place.get(singular) == key.link for place in places for singular in ("network", "subnetwork"))
 
 
-@answers("compute.addresses.insert")
+@answers("compute.addresses.insert", "compute.globalAddresses.insert")
 def insert_address(asked: Asked) -> Thing:
     """Reserve an address. That labels cannot be set here, only afterwards, is from the SDK's documentation."""
     key = key_of(asked.call, "addresses", asked.body["name"])
@@ -164,7 +164,7 @@ def insert_address(asked: Asked) -> Thing:
     return operations.begin(asked.model, asked.call, key, "insert")
 
 
-@answers("compute.addresses.delete")
+@answers("compute.addresses.delete", "compute.globalAddresses.delete")
 def delete_address(asked: Asked) -> Thing:
     """Give an address back."""
     key, address = resources.own(asked, "addresses")

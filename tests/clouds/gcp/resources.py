@@ -126,6 +126,8 @@ def _fill() -> None:
             HANDLERS[f"compute.{collection}.aggregatedList"] = _aggregator(collection)
         if collection in LABELLED:
             HANDLERS[f"compute.{collection}.setLabels"] = _labeller(collection)
+    for verb, make in (("get", _getter), ("list", _lister), ("setLabels", _labeller)):
+        HANDLERS[f"compute.globalAddresses.{verb}"] = make("addresses")
     for name in OPERATIONS:
         HANDLERS[f"compute.{name}.get"] = HANDLERS[f"compute.{name}.wait"] = _operation_getter
         HANDLERS[f"compute.{name}.list"] = _operation_lister
