@@ -30,7 +30,7 @@ def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
     if not is_ours(machine):
         return {}
     port = str(gcp.options.ssh_port)
-    return {one.label: one.cidr for one in of_machine(gcp, id, _network(machine)) if port in one.ports}
+    return {one.label: one.cidr for one in of_machine(gcp, id, network_of(machine)) if port in one.ports}
 
 
 def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -46,7 +46,7 @@ def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
             value=id,
             next="Ask whoever keeps those rules to let the address in, or launch without --security-group.",
         )
-    network = _network(machine)
+    network = network_of(machine)
     if cidr is None:
         remove(gcp, project_of(network), rules.allow_name(id, label))
     else:
@@ -121,7 +121,8 @@ def project_of(network: str) -> str:
     return network.split("/")[1] if network.startswith("projects/") else ""
 
 
-def _network(machine: Mapping[str, Any]) -> str:
+def network_of(machine: Mapping[str, Any]) -> str:
+    """Return the whole name of the network that a machine is in; empty where Google does not say."""
     return next((partial(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), "")
 
 

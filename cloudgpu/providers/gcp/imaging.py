@@ -19,7 +19,7 @@ from cloudgpu.providers.gcp.codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.operations import finished
 from cloudgpu.providers.gcp.storage import DISKS, image, remove
-from cloudgpu.providers.gcp.things import changed, ours, split, unless_gone
+from cloudgpu.providers.gcp.things import ours, split, unless_gone
 from cloudgpu.providers.gcp.translate import boot_disk
 
 if TYPE_CHECKING:
@@ -124,13 +124,7 @@ def end_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
     """
     from cloudgpu.providers.gcp import power
 
-    zone, name = ids.machine(id)
-    found = unless_gone(lambda: gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name))
-    disk = boot_disk(found) if found is not None else None
-    if disk is not None and disk.get("autoDelete"):
-        stays: Raw = {"zone": zone, "instance": name, "autoDelete": False, "deviceName": disk["deviceName"]}
-        unless_gone(lambda: changed(gcp, "compute.instances.setDiskAutoDelete", zone, value=id, **stays))
-    power.terminate(gcp, id)
+    power.end(gcp, id, keep_disk=True)
 
 
 def _unknown(source: str) -> InstanceNotFound:

@@ -63,7 +63,7 @@ class GcpProvider:
         """Return one price per offer, by the dated list."""
         from cloudgpu.providers.gcp import prices
 
-        return prices.prices(self._gcp, offers)
+        return prices.prices(offers)
 
     def bound(self, setup: Setup, want: Want) -> Bound:
         """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""

@@ -1,0 +1,105 @@
+"""Ends, stops and starts machines, so that nothing of them is billed but what is kept on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest
+from cloudgpu.providers.gcp import access, ids, operations, timer
+from cloudgpu.providers.gcp.listing import raw
+from cloudgpu.providers.gcp.translate import boot_disk, has_scratch
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
+STARTING = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
+STOPPING = ("PENDING_STOP", "STOPPING", "SUSPENDING", "DEPROVISIONING")
+SETTLES_S, LOOKS = 3.0, 40  # a machine that is just starting is stopped once it runs
+
+
+def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to end the machine, its system disk and our firewall rules for it; an unknown id is no error.
+
+    The disk is set to go with the machine before that is asked to end: what dies in between is found by its labels.
+    The rules come last: they cost nothing, and what is left of them is found by its description.
+    """
+    end(gcp, id, keep_disk=False)
+
+
+def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
+    """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error."""
+    ids.machine(id)
+    try:
+        found = raw(gcp, id)
+    except InstanceNotFound:
+        with suppress(AuthFailed):  # the machine is gone, and that is what counts
+            access.remove_all(gcp, id)
+        return
+    with suppress(InstanceNotFound):  # somebody else was faster
+        _mark_disk(gcp, id, found, goes=not keep_disk)
+        _ask(gcp, "delete", id)
+    if access.is_ours(found):
+        with suppress(AuthFailed):
+            access.remove_all(gcp, id, access.network_of(found))
+
+
+def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
+    """Let the system disk go with its machine or stay; no call where it is so already."""
+    disk = boot_disk(found)
+    if disk is None or bool(disk.get("autoDelete")) is goes:
+        return
+    asked = _ask(gcp, "setDiskAutoDelete", id, deviceName=disk["deviceName"], autoDelete=goes)
+    operations.finished(gcp, asked, action="compute.instances.setDiskAutoDelete", value=id)
+
+
+def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to stop the machine, once it has started; what is on its local SSD is lost. Idempotent.
+
+    Raises InstanceNotFound.
+    """
+    for _ in range(LOOKS):
+        found = raw(gcp, id)
+        status = found.get("status")
+        if status not in (*STARTING, *STOPPING, STOPPED):
+            ask_to_stop(gcp, id, found)
+        if status not in STARTING:
+            return
+        gcp.pause(SETTLES_S)
+    message = f"{id} is still starting after {LOOKS * SETTLES_S:.0f} seconds, and only what runs is stopped."
+    raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
+
+
+def ask_to_stop(gcp: Gcp, id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+    """Ask to stop a machine that runs.
+
+    One with local SSD stops only where it is said what becomes of that: it goes on being billed otherwise, and the data
+    are lost either way ("Local SSD data persistence").
+    """
+    _ask(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(found) else {}))
+
+
+def start(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to start a stopped machine and wait until Google has said whether it has one; one that runs is left alone.
+
+    Google's timer counts from the start, so it is set before to what is left until the machine's renew-until. Raises
+    InstanceNotFound, NoCapacity, and InvalidRequest while it is just stopping.
+    """
+    found = raw(gcp, id)
+    status = found.get("status")
+    if status in STOPPING or status == "SUSPENDED":
+        says = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
+        way = "Try again when it has stopped." if status in STOPPING else "Resume it: gcloud compute instances resume"
+        message = f"{id} is {says}, and Google Cloud starts only what has stopped."
+        raise InvalidRequest(message, field="instance", value=id, next=way)
+    if status == STOPPED:
+        timer.renew(gcp, id, found)
+        asked = _ask(gcp, "start", id)
+        operations.finished(gcp, asked, action="compute.instances.start", value=id)
+
+
+def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
+    zone, name = ids.machine(id)
+    return gcp.ask(f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
