@@ -18,6 +18,7 @@ from cloudgpu.cli.app import run
 from tests.access.sshserver import USER, Server
 from tests.address_service import AddressService
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
+from tests.clouds.aws.server import served
 from tests.clouds.aws.userdata import cloud_config
 
 HOME, CAFE, ADAS = "203.0.113.7", "198.51.100.4", "192.0.2.9"
@@ -67,7 +68,7 @@ class Aws:
         self.machines.close(self.machine.id)
 
     def open_the_door(self):
-        self.machines.open(self.machine)
+        self.machines.open(served(self.machine))
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ class AwsServer:
         """Let machines answer SSH from now on until the next reset, at their own addresses."""
         if self._machines is None:
             self._machines = ssh.Machines(self.url, self.ssh_port)
-        self.model.watchers.append(lambda one: self._machines.watch(_machine(one)))
+        self.model.watchers.append(lambda one: self._machines.watch(served(one)))
         return self._machines
 
     def interrupt(self, instance_id: str) -> None:
@@ -260,7 +260,8 @@ class AwsServer:
         raise ConnectionAbortedError  # werkzeug takes it for a client that has gone
 
 
-def _machine(one: Any) -> ssh.Machine:
+def served(one: Any) -> ssh.Machine:
+    """Return a machine of moto as the SSH servers of machines know it."""
     given = userdata.cloud_config(None if one.user_data is None else str(one.user_data))
     return ssh.Machine(one.id, one.state, given, [host for host in (one.public_ip, one.private_ip) if host])
 
