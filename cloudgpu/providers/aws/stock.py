@@ -10,10 +10,11 @@ from cloudgpu.catalog import types
 from cloudgpu.core.catalog import InstanceType
 from cloudgpu.core.facts import Accelerator, Available, Market, Stock, Want
 from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets, same_gpu
+from cloudgpu.core.offers import markets
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.places import check_zone, named_region, wanted_regions
+from cloudgpu.providers.fitting import is_meant
 
 STOPS = "keeps its disk, and a stopped machine costs that disk alone"
 PARKS = (
@@ -60,25 +61,10 @@ def available(aws: Aws, want: Want) -> Stock:
 
 def _shapes(aws: Aws, want: Want) -> dict[str, Shape]:
     """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
-    known = {one.name: _shape(one) for one in types(KIND) if _is_meant(one, want)}
+    known = {one.name: _shape(one) for one in types(KIND) if is_meant(one, want)}
     if want.instance_type is not None and not known and want.instance_type not in {one.name for one in types(KIND)}:
         return {want.instance_type: described(aws, want.instance_type, want)}
     return known
-
-
-def _is_meant(one: InstanceType, want: Want) -> bool:
-    """Say whether a type of the catalogue is what was wanted.
-
-    A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
-    GPU, was asked for: what AWS offers decides, not the list.
-    """
-    if want.instance_type is not None and want.instance_type != one.name:
-        return False
-    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
-        return False
-    if want.instance_type is None and one.gpu.share < 1:
-        return False
-    return not one.legacy or want.gpu is not None or want.instance_type is not None
 
 
 def _shape(one: InstanceType) -> Shape:

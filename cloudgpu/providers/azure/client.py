@@ -51,6 +51,7 @@ class Azure:
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.RLock()
+        self.kept: dict[str, Any] = {}  # answers that hold for some minutes, by region: `skus` writes and reads it
         self._clients: dict[str, Any] = {}
         self._transport: Any = None
         self._credential: Any = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.facts import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids, listing, translate
 from cloudgpu.providers.azure.ask import ask, look
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 START_WITHIN = timedelta(minutes=10)
 SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
 _MACHINE = "Microsoft.Compute/virtualMachines"
-_OURS = {  # what a launch makes in its group, by kind: all of it bears the group's name, or begins with it
+_OURS = {  # the kinds of what a launch makes in its group
     "microsoft.compute/virtualmachines",
     "microsoft.compute/virtualmachines/extensions",
     "microsoft.compute/disks",
@@ -53,9 +54,9 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
 
 
 def is_ours(thing: Mapping[str, Any], group: str) -> bool:
-    """Say whether something in a launch's group was made by that launch: by its kind, and by its name or its machine."""
+    """Say whether something in a launch's group was made by that launch: of its kinds, with its name or our tags."""
     kind, name = str(thing.get("type") or "").lower(), str(thing.get("name") or "").lower()
-    return kind in _OURS and name.startswith(group)
+    return kind in _OURS and (name.startswith(group) or TAG_ID in (thing.get("tags") or {}))
 
 
 def stop(azure: Azure, id: str) -> None:  # noqa: A002

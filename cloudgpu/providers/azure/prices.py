@@ -1,0 +1,61 @@
+"""What offers cost now: by the dated list, and asked of the retail price list for what that lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog import listed_price
+from cloudgpu.core.facts import Available, Market, Price
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.azure.client import KIND
+from cloudgpu.providers.azure.pricelist import AT_ONCE, part_from
+from cloudgpu.providers.azure.retail import Retail
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Place = tuple[str, str]  # size and region
+
+
+def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per offer, in order; None where nobody knows one: no estimate stands in for a spot price.
+
+    One call per size and region that the dated list lacks. A price list that does not answer is no fault of an offer:
+    what it would have told is not known.
+    """
+    listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
+    lacking = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if price is None})
+    asked = _asked(azure, lacking) if lacking else {}
+    return [
+        price if price is not None else asked.get(_place(one), {}).get(one.market)
+        for one, price in zip(offers, listed, strict=True)
+    ]
+
+
+def _place(item: Available) -> Place:
+    return item.instance_type, item.region
+
+
+def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market, Price]]:
+    try:
+        server = Retail()
+    except CloudgpuError:
+        return {}
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        return dict(zip(places, pool.map(lambda place: _of(azure, server, place), places), strict=True))
+
+
+def _of(azure: Azure, server: Retail, place: Place) -> Mapping[Market, Price]:
+    """Return what the price list tells of a size in a region, by market."""
+    name, region = place
+    meant = (
+        f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and armSkuName eq '{name}' "
+        "and priceType eq 'Consumption'"
+    )
+    try:
+        part = part_from(server.items(meant), region, azure.clock())
+    except CloudgpuError:
+        return {}
+    return {row.key.market: row.per_hour() for row in part.rows if row.key.market is not None and row.key.item == name}

@@ -1,0 +1,120 @@
+"""Which sizes a subscription may use where: Azure's list of resource SKUs, with its restrictions.
+
+Fields and their meaning are from the REST reference, "Resource Skus - List". Its one filter is a location; the answer
+has everything else that is sold there, too, so it is kept for some minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.providers.azure.ask import ask
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+KEPT_FOR = timedelta(minutes=10)
+MACHINES = "virtualmachines"
+_READ = "Microsoft.Compute/skus/read"
+_TRUE = "true"
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """A size in a region. `zones` are those that have it and that the subscription may use.
+
+    `withheld` says why the subscription may not use it there (`NotAvailableForSubscription`), empty where it may.
+    `generations` are those of images that it boots (`V1`, `V2`). `temp_gb` is the temporary disk that a stop erases.
+    """
+
+    name: str
+    family: str
+    vcpus: int | None
+    memory_gib: float | None
+    gpus: int
+    zones: tuple[str, ...]
+    withheld: str
+    generations: frozenset[str]
+    temp_gb: float
+    machine: str = "x86_64"
+    premium: bool = False
+    trusted: bool = True
+    spot: bool = True
+    encrypts_at_host: bool = False
+
+
+def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
+    """Return the sizes of machines in a region by their names in small letters. One call per page, kept a while."""
+    known = azure.kept.get(region)
+    if known is not None and azure.clock() - known[0] < KEPT_FOR:
+        return known[1]
+    listed = azure.compute.resource_skus.list
+    text = f"location eq '{region}'"
+    found = ask(azure, _READ, lambda: [one.as_dict() for one in listed(filter=text) if _is_machine(one)], region=region)
+    read = {one.name.lower(): one for one in (_sku(raw, region) for raw in found if _lies_in(raw, region))}
+    azure.kept[region] = (azure.clock(), read)
+    return read
+
+
+def _is_machine(found: Any) -> bool:
+    return str(found.resource_type or "").lower() == MACHINES
+
+
+def _lies_in(found: Raw, region: str) -> bool:
+    return region in [str(one).lower() for one in found.get("locations") or (region,)]
+
+
+def _sku(found: Raw, region: str) -> Sku:
+    can = {str(one.get("name")): str(one.get("value")) for one in found.get("capabilities") or ()}
+    info = [one for one in found.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
+    restrictions = list(found.get("restrictions") or ())
+    closed = _closed_zones(restrictions)
+    zones = sorted({str(zone) for one in info for zone in one.get("zones") or ()} - closed)
+    return Sku(
+        name=str(found["name"]),
+        family=str(found.get("family") or ""),
+        vcpus=_whole(can.get("vCPUsAvailable") or can.get("vCPUs")),
+        memory_gib=_number(can.get("MemoryGB")),
+        gpus=_whole(can.get("GPUs")) or 0,
+        zones=tuple(zones),
+        withheld=_withheld(restrictions, region),
+        generations=frozenset(part.strip() for part in can.get("HyperVGenerations", "V1").split(",")),
+        temp_gb=(_number(can.get("MaxResourceVolumeMB")) or 0.0) / 1024,
+        machine="arm64" if can.get("CpuArchitectureType", "x64").lower() == "arm64" else "x86_64",
+        premium=can.get("PremiumIO", "").lower() == _TRUE,
+        trusted=can.get("TrustedLaunchDisabled", "").lower() != _TRUE,
+        spot=can.get("LowPriorityCapable", _TRUE).lower() == _TRUE,
+        encrypts_at_host=can.get("EncryptionAtHostSupported", "").lower() == _TRUE,
+    )
+
+
+def _withheld(restrictions: Iterable[Raw], region: str) -> str:
+    """Return why a size is withheld in the whole region; empty where it is not, or in single zones only."""
+    for one in restrictions:
+        if str(one.get("type") or "").lower() == "location":
+            info = one.get("restrictionInfo") or {}
+            named = [str(place).lower() for place in (*(info.get("locations") or ()), *(one.get("values") or ()))]
+            if not named or region in named:
+                return str(one.get("reasonCode") or "NotAvailableForSubscription")
+    return ""
+
+
+def _closed_zones(restrictions: Iterable[Raw]) -> set[str]:
+    of_zones = (one for one in restrictions if str(one.get("type") or "").lower() == "zone")
+    return {str(zone) for one in of_zones for zone in (one.get("restrictionInfo") or {}).get("zones") or ()}
+
+
+def _whole(text: str | None) -> int | None:
+    found = _number(text)
+    return None if found is None else int(found)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,150 @@
+"""What could be launched now: sizes that fit, in the regions that sell them to this subscription.
+
+A machine is offered anywhere in its region (zone `eastus`), where Azure chooses: that has the best chance of capacity. In
+one zone alone (`eastus-1`) it is offered where `--zone` names that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog import types
+from cloudgpu.core.catalog import InstanceType
+from cloudgpu.core.facts import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.names import near
+from cloudgpu.core.offers import markets, same_gpu
+from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.providers.asking import each
+from cloudgpu.providers.azure import ids, translate
+from cloudgpu.providers.azure.client import AT_ONCE, KIND
+from cloudgpu.providers.azure.places import wanted_regions
+from cloudgpu.providers.azure.skus import Sku, skus
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+STOPS = "deallocates it: keeps its disk and its address, and costs those alone"
+PREFIX = "Standard_"
+Here = Mapping[str, Sku]
+
+
+def available(azure: Azure, want: Want) -> Stock:
+    """Return what Azure offers of what fits, by region and market, and the regions that did not answer.
+
+    One call per region, none for one that was asked some minutes ago. Raises InvalidRequest for a size, region or zone
+    that does not exist, NoCapacity where what fits is withheld from this subscription everywhere.
+    """
+    names = _names(want)
+    if not names:
+        return Stock(())
+    regions = wanted_regions(azure, want, names)
+    if not regions:
+        return Stock(())
+    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE)
+    items = tuple(
+        item
+        for region in sorted(answers)
+        for name in names
+        if (sku := answers[region].get(name.lower())) is not None
+        for item in _items(azure, sku, region, want)
+    )
+    if not items and not silent:
+        _explain(want, names, answers)
+    return Stock(items, silent)
+
+
+def _names(want: Want) -> list[str]:
+    """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
+    known = {one.name.lower(): one for one in types(KIND)}
+    if want.instance_type is not None and want.instance_type.lower() not in known:
+        return [want.instance_type]
+    return sorted(one.name for one in known.values() if _is_meant(one, want))
+
+
+def _is_meant(one: InstanceType, want: Want) -> bool:
+    """Say whether a size of the catalogue is what was wanted.
+
+    A share of a GPU is meant only by its size's name. One that may not be launched any more is meant where it, or its
+    GPU, was asked for: what Azure offers decides, not the list.
+    """
+    if want.instance_type is not None and want.instance_type.lower() != one.name.lower():
+        return False
+    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
+        return False
+    if want.instance_type is None and one.gpu.share < 1:
+        return False
+    return not one.legacy or want.gpu is not None or want.instance_type is not None
+
+
+def _items(azure: Azure, sku: Sku, region: str, want: Want) -> Iterator[Available]:
+    zone = want.zone if want.zone is not None and ids.number_of(want.zone) else region
+    number = ids.number_of(zone)
+    if sku.withheld or (number is not None and number not in sku.zones):
+        return
+    for market in markets(want):
+        if market is Market.ON_DEMAND or sku.spot:
+            yield Available(
+                provider=KIND,
+                account=azure.account,
+                region=region,
+                zone=zone,
+                instance_type=sku.name,
+                market=market,
+                accelerators=_accelerators(sku),
+                vcpus=sku.vcpus,
+                memory_gib=sku.memory_gib,
+                stop_means=_erases(sku) + STOPS,
+            )
+
+
+def _accelerators(sku: Sku) -> tuple[Accelerator, ...]:
+    """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
+    known = translate.accelerators(sku.name)
+    return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
+
+
+def _erases(sku: Sku) -> str:
+    """Return what stopping a machine of this size erases, as the beginning of what it means; empty for nothing."""
+    return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
+
+
+def _explain(want: Want, names: list[str], answers: Mapping[str, Here]) -> None:
+    """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
+    number = ids.number_of(want.zone) if want.zone else None
+    there = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
+    if number is not None and number not in there:
+        listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(there)) or "none"
+        message = f"This subscription has no zone {want.zone!r}."
+        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Use one of: {listed}.")
+    found = [sku for here in answers.values() for name in names if (sku := here.get(name.lower())) is not None]
+    if want.instance_type is not None and not found:
+        _refuse_unknown(want.instance_type, answers)
+    if found and all(sku.withheld for sku in found) and (want.instance_type or want.gpu):
+        _refuse_withheld(want, found[0], sorted(answers))
+
+
+def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
+    """Raise InvalidRequest, with the near one, for a size that no region has; one of the catalogue is sold elsewhere."""
+    if name.lower() in {one.name.lower() for one in types(KIND)}:
+        return
+    known = {sku.name for here in answers.values() for sku in here.values()} | {one.name for one in types(KIND)}
+    meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else near(name, known)
+    where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
+    raise InvalidRequest(
+        f"Azure has no size {name!r} {where}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+    )
+
+
+def _refuse_withheld(want: Want, sku: Sku, regions: list[str]) -> None:
+    where = regions[0] if len(regions) == 1 else f"{regions[0]} and {len(regions) - 1} more regions"
+    raise NoCapacity(
+        f"Azure withholds {sku.name} from this subscription in {where} ({sku.withheld}).",
+        field="--instance-type" if want.instance_type else "--gpu",
+        value=want.instance_type or want.gpu,
+        next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "
+        '"Service and subscription limits (quotas)".',
+    )
