@@ -29,20 +29,25 @@ QUESTIONS = {
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
 CLOUD_ALONE = (
-    ("--account", "--profile", "--region", "--budget", "--email", "--remove"),
-    "is for a cloud: cloudgpu init aws.",
+    ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove"),
+    "is for a cloud: cloudgpu init aws, azure or gcp.",
 )
 CLOUD_TAKES_NONE = (
-    ("--owner", "--project", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
+    ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
     "is not about a cloud account: run cloudgpu init without one for it.",
 )
 
 
 def command(
-    cloud: Annotated[str | None, typer.Argument(metavar="CLOUD", help="aws: prepare that account, instead.")] = None,
+    cloud: Annotated[
+        str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account, instead.")
+    ] = None,
     *,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: the profile of the AWS settings.")] = None,
+    subscription: Annotated[
+        str | None, typer.Option(metavar="ID", help="CLOUD: the subscription of the Azure account.")
+    ] = None,
     region: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
     ] = None,
@@ -52,7 +57,9 @@ def command(
     email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: whom its own budget tells.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="CLOUD: take away what init has made there.")] = False,
     owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
-    project: Annotated[str | None, typer.Option(metavar="TEXT", help="What they are charged to.")] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What they are charged to. CLOUD gcp: Google's project.")
+    ] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Where `up` launches.")] = None,
     lease: Annotated[str | None, typer.Option(metavar="TIME", help="How long a machine lives, like 8h.")] = None,
     watts: Annotated[str | None, typer.Option(metavar="WATTS", help="What this computer draws, without GPUs.")] = None,
@@ -72,21 +79,22 @@ def command(
     stay as they are. With nothing to change it writes nothing. Names the cloud credentials of this computer without
     reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
 
-    With CLOUD it shows what it will make in that account (a role under which machines may say when they were last
-    in use, and nothing else), asks, makes it, and writes the account into config.toml. With --budget and --email it
+    With CLOUD it shows what it will make in that account (a role under which machines may say when they were last in
+    use, and on Azure end their own bill; on Google Cloud nothing), asks, makes it, and writes the account into
+    config.toml. With --budget and --email it
     makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
     """
     warn_here()
     if cloud is not None:
         from cloudgpu.cli.init_cloud import prepare
 
-        _check_none_of(CLOUD_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint)
+        _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint)
         prepare(
-            cloud, account=account, profile=profile, regions=region or (), remove=remove, yes=yes, output=output,
-            budget=(budget, email),
+            cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
+            named={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
-    _check_none_of(CLOUD_ALONE, account, profile, region, budget, email, remove or None)
+    _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, remove or None)
     from cloudgpu.control.init import checked, draft, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))

@@ -1,26 +1,36 @@
-"""`cloudgpu init aws`: what will be made in the account, the question, and the making; `--remove` takes it away."""
+"""`cloudgpu init CLOUD`: what will be made in the account, the question, and the making; `--remove` takes it away."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.cloud_init import Preparation
     from cloudgpu.core.facts import BudgetAlert, RolePart
+
+
+# What a machine may do under its role, by cloud.
+_LETS = {
+    "aws": "write its own cloudgpu-last-active tag, and nothing else. It costs nothing.",
+    "azure": "deallocate itself and write its own tags, and nothing else. It costs nothing.",
+}
+# The options of `init` that name an account of one cloud, by their keys in its table: the cloud, and the option.
+_NAMED = {"profile": "aws", "subscription": "azure", "project": "gcp"}
 
 
 def prepare(
     cloud: str,
     *,
     account: str | None,
-    profile: str | None,
+    named: Mapping[str, str | None],
     regions: Sequence[str],
     remove: bool,
     yes: bool,
@@ -29,19 +39,19 @@ def prepare(
 ) -> None:
     """Show what will be made or taken away, ask once, do it, and say what is there then.
 
-    `budget` is what --budget and --email say.
+    `named` is what --profile, --subscription and --project say, `budget` what --budget and --email do.
     """
     from cloudgpu.control import cloud_init
     from cloudgpu.control.init import look
 
-    found = look(os.environ)
+    found, keys = look(os.environ), _named_keys(cloud, named)
     if remove:
-        made = cloud_init.removal(found, cloud, account=account, profile=profile)
+        made = cloud_init.removal(found, cloud, account=account, named=keys)
         changes = [_named_part(made, part) for part in made.present] + ["budget"] * (made.budget_there is not None)
         _show(made, "takes away", changes)
     else:
         wanted = _budget(*budget)
-        made = cloud_init.prepared(found, cloud, account=account, profile=profile, regions=regions, budget=wanted)
+        made = cloud_init.prepared(found, cloud, account=account, named=keys, regions=regions, budget=wanted)
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
         _show(made, "makes", changes)
     if changes or made.draft.changed:
@@ -51,9 +61,19 @@ def prepare(
     emit(output, value, _text(value))
 
 
+def _named_keys(cloud: str, named: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the keys of the account's table that options give; raise InvalidRequest for another cloud's."""
+    given = {key: value for key, value in named.items() if value is not None}
+    for key, value in given.items():
+        if cloud in _NAMED.values() and _NAMED[key] != cloud:
+            message = f"--{key} is about accounts of {_NAMED[key]}, not of {cloud}."
+            raise InvalidRequest(message, field=f"--{key}", value=value, next=f"Leave --{key} out.")
+    return given
+
+
 def _named_part(made: Preparation, part: RolePart) -> str:
     """Return what a part is, with its name where it is not one of the machines' role."""
-    return part.what if part in made.role.parts else f"{part.what} {part.name}"
+    return part.what if made.role and part in made.role.parts else f"{part.what} {part.name}"
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
@@ -90,8 +110,8 @@ def _named(emails: Sequence[str]) -> str:
 
 
 def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
-    name = made.role.parts[0].name
-    tell(f"{made.role.where} (account {made.account} of config.toml)")
+    name = made.role.parts[0].name if made.role else ""
+    tell(f"{made.where} (account {made.account} of config.toml)")
     for what in changes:
         whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
         tell(_budget_line(made, verb) if what == "budget" else f"{verb} the {whole}")
@@ -99,24 +119,44 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
         if not part.ours:
             tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
-        tell(f"nothing to do there: {_roles(made)} {'there' if verb == 'makes' else 'not there'}")
+        tell(_nothing_to_do(made, verb))
     if made.unseen:
         tell(f"whether there is a budget of ours is not known: {made.unseen}")
     if verb == "makes":
-        tell(f"Under {name} a machine may write its own cloudgpu-last-active tag, and nothing else. It costs nothing.")
-        if made.timer is not None:
-            tell(
-                f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
-                "renew-until, when everything else is dead. Far below a cent each."
-            )
+        _show_uses(made, name)
     elif made.timer is not None and any(part.there and part.ours for part in made.timer.parts):
         tell("Timers that are set for machines do nothing any more without their role.")
     shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
 
 
+def _nothing_to_do(made: Preparation, verb: str) -> str:
+    if made.role is None:
+        return "nothing is made there: machines of this cloud need no role to say when they were last in use"
+    return f"nothing to do there: {_roles(made)} {'there' if verb == 'makes' else 'not there'}"
+
+
+def _show_uses(made: Preparation, name: str) -> None:
+    """Say what the roles are for, what in the account is not right, and which document has what a launch takes."""
+    if made.role is not None:
+        tell(f"Under {name} a machine may {_LETS.get(made.kind, 'say when it was last in use, and nothing else.')}")
+    if made.timer is not None:
+        tell(
+            f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
+            "renew-until, when everything else is dead. Far below a cent each."
+        )
+    for one in made.findings:
+        if not one.good:
+            tell(f"{one.what}: {one.says}" + (f" -> {one.next}" if one.next else ""))
+    if made.role is None:
+        from cloudgpu.control.permitted import document
+
+        tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
+
+
 def _roles(made: Preparation) -> str:
-    return _both({"role": made.role.parts[0].name, "timer_role": made.timer.parts[0].name if made.timer else None})
+    role, timer = (one.parts[0].name if one else None for one in (made.role, made.timer))
+    return _both({"role": role, "timer_role": timer})
 
 
 def _both(value: dict[str, Any]) -> str:
@@ -128,12 +168,13 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[
     return {
         "cloud": made.kind,
         "account": made.account,
-        "where": made.role.where,
-        "role": made.role.parts[0].name,
+        "where": made.where,
+        "role": made.role.parts[0].name if made.role else None,
         "timer_role": made.timer.parts[0].name if made.timer else None,
         "made": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
         "budget": None if removed or made.budget is None else _budget_value(made.budget),
+        "findings": [asdict(one) for one in made.findings],
         "file": str(made.draft.found.home.config_file),
         "written": made.draft.changed,
     }
@@ -147,11 +188,13 @@ def _text(value: dict[str, Any]) -> str:
     kind = value["cloud"]
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
     if not value["made"] and not value["removed"]:
-        return "\n".join([*wrote, f"Nothing {'else ' * bool(wrote)}to change."])
+        nothing = f"Nothing {'else ' * bool(wrote)}to change."
+        return "\n".join([*wrote, nothing, *[f"Next: cloudgpu doctor --provider {kind}"] * bool(wrote)])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
-        gone = [f"{_both(value)} gone."] * (value["removed"] != ["budget"])
+        gone = [f"{_both(value)} gone."] * (value["role"] is not None and value["removed"] != ["budget"])
         gone += ["The budget is gone."] * ("budget" in value["removed"])
         return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
     mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
-    return "\n".join([*wrote, f"{_both(value)} there.", *mails, f"Next: cloudgpu doctor --provider {kind}"])
+    roles = [f"{_both(value)} there."] * (value["role"] is not None)
+    return "\n".join([*wrote, *roles, *mails, f"Next: cloudgpu doctor --provider {kind}"])

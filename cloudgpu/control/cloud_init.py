@@ -1,4 +1,4 @@
-"""Prepares a cloud account: a role for machines and one for timers there, its table here; and takes them away again."""
+"""Prepares a cloud account: roles for machines and timers there, its table here; and takes them away again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from cloudgpu.core.facts import BudgetAlert, MachineRole, RolePart
 from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.base import HasBudgetAlert, HasMachineRole, HasTimerRole, ProviderSettings
+from cloudgpu.providers.base import (
+    Examines,
+    Finding,
+    HasBudgetAlert,
+    HasMachineRole,
+    HasTimerRole,
+    Provider,
+    ProviderSettings,
+)
 from cloudgpu.providers.registry import open_provider
 
 CENT = NANO // 100
+_WITH_HOME = ("aws",)  # whose tables name a home region
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
 
@@ -26,16 +35,20 @@ _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 class Preparation:
     """What would be done: the role's parts as they are, the change to config.toml, and who does it.
 
-    `budget` is the provider's own budget as it is wanted, `budget_there` as it is; None for none, or where nobody asks.
-    `unseen` says why it could not be looked at. `timer` is the role of timers in the cloud, None where there are none.
+    `role` is None where the cloud's machines need none. `where` names the account there. `findings` is what was looked
+    at in it, where the provider looks. `budget` is the provider's own budget as it is wanted, `budget_there` as it is;
+    None for none, or where nobody asks. `unseen` says why it could not be looked at. `timer` is the role of timers in
+    the cloud, None where there are none.
     """
 
     kind: str
     account: str
-    role: MachineRole
+    where: str
+    role: MachineRole | None
     draft: Draft
-    provider: HasMachineRole
+    provider: Provider
     document: str
+    findings: tuple[Finding, ...] = ()
     budget: BudgetAlert | None = None
     budget_there: BudgetAlert | None = None
     unseen: str | None = None
@@ -50,7 +63,7 @@ class Preparation:
     @property
     def parts(self) -> tuple[RolePart, ...]:
         """All parts of both roles."""
-        return (*self.role.parts, *(self.timer.parts if self.timer else ()))
+        return tuple(part for role in (self.role, self.timer) if role for part in role.parts)
 
     @property
     def missing(self) -> tuple[RolePart, ...]:
@@ -68,7 +81,7 @@ def prepared(
     kind: str,
     *,
     account: str | None = None,
-    profile: str | None = None,
+    named: Mapping[str, str] | None = None,
     regions: Sequence[str] = (),
     budget: BudgetAlert | None = None,
 ) -> Preparation:
@@ -76,21 +89,21 @@ def prepared(
 
     Asks the cloud; changes nothing.
 
-    The first of `regions` becomes the home region. Raises InvalidRequest for a cloud that init does not know, a bad
-    option or a role of this name that is somebody else's, AuthFailed for credentials that do not work.
+    `named` are further keys of the table: the profile, the subscription, the project. The first of `regions` becomes
+    the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad option or a
+    role of this name that is somebody else's, AuthFailed for credentials that do not work.
     """
     name = _account(found, kind, account)
-    table: dict[str, object] = {"provider": kind}
-    if profile is not None:
-        table["profile"] = profile
+    table: dict[str, object] = {"provider": kind, **(named or {})}
     if regions:
-        table |= {"home_region": regions[0], "regions": list(regions)}
+        table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
+        table["regions"] = list(regions)
     made = _preparation(found, kind, name, table)
     for part in made.parts:
         if not part.ours:
             raise InvalidRequest(
                 f"There is an {part.what} called {part.name} already that cloudgpu init has not made.",
-                field="instance_profile" if part in made.role.parts else "timer_role",
+                field=_setting(made, part),
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
@@ -99,12 +112,20 @@ def prepared(
     return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
 
 
-def removal(found: Found, kind: str, *, account: str | None = None, profile: str | None = None) -> Preparation:
+def _setting(made: Preparation, part: RolePart) -> str:
+    """Return the setting of the account that names this part's role."""
+    role = made.role if made.role and part in made.role.parts else made.timer
+    return next(iter(role.options)) if role else "role"
+
+
+def removal(
+    found: Found, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
+) -> Preparation:
     """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
     name = _account(found, kind, account)
-    made = _preparation(found, kind, name, {} if profile is None else {"profile": profile})
+    made = _preparation(found, kind, name, dict(named or {}))
     known = value_at(found.table, ("accounts", name)) or {}
-    ours = {**made.role.options, **(made.timer.options if made.timer else {})}
+    ours = {key: value for role in (made.role, made.timer) if role for key, value in role.options.items()}
     options = {key: None for key, value in ours.items() if known.get(key) == value}
     made = replace(made, draft=with_account(found, name, options))
     if not isinstance(made.provider, HasBudgetAlert):
@@ -117,7 +138,8 @@ def removal(found: Found, kind: str, *, account: str | None = None, profile: str
 
 def make(made: Preparation) -> None:
     """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
-    made.provider.make_machine_role(made.document)
+    if isinstance(made.provider, HasMachineRole):
+        made.provider.make_machine_role(made.document)
     if isinstance(made.provider, HasTimerRole):
         made.provider.make_timer_role(made.timer_document)
     if made.budget is not None:
@@ -130,7 +152,8 @@ def remove(made: Preparation) -> None:
     """Write the file, then take the roles and the budget away: no launch names what is going. Idempotent."""
     if made.draft.changed:
         write(made.draft)
-    made.provider.remove_machine_role()
+    if isinstance(made.provider, HasMachineRole):
+        made.provider.remove_machine_role()
     if isinstance(made.provider, HasTimerRole):
         made.provider.remove_timer_role()
     if made.budget_there is not None:
@@ -174,16 +197,19 @@ def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]
     known = value_at(found.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**known, **table}.items() if key != "provider"}
     provider = open_provider(kind, ProviderSettings(name, options, found.home.provider(kind, name), utc_now))
-    if not isinstance(provider, HasMachineRole):
-        raise _unknown(kind)
-    document, timers = _document(kind, "machine"), ""
-    role, timer = provider.machine_role(document), None
+    role, timer, document, timers = None, None, "", ""
+    if isinstance(provider, HasMachineRole):
+        document = _document(kind, "machine")
+        role = provider.machine_role(document)
     if isinstance(provider, HasTimerRole):
         timers = _document(kind, "timer")
         timer = provider.timer_role(timers)
+    findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
     if table.get("provider"):
-        draft = with_account(found, name, {**table, **role.options, **(timer.options if timer else {})})
-    return Preparation(kind, name, role, draft, provider, document, timer=timer, timer_document=timers)
+        options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
+        draft = with_account(found, name, {**table, **options})
+    where = role.where if role else findings[0].says if findings else kind
+    return Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
 
 
 def _document(kind: str, whose: str) -> str:
