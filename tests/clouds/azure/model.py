@@ -110,6 +110,7 @@ class Model:
     )  # what the launcher may do
     timers: dict[str, dict[str, Any]] = field(default_factory=dict)  # by operation id
     timer_limit_s: float = float("inf")  # how far ahead a timer is taken: unverified
+    events: list[dict[str, Any]] = field(default_factory=list)  # the activity log
     budgets: dict[str, dict[str, Any]] = field(default_factory=dict)
     used: list[tuple[str, str]] = field(default_factory=list)  # permission and scope of each call
     subscription: dict[str, Any] = field(default_factory=lambda: {"state": "Enabled", "spendingLimit": "Off"})
@@ -180,6 +181,12 @@ class Model:
     def uuid(self, *of: str) -> str:
         """Return a new id, the same ones in the same order after each reset."""
         return str(uuid.uuid5(NAMES, "/".join([*of, str(next(self._numbers))])))
+
+    def log(self, id_: str, operation: str, status: str = "Succeeded") -> None:
+        """Write a line of the activity log: who did what to a thing is there, and when."""
+        said = {"value": operation, "localizedValue": operation}
+        line = {"eventTimestamp": stamp(self.now()), "operationName": said, "status": {"value": status}}
+        self.events.append({**line, "resourceId": id_, "resourceGroupName": id_.split("/")[4]})
 
     def tell(self, machine: Thing) -> None:
         """Tell whoever watches that a machine's state has changed."""

@@ -54,6 +54,7 @@ def start(model: Model, ask: Ask) -> Reply:
 @answers("VirtualMachines.Deallocate")
 def deallocate(model: Model, ask: Ask) -> Reply:
     machine = _living(model, ask)
+    model.log(ask.id, "Microsoft.Compute/virtualMachines/deallocate/action")
     if machine.hidden["power"] == "deallocated":
         return begin(model, ask, "deallocated", lambda: None)
     set_power(model, machine, "deallocating")
@@ -76,6 +77,7 @@ def end_deallocated(model: Model, machine: Thing) -> None:
 @answers("VirtualMachines.PowerOff")
 def power_off(model: Model, ask: Ask) -> Reply:
     machine = _living(model, ask)
+    model.log(ask.id, "Microsoft.Compute/virtualMachines/powerOff/action")
     if machine.hidden["power"] not in {"running", "starting", "stopped"}:
         state = machine.hidden["power"]
         raise Refusal("OperationNotAllowed", f"Operation 'powerOff' is not allowed on VM '{machine.name}': {state}.")
@@ -111,6 +113,7 @@ def simulate_eviction(model: Model, ask: Ask) -> Reply:
         raise Refusal("OperationNotAllowed", f"VM '{machine.name}' is not an Azure Spot Virtual Machine.")
     if machine.hidden["power"] != "running":
         raise Refusal("OperationNotAllowed", f"VM '{machine.name}' is not running.")
+    model.log(ask.id, "Microsoft.Compute/virtualMachines/simulateEviction/action")
     model.clock.at(f"eviction:{machine.id.lower()}", model.now() + NOTICE, lambda: evict(model, machine))
     return Reply(204)
 
@@ -120,6 +123,7 @@ def evict(model: Model, machine: Thing) -> None:
     if machine.id.lower() not in model.things or machine.hidden["power"] not in {"running", "starting"}:
         return
     overtake(model, machine.id)
+    model.log(machine.id, "Microsoft.Compute/virtualMachines/evictSpotVM/action")
     if machine.facts.get("evictionPolicy") == "Delete":
         vanish(model, machine)
     else:

@@ -33,6 +33,11 @@ BUILT_IN = {
 _FILTER = re.compile(r"(atScope\(\)|principalId eq '([^']*)'|assignedTo\('([^']*)'\)|roleName eq '([^']*)')")
 _TYPE_FILTER = re.compile(r"(?:atScopeAndBelow\(\)|atScope\(\)|type eq '(CustomRole|BuiltInRole)')")
 _VERBS = {"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
+_NAMED = {  # those that do not follow from the path
+    "Resources.ListByResourceGroup": "Microsoft.Resources/subscriptions/resourceGroups/resources/read",
+    "Subscriptions.ListLocations": "Microsoft.Resources/subscriptions/locations/read",
+    "ActivityLogs.List": "Microsoft.Insights/eventtypes/values/read",
+}
 _SPACES = {
     "ResourceGroups": "Microsoft.Resources/subscriptions/resourceGroups",
     "Resources": "Microsoft.Resources/subscriptions/resources",
@@ -47,8 +52,8 @@ def permission_of(route: Route, where: dict[str, str]) -> str:
     group = route.action.partition(".")[0]
     if route.action == "Providers.Register":
         return f"{where['resourceProviderNamespace']}/register/action"
-    if route.action == "Resources.ListByResourceGroup":
-        return "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
+    if route.action in _NAMED:
+        return _NAMED[route.action]
     if group in _SPACES:
         return f"{_SPACES[group]}/{_VERBS[route.method]}"
     if group in {"RoleAssignments", "RoleDefinitions"}:

@@ -1,7 +1,7 @@
 """Which calls our model of Azure Resource Manager knows, read from the text of the pinned SDKs' operations.
 
 Per call: the method, the path, the query, the version, the models of its body and its answer, and the statuses that
-the SDK takes for success. A call that `CALLS` lacks is answered 501. Three are in none of these SDKs: `BY_HAND`.
+the SDK takes for success. A call that `CALLS` lacks is answered 501. Four are in none of these SDKs: `BY_HAND`.
 """
 
 from __future__ import annotations
@@ -111,6 +111,13 @@ BY_HAND = (
         "/subscriptions/{subscriptionId}/providers/Microsoft.Authorization/permissions",
         "2022-04-01",
         answer=Shape(AUTHORIZATION, "Permission", kind="pages"),
+    ),
+    Route(
+        "ActivityLogs.List",
+        "GET",
+        "/subscriptions/{subscriptionId}/providers/Microsoft.Insights/eventtypes/management/values",
+        "2015-04-01",
+        frozenset({"$filter", "$select"}),
     ),
     Route("Subscriptions.Get", "GET", "/subscriptions/{subscriptionId}", "2022-12-01"),
     Route("Subscriptions.ListLocations", "GET", "/subscriptions/{subscriptionId}/locations", "2022-12-01"),

@@ -80,6 +80,7 @@ def _fire(model: Model, number: str) -> None:
     timer["state"] = "Succeeded"
     if machine.hidden["power"] != "deallocated":
         overtake(model, machine.id)
+        model.log(machine.id, "Microsoft.Compute/virtualMachines/deallocate/action")
         end_deallocated(model, machine)
 
 

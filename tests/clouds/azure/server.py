@@ -16,6 +16,7 @@ from tests.clouds.azure import (  # each fills the table of who answers what
     contract,
     disks,  # noqa: F401
     errors,
+    events,  # noqa: F401
     extensions,  # noqa: F401
     groups,  # noqa: F401
     limits,  # noqa: F401
