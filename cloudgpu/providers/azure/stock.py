@@ -1,7 +1,7 @@
 """What could be launched now: sizes that fit, in the regions that sell them to this subscription.
 
-A machine is offered anywhere in its region (zone `eastus`), where Azure chooses: that has the best chance of capacity. In
-one zone alone (`eastus-1`) it is offered where `--zone` names that one.
+A machine is offered anywhere in its region (zone `eastus`), where Azure chooses: that has the best chance of capacity.
+In one zone alone (`eastus-1`) it is offered where `--zone` names that one.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import types
-from cloudgpu.core.catalog import InstanceType
 from cloudgpu.core.facts import Accelerator, Available, Market, Stock, Want
 from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets, same_gpu
+from cloudgpu.core.offers import markets
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.asking import each
 from cloudgpu.providers.azure import ids, translate
 from cloudgpu.providers.azure.client import AT_ONCE, KIND
 from cloudgpu.providers.azure.places import wanted_regions
 from cloudgpu.providers.azure.skus import Sku, skus
+from cloudgpu.providers.fitting import is_meant
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -47,7 +47,7 @@ def available(azure: Azure, want: Want) -> Stock:
         for region in sorted(answers)
         for name in names
         if (sku := answers[region].get(name.lower())) is not None
-        for item in _items(azure, sku, region, want)
+        for item in _items(azure, name, sku, region, want)
     )
     if not items and not silent:
         _explain(want, names, answers)
@@ -56,28 +56,13 @@ def available(azure: Azure, want: Want) -> Stock:
 
 def _names(want: Want) -> list[str]:
     """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
-    known = {one.name.lower(): one for one in types(KIND)}
-    if want.instance_type is not None and want.instance_type.lower() not in known:
+    known = {one.name: one for one in types(KIND)}
+    if want.instance_type is not None and want.instance_type not in known:
         return [want.instance_type]
-    return sorted(one.name for one in known.values() if _is_meant(one, want))
+    return sorted(one.name for one in known.values() if is_meant(one, want))
 
 
-def _is_meant(one: InstanceType, want: Want) -> bool:
-    """Say whether a size of the catalogue is what was wanted.
-
-    A share of a GPU is meant only by its size's name. One that may not be launched any more is meant where it, or its
-    GPU, was asked for: what Azure offers decides, not the list.
-    """
-    if want.instance_type is not None and want.instance_type.lower() != one.name.lower():
-        return False
-    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
-        return False
-    if want.instance_type is None and one.gpu.share < 1:
-        return False
-    return not one.legacy or want.gpu is not None or want.instance_type is not None
-
-
-def _items(azure: Azure, sku: Sku, region: str, want: Want) -> Iterator[Available]:
+def _items(azure: Azure, name: str, sku: Sku, region: str, want: Want) -> Iterator[Available]:
     zone = want.zone if want.zone is not None and ids.number_of(want.zone) else region
     number = ids.number_of(zone)
     if sku.withheld or (number is not None and number not in sku.zones):
@@ -89,18 +74,18 @@ def _items(azure: Azure, sku: Sku, region: str, want: Want) -> Iterator[Availabl
                 account=azure.account,
                 region=region,
                 zone=zone,
-                instance_type=sku.name,
+                instance_type=name,
                 market=market,
-                accelerators=_accelerators(sku),
+                accelerators=_accelerators(name, sku),
                 vcpus=sku.vcpus,
                 memory_gib=sku.memory_gib,
                 stop_means=_erases(sku) + STOPS,
             )
 
 
-def _accelerators(sku: Sku) -> tuple[Accelerator, ...]:
+def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
     """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
-    known = translate.accelerators(sku.name)
+    known = translate.accelerators(name)
     return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
 
 
@@ -125,8 +110,8 @@ def _explain(want: Want, names: list[str], answers: Mapping[str, Here]) -> None:
 
 
 def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
-    """Raise InvalidRequest, with the near one, for a size that no region has; one of the catalogue is sold elsewhere."""
-    if name.lower() in {one.name.lower() for one in types(KIND)}:
+    """Raise InvalidRequest, with the near one, for a size that nobody has; one of the catalogue is sold elsewhere."""
+    if name in {one.name for one in types(KIND)}:
         return
     known = {sku.name for here in answers.values() for sku in here.values()} | {one.name for one in types(KIND)}
     meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else near(name, known)

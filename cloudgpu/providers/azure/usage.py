@@ -46,8 +46,8 @@ def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku) -> None:
     name, words = _name(one), (one.get("name") or {}).get("localizedValue") or _name(one)
     page = quotas.page(region, name)
     raise QuotaExceeded(
-        f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {sku.name} needs "
-        f"{needed}.",
+        f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {sku.name} "
+        f"needs {needed}.",
         field="quota",
         value=name,
         next=f"Run: cloudgpu quota --provider azure --account {azure.account} --region {region} "
