@@ -17,13 +17,12 @@ from cloudgpu.core.facts import Market, Unanswered
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.retail import Item, Retail
+from cloudgpu.providers.azure.tiers import SIZES
 from cloudgpu.providers.base import ProviderSettings
 
 SOURCE = "Azure Retail Prices API"
 AT_ONCE = 6  # regions asked side by side
 _DISKS = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
-_SIZES = {1: 4, 2: 8, 3: 16, 4: 32, 6: 64, 10: 128, 15: 256, 20: 512, 30: 1024, 40: 2048, 50: 4096, 60: 8192, 70: 16384}
-_SIZES[80] = 32767
 _FILTERS = (  # serviceName, and what narrows it
     ("Virtual Machines", " and contains(armSkuName, 'Standard_N')"),
     ("Storage", " and contains(productName, 'Managed Disks')"),
@@ -127,7 +126,7 @@ def _disk(item: Item) -> Kind | None:
     if letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
         return "snapshot", "usd_per_gb_month", None
     tier, _, redundancy = sku.partition(" ")
-    size = _SIZES.get(int(tier[1:]) if tier[1:].isdigit() else 0)
+    size = SIZES.get(int(tier[1:]) if tier[1:].isdigit() else 0)
     fits = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
     if fits and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks") and unit == "1/Month":
         return f"{tier} {size} GiB", "usd_per_disk_month", None

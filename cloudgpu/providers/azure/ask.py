@@ -1,0 +1,40 @@
+"""One call to Azure: its error in our words, and what is not there told from all other errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.azure.codes import NOT_FOUND
+from cloudgpu.providers.azure.errors import code_of
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+ABSENT = 404
+GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})
+Answer = TypeVar("Answer")
+
+
+def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None) -> Answer:
+    """Return what a call answers; `action` is the permission that it takes. Raises our errors."""
+    with azure.said(action, region, value=value):
+        return call()
+
+
+def look(
+    azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None
+) -> Answer | None:
+    """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
+    try:
+        return ask(azure, action, call, region=region, value=value)
+    except CloudgpuError as fault:
+        if not is_absent(fault):
+            raise
+        return None
+
+
+def is_absent(fault: CloudgpuError) -> bool:
+    """Say whether Azure answered that it has no such thing, or that its group is going already."""
+    return code_of(fault) in GONE or getattr(fault.__cause__, "status_code", None) == ABSENT

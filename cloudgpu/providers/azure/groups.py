@@ -1,0 +1,72 @@
+"""Resource groups: those of launches, each with all that one has made, and the one of volumes and images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.ask import ask, look
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
+LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
+_DISK = "microsoft.compute/disks"
+# What a launch makes that costs nothing, and of which nobody keeps anything.
+_FREE = frozenset(
+    "microsoft.network/networksecuritygroups microsoft.network/virtualnetworks "
+    "microsoft.network/networkinterfaces".split()
+)
+
+
+def launched(azure: Azure) -> list[Raw]:
+    """Return the groups of launches, of any ledger, but those that are just being deleted. A call per page."""
+    listed = azure.resources.resource_groups.list
+    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in listed()])
+    ours = (one for one in found if ids.GROUP.fullmatch(str(one["name"]).lower()))
+    return [one for one in ours if _state(one) != "deleting"]
+
+
+def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
+    """Return the tags of each launch's group by its name. A call per page."""
+    return {str(one["name"]).lower(): one.get("tags") or {} for one in launched(azure)}
+
+
+def need_shared(azure: Azure, region: str) -> None:
+    """Make the group of volumes and images, where it is not. One call, two the first time.
+
+    It lies in the region of whatever came first: what is in it may lie anywhere.
+    """
+    groups = azure.resources.resource_groups
+    if look(azure, READ, lambda: groups.get(ids.SHARED_GROUP)) is None:
+        body = {"location": region, "tags": {"cloudgpu-shared": "volumes-and-images"}}
+        ask(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
+
+
+def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
+    """Delete a launch's group in which nothing is left that costs, or that is not ours: a network and its rules.
+
+    `but` is the name of the disk that is just being deleted. Two calls, one where something is left.
+    """
+    listed = azure.resources.resources.list_by_resource_group
+    going = (_DISK, but.lower())
+
+    def asked() -> list[tuple[str, str]]:
+        return [(str(one.type).lower(), str(one.name).lower()) for one in listed(group)]
+
+    found = look(azure, LIST, asked, region=region)
+    if found is not None and all(one[0] in _FREE or one == going for one in found):
+        delete(azure, region, group)
+
+
+def delete(azure: Azure, region: str, group: str) -> None:
+    """Ask to delete a group with all that is in it; one that is gone is no error. One call, not waited for."""
+    groups = azure.resources.resource_groups
+    look(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
+
+
+def _state(found: Raw) -> str:
+    return str((found.get("properties") or {}).get("provisioningState") or "").lower()

@@ -1,0 +1,80 @@
+"""Gives a machine's own identity its role on itself, and on nothing else; tells and takes what was given.
+
+The assignment's name follows from the machine and from its identity, so that one that was given twice is one, and the
+next identity of a machine of the same name gets one of its own: "Tenant ID, application ID, principal ID, and scope are
+not allowed to be updated" (RoleAssignmentUpdateNotPermitted, Troubleshoot Azure RBAC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.azure.ask import ask, look
+from cloudgpu.providers.azure.errors import code_of
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+THERE = "RoleAssignmentExists"
+_ACTION = "Microsoft.Authorization/roleAssignments"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A role that somebody has: Azure's id of the assignment, on what it is given (a machine's id), to whom."""
+
+    id: str
+    scope: str
+    principal: str
+
+
+def assign(azure: Azure, machine: str, principal: str) -> None:
+    """Give the machine (Azure's whole id) with this identity (its principal's id) the role of the settings on itself.
+
+    One call; idempotent. Without `machine_role` in the settings, nothing is given. `principalType` is said since Azure
+    may not know a new identity everywhere yet ("Assign Azure roles using the REST API", new service principal).
+    """
+    role = azure.options.machine_role
+    if not role:
+        return
+    body = {
+        "properties": {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"},
+    }
+    given, asked = azure.client("authorization").role_assignments, _asked(body)
+    try:
+        ask(azure, f"{_ACTION}/write", lambda: given.create(machine, name(machine, principal), asked), value=machine)
+    except CloudgpuError as fault:
+        if code_of(fault) != THERE:
+            raise
+
+
+def given(azure: Azure, role: str) -> list[Given]:
+    """Return who has this role (its whole id) anywhere in the subscription. A call per page.
+
+    Azure has no filter by role: all assignments of the subscription are read.
+    """
+    wanted = role.rpartition("/")[2].lower()
+    listed = azure.client("authorization").role_assignments.list_for_subscription
+    found = ask(azure, f"{_ACTION}/read", lambda: list(listed()))
+    ours = (one for one in found if str(one.role_definition_id).rpartition("/")[2].lower() == wanted)
+    return [Given(str(one.id), str(one.scope), str(one.principal_id)) for one in ours]
+
+
+def take(azure: Azure, assignment: str) -> None:
+    """Take a role away (the whole id of its assignment); what is gone already is no error."""
+    given = azure.client("authorization").role_assignments
+    look(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
+
+
+def name(machine: str, principal: str) -> str:
+    """Return the name of the assignment of a machine's role to this identity of it."""
+    return str(uuid5(NAMESPACE_URL, f"{machine.lower()} {principal.lower()}"))
+
+
+def _asked(body: dict[str, Any]) -> Any:
+    from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
+
+    return RoleAssignmentCreateParameters.from_dict(body)

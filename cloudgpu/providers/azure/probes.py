@@ -1,0 +1,88 @@
+"""Every action that cloudgpu uses at Azure, and what needs it.
+
+The documents in policies/permissions allow these and no others: a test compares them both ways. What the names mean is
+in "Azure permissions" (learn.microsoft.com/azure/role-based-access-control/resource-provider-operations).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources"
+_RIGHTS, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An action; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+
+    action: str
+    used_for: str
+    needed: bool = True
+
+
+def _of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
+    """Return the probes of one provider: each text names the actions, by their ends, that serve one purpose."""
+    return tuple(
+        Probe(f"{provider}/{action}", used_for, needed)
+        for used_for, actions in used.items()
+        for action in actions.split()
+    )
+
+
+PROBES = (
+    *_of(_COMPUTE, {
+        "see machines": "virtualMachines/read virtualMachines/instanceView/read",
+        "launch machines": "virtualMachines/write",
+        "end machines": "virtualMachines/delete disks/delete",
+        "stop machines": "virtualMachines/deallocate/action",
+        "start machines": "virtualMachines/start/action",
+        "find where a size is offered": "skus/read",
+        "check a quota before a launch": "locations/usages/read",
+        "find the image to start from": "locations/publishers/artifacttypes/offers/skus/versions/read images/read",
+        "see disks that are left": "disks/read",
+        "see snapshots that are left": "snapshots/read",
+        "give a machine its system disk": "disks/write",
+    }),
+    *_of(_NETWORK, {
+        "make a machine's network": "virtualNetworks/read virtualNetworks/write virtualNetworks/subnets/join/action",
+        "let SSH in from the caller": "networkSecurityGroups/read networkSecurityGroups/write "
+            "networkSecurityGroups/join/action networkSecurityGroups/securityRules/read "
+            "networkSecurityGroups/securityRules/write networkSecurityGroups/securityRules/delete",
+        "connect a machine": "networkInterfaces/read networkInterfaces/write networkInterfaces/join/action",
+        "give a machine its address": "publicIPAddresses/read publicIPAddresses/write publicIPAddresses/join/action",
+        "end machines with what was made for them": "virtualNetworks/delete networkSecurityGroups/delete "
+            "networkInterfaces/delete publicIPAddresses/delete",
+    }),
+    *_of(_RESOURCES, {
+        "find a machine's group": "subscriptions/resourceGroups/read subscriptions/resourceGroups/resources/read",
+        "launch machines in groups of their own": "subscriptions/resourceGroups/write",
+        "end machines with all that is in their groups": "subscriptions/resourceGroups/delete",
+        "extend and hold a lease": "tags/write",
+    }),
+    *_of(_NETWORK, {"use a subnet of your own": "virtualNetworks/subnets/read"}, needed=False),
+    *_of(_RESOURCES, {
+        "find the account's regions": "subscriptions/locations/read",
+        "tell whether the subscription is switched off": "subscriptions/read",
+        "tell which services are switched off": "subscriptions/providers/read",
+    }, needed=False),
+    *_of(_COMPUTE, {
+        "rehearse an interruption": "virtualMachines/simulateEviction/action",
+        "install a driver": "virtualMachines/extensions/read virtualMachines/extensions/write",
+        "save images": "snapshots/write images/write",
+        "remove snapshots": "snapshots/delete",
+        "remove images": "images/delete",
+    }, needed=False),
+    *_of(_RIGHTS, {
+        "tell what this credential may do": "permissions/read",
+        "let machines deallocate and tag themselves": "roleAssignments/write",
+        "see and remove the rights of machines that are gone": "roleAssignments/read roleAssignments/delete",
+        "tell whether the role of machines is there": "roleDefinitions/read",
+    }, needed=False),
+    *_of(_SCHEDULE, {
+        "set the timers in the cloud": "virtualMachinesSubmitDeallocate/action virtualMachinesCancelOperations/action "
+            "virtualMachinesGetOperationStatus/action",
+    }, needed=False),
+    *_of("Microsoft.Insights", {"tell when Azure took a spot machine": "eventtypes/values/read"}, needed=False),
+    *_of("Microsoft.Quota", {"ask for a higher quota": "quotas/read quotas/write"}, needed=False),
+)  # fmt: skip

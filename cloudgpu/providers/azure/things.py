@@ -1,0 +1,81 @@
+"""Ids of ours for disks, images and what else a launch leaves on Azure: `eastus/cloudgpu-3f9a.../disks/NAME`.
+
+Region and group stand in front as in a machine's id; the rest is Azure's own kind and name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cloudgpu.core.facts import Kind
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure import ids
+
+KINDS = {  # what is called how by us, and in whose room at Azure
+    "disks": "Microsoft.Compute",
+    "snapshots": "Microsoft.Compute",
+    "images": "Microsoft.Compute",
+    "networkInterfaces": "Microsoft.Network",
+    "publicIPAddresses": "Microsoft.Network",
+    "resourceGroups": "Microsoft.Resources",
+    "roleAssignments": "Microsoft.Authorization",
+}
+KIND_OF = {
+    Kind.DISK: "disks",
+    Kind.VOLUME: "disks",
+    Kind.SNAPSHOT: "snapshots",
+    Kind.IMAGE: "images",
+    Kind.INTERFACE: "networkInterfaces",
+    Kind.ADDRESS: "publicIPAddresses",
+    Kind.GROUP: "resourceGroups",
+    Kind.ROLE: "roleAssignments",
+}
+ANYWHERE = "global"  # the region of what has none
+_ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-zA-Z]+)/([A-Za-z0-9_.-]{{1,127}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What an id of ours names: the region, the resource group, Azure's kind (`disks`) and name."""
+
+    region: str
+    group: str
+    kind: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        """Our id of it."""
+        return f"{self.region}/{self.group}/{self.kind}/{self.name}"
+
+
+def of(region: str, own: str) -> Thing | None:
+    """Return what Azure's own id names that lies in a region; None for what is none of these kinds."""
+    found = ids.resource(own)
+    if found is None or found.rest:
+        return None
+    kind = next((one for one in KINDS if f"{KINDS[one]}/{one}".lower() == found.kind), None)
+    return None if kind is None else Thing(region, found.group, kind, found.name)
+
+
+def split(id: str, kind: str = "") -> Thing | None:  # noqa: A002
+    """Return what one of our ids names, of this kind where one is given; None for any other."""
+    found = _ID.fullmatch(id)
+    if found is None or found[3] not in KINDS or kind not in ("", found[3]):
+        return None
+    return Thing(found[1], found[2], found[3], found[4])
+
+
+def named(id: str, kind: Kind) -> Thing:  # noqa: A002
+    """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
+    found = split(id, KIND_OF.get(kind, "-"))
+    if found is None:
+        message = f"{id!r} is no id of a {kind} on Azure."
+        raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")
+    return found
+
+
+def own_id(subscription: str, thing: Thing) -> str:
+    """Return Azure's own id."""
+    return ids.resource_id(subscription, thing.group, f"{KINDS[thing.kind]}/{thing.kind}", thing.name)

@@ -1,0 +1,35 @@
+"""Azure's own budget: made, changed by its latest tag, told as it is, taken away."""
+
+from __future__ import annotations
+
+from cloudgpu.core.facts import BudgetAlert
+from cloudgpu.core.money import Money
+from cloudgpu.providers.azure import backstop
+
+ADA = BudgetAlert(Money.usd("300"), ("ada@example.org",))
+
+
+def test_a_budget_is_as_it_was_set_last_and_keeps_the_month_in_which_it_began(account, azure_arm):
+    azure = account()
+    assert backstop.look(azure) is None
+    backstop.make(azure, ADA)
+    (first,) = azure_arm.model.budgets.values()
+    began = first["properties"]["timePeriod"]
+    azure_arm.advance(40 * 86_400)
+    two = BudgetAlert(Money.usd("49.99"), ("ada@example.org", "lab@example.org"))
+    for _ in range(2):
+        backstop.make(azure, two)
+        assert backstop.look(azure) == two
+    (now,) = azure_arm.model.budgets.values()
+    assert now["properties"]["timePeriod"]["startDate"] == began["startDate"]
+    for _ in range(2):
+        backstop.remove(azure)
+    assert backstop.look(azure) is None
+
+
+def test_a_budget_that_somebody_changed_names_nobody(account, azure_arm):
+    azure = account()
+    backstop.make(azure, ADA)
+    (made,) = azure_arm.model.budgets.values()
+    made["properties"]["notifications"].popitem()
+    assert backstop.look(azure) == BudgetAlert(Money.usd("300"), ())
