@@ -44,9 +44,9 @@ def put_machine(model: Model, ask: Ask) -> Reply:
     machine = make(model, ask)
     shown = _shown(machine)
 
-    def fail() -> None:
+    def fail(code: str) -> None:
         machine.facts["provisioningState"] = "Failed"
-        machine.hidden["power"] = ""
+        machine.hidden.update(power="", failure=code)
         if "disk" not in model.leaves:
             _drop_disk(model, machine)
         if "nic" not in model.leaves:
@@ -110,7 +110,10 @@ def view_of(machine: Thing) -> dict[str, Any]:
     state, power = machine.facts["provisioningState"], machine.hidden["power"]
     rows = [{"code": f"ProvisioningState/{state.lower()}", "level": "Info", "displayStatus": f"Provisioning {state}"}]
     if state == "Failed":
-        rows[0]["level"] = "Error"
+        rows[0] |= {
+            "level": "Error",
+            "code": f"ProvisioningState/failed/{machine.hidden.get('failure', '')}".rstrip("/"),
+        }
     if power and power != "creating":
         rows.append({"code": f"PowerState/{power}", "level": "Info", "displayStatus": WORDS[power]})
     if "since" in machine.hidden:

@@ -29,12 +29,12 @@ def begin(
     *,
     status: int = 202,
     body: Any = None,
-    fail: Callable[[], None] | None = None,
+    fail: Callable[[str], None] | None = None,
     followed: str = "both",
 ) -> Reply:
     """Answer a call whose work ends later, when the dwell `dwell` is over: then `then` happens.
 
-    A standing fault with the effect `operation` makes it fail at that time, and `fail` happens instead. `followed` is
+    A standing fault with the effect `operation` makes it fail at that time, and `fail` happens instead, with its code. `followed` is
     which address is told: `both`, or `location` alone (resource groups).
     """
     made = Operation(model.uuid("operation"), ask.id, model.now(), result=body if status == 202 else None)
@@ -48,7 +48,7 @@ def begin(
             made.state, made.code = "Failed", fault.error
             made.message = fault.message or MESSAGES.get(fault.error, fault.error)
             if fail is not None:
-                fail()
+                fail(fault.error)
             return
         try:
             then()

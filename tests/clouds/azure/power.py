@@ -44,11 +44,14 @@ def start(model: Model, ask: Ask) -> Reply:
     set_power(model, machine, "starting")
     machine.facts["provisioningState"] = "Updating"
 
-    def end(power: str, state: str) -> None:
+    def end(power: str, state: str, code: str = "") -> None:
         machine.facts["provisioningState"] = state
+        machine.hidden["failure"] = code
         set_power(model, machine, power)
 
-    return begin(model, ask, "starting", lambda: end("running", "Succeeded"), fail=lambda: end(before, "Failed"))
+    return begin(
+        model, ask, "starting", lambda: end("running", "Succeeded"), fail=lambda code: end(before, "Failed", code)
+    )
 
 
 @answers("VirtualMachines.Deallocate")
