@@ -1,0 +1,38 @@
+"""`doctor` says what an account lacks, as its provider looks at it: what stands in the way, and what is a note."""
+
+from __future__ import annotations
+
+from cloudgpu.control.check import Verdict
+from cloudgpu.control.doctor import examine
+from cloudgpu.errors import AuthFailed
+
+
+def checks(lab, **asked):
+    found = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock, **asked)
+    return {check.name: check for check in found}
+
+
+def test_what_was_looked_at_and_is_good_is_one_line(make_lab):
+    lab = make_lab("tells = true")
+    found = checks(lab)["made-up rules lab"]
+    assert (found.verdict, found.said, found.exit_code) == (Verdict.OK, "the fake cloud denies nothing", 0)
+
+
+def test_what_a_launch_needs_stands_in_the_way_with_the_way_out(make_lab):
+    lab = make_lab("tells = true")
+    lab.cloud.deny("attach")
+    found = checks(lab)["made-up rules lab"]
+    assert (found.verdict, found.next, found.exit_code) == (Verdict.FAIL, "Permit them again.", 2)
+
+
+def test_an_account_that_cannot_be_looked_at_is_a_fault(make_lab):
+    lab = make_lab("tells = true")
+    lab.cloud.fail_next("findings", AuthFailed("expired"))
+    assert checks(lab)["account lab"].exit_code == 6
+
+
+def test_any_provider_means_every_cloud_account(make_lab):
+    lab = make_lab("tells = true")
+    found = checks(lab, provider="any")
+    assert "account lab" in found
+    assert "account local" not in found
