@@ -19,17 +19,14 @@ from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
 from cloudgpu.providers.aws.timer import no_timer
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.data import Data
+from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 USUAL_GB = 64
 PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
-AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
-TIMER = (
-    "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
-)
-IN_THE_CLOUD = "a timer in the cloud, AWS's own EventBridge Scheduler"
+IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
     ends = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
     does = "ends" if ends else "stops"
-    cloud = () if no_timer(aws) else (f"{IN_THE_CLOUD}, {does} it at its renew-until when everything else is dead",)
+    cloud = () if no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, does),)
     return AGENT, f"{TIMER}, which {does} it; {disk}", *cloud
 
 
