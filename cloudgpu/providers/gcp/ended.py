@@ -1,4 +1,4 @@
-"""Why a machine of Google's has ended: by what its operations say, and by its own `maxRunDuration`. One call at most.
+"""Why a machine of Google's has ended: by its own `maxRunDuration`, and by what the project's operations say.
 
 Google keeps system events among the operations: `compute.instances.preempted` ("Spot VMs", Compute Engine's guide, and
 its sample "List preemption history"), `compute.instances.guestTerminate` (shut down from inside) and
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.things import aggregated, at
 
@@ -31,21 +31,33 @@ TIMER = "stopped by its timer at Google"
 KEPT = timedelta(days=14)
 NEAR = timedelta(minutes=10)  # between an event and the end that it brings; a preemption gives 30 seconds
 SOON, LATE = timedelta(minutes=1), timedelta(minutes=2)  # around the end of a run: Google stops up to 30 s after it
-# All that is of use in one call; else, for whoever does not take that, the filter of Google's own sample.
-FILTERS = (" OR ".join(f'(operationType = "{kind}")' for kind in REASONS), f'operationType="{PREEMPTED}"')
+# The filter of Google's own sample; and one with a regular expression, as the reference of every list has it.
+PREEMPTIONS = f'operationType="{PREEMPTED}"'
+OTHERS = 'operationType eq "compute.instances.(guestTerminate|hostError|terminateOnHostMaintenance)"'
 
 
 def told(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """Return why each of these machines has ended, by our id; those of which nothing is known are missing.
 
-    Machines that run are passed over: without one that is TERMINATED, nothing is asked. What cannot be read is not
-    known: a look at machines does not fail for it.
+    Machines that run are passed over: without one that has ended lately nothing is asked. One call for spot machines,
+    one for those that ended otherwise. What cannot be read is not known: a look at machines does not fail for it.
     """
     ended = [one for one in machines if one.get("status") == "TERMINATED"]
     found = {_id(one): TIMER for one in ended if _by_timer(one)}
-    asked = [one for one in ended if _id(one) not in found and _is_recent(one, gcp.clock())]
-    events = _events(gcp) if asked else ()
-    return found | {_id(one): why for one in asked if (why := reason(one, events)) is not None}
+    for asked, concerns in ((PREEMPTIONS, _is_spot), (OTHERS, _any)):
+        rest = [one for one in ended if _id(one) not in found and concerns(one) and _is_recent(one, gcp.clock())]
+        events = _events(gcp, asked) if rest else ()
+        found |= {_id(one): why for one in rest if (why := reason(one, events)) is not None}
+    return found
+
+
+def _is_spot(machine: Raw) -> bool:
+    scheduling = machine.get("scheduling", {})
+    return bool(scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible"))
+
+
+def _any(_machine: Raw) -> bool:
+    return True
 
 
 def reason(machine: Raw, events: Sequence[Raw]) -> str | None:
@@ -93,13 +105,9 @@ def _is_of(event: Raw, machine: Raw) -> bool:
     return str(event.get("targetLink")).endswith(f"/zones/{zone}/instances/{name}")
 
 
-def _events(gcp: Gcp) -> Sequence[Raw]:
-    """Return the events of all zones; none where they cannot be read."""
-    for asked in FILTERS:
-        try:
-            return aggregated(gcp, "globalOperations", key="operations", filter=asked)[0]
-        except InvalidRequest:
-            continue
-        except CloudgpuError:
-            break
-    return ()
+def _events(gcp: Gcp, asked: str) -> Sequence[Raw]:
+    """Return the events of all zones that a filter means, asked once; none where they cannot be read."""
+    try:
+        return aggregated(gcp, "globalOperations", key="operations", filter=asked, sends=1)[0]
+    except CloudgpuError:
+        return ()

@@ -63,6 +63,7 @@ class Model:
     limits: dict[tuple[str, str], float] = field(default_factory=dict)  # by region ("" is all) and metric
     project_metadata: dict[str, str] = field(default_factory=dict)
     granted: set[str] | None = None  # the permissions that the caller has; None: all
+    strange: set[str] = field(default_factory=set)  # permissions that Google does not know (unverified: it refuses all)
     disabled: set[str] = field(default_factory=set)  # services that are switched off (compute.googleapis.com)
     watchers: list[Callable[[Key, Thing], None]] = field(default_factory=list)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))

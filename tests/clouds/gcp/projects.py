@@ -111,6 +111,8 @@ def test_permissions(asked: Asked) -> Thing:
     wanted = asked.body.get("permissions", [])
     if any("*" in one for one in wanted) or len(wanted) > 100:
         raise Refusal("badRequest", "Permissions must be named one by one, a hundred at most")
+    for one in asked.model.strange & set(wanted):
+        raise Refusal("badRequest", f"Permission {one} is not valid for this resource.")
     allowed = [one for one in wanted if asked.model.granted is None or one in asked.model.granted]
     allowed = [one for one in allowed if one not in asked.denied]
     return {"permissions": allowed} if allowed else {}
