@@ -62,11 +62,11 @@ class Looks:
         return found[0]
 
     def instances(self, *, live: bool = False) -> list[Seen]:
-        """Return the machines; `live` are those that are neither failed nor on their way out."""
+        """Return the machines; `live` are those that were made and are not on their way out."""
         with self.lock:
             self.clock.settle()
             found = [self._seen(one) for one in self.model.of_kind(MACHINES)]
-        return [one for one in found if not live or one.provisioning not in {"Failed", "Deleting"}]
+        return [one for one in found if not live or (one.state and one.provisioning != "Deleting")]
 
     def instance(self, machine: str) -> Seen:
         with self.lock:

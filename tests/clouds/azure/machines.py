@@ -56,7 +56,8 @@ def put_machine(model: Model, ask: Ask) -> Reply:
 
 
 def _failed(machine: Thing) -> bool:
-    return bool(machine.facts["provisioningState"] == "Failed")
+    """Say whether it was never made; one that failed to start has a state of power."""
+    return bool(machine.facts["provisioningState"] == "Failed" and not machine.hidden["power"])
 
 
 def _again(model: Model, ask: Ask, there: Thing) -> Reply:

@@ -34,8 +34,8 @@ def begin(
 ) -> Reply:
     """Answer a call whose work ends later, when the dwell `dwell` is over: then `then` happens.
 
-    A standing fault with the effect `operation` makes it fail at that time, and `fail` happens instead, with its code. `followed` is
-    which address is told: `both`, or `location` alone (resource groups).
+    A standing fault with the effect `operation` makes it fail at that time, and `fail` happens instead, with its code.
+    `followed` is which address is told: `both`, or `location` alone (resource groups).
     """
     made = Operation(model.uuid("operation"), ask.id, model.now(), result=body if status == 202 else None)
     model.operations[made.id] = made

@@ -62,7 +62,7 @@ def deallocate(model: Model, ask: Ask) -> Reply:
         return begin(model, ask, "deallocated", lambda: None)
     set_power(model, machine, "deallocating")
     return begin(
-        model, ask, "deallocating", lambda: end_deallocated(model, machine), fail=lambda: _back(model, machine)
+        model, ask, "deallocating", lambda: end_deallocated(model, machine), fail=lambda _: _back(model, machine)
     )
 
 
