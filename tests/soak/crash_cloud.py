@@ -84,8 +84,8 @@ class CloudLife:
         self.server.on_call = None
         return watch.actions
 
-    def killed(self, *args: str, at: Moment) -> bool:
-        """Run a verb and kill it at a moment; return whether that came."""
+    def killed(self, *args: str, at: Moment, codes: tuple[int, ...] = ()) -> bool:
+        """Run a verb and kill it at a moment; return whether that came. `codes` are other ends than 0 that are right."""
         process = self.program.start(*args)
 
         def kill() -> str:
@@ -93,7 +93,7 @@ class CloudLife:
             process.wait(TIMEOUT_S)
             return "drop"
 
-        return self._watched(process, Watch(at, kill), args)
+        return self._watched(process, Watch(at, kill), args, *codes)
 
     def interrupted(self, *args: str, at: Moment) -> bool:
         """Run a verb, and let the cloud take the spot machines at a moment; return whether that came."""
