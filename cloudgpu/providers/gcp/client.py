@@ -146,7 +146,7 @@ class Gcp:
         _, service, verb = action.split(".")
         client = self.service(service)
         from google.cloud import compute_v1
-        from google.protobuf import json_format
+        from google.protobuf import json_format  # type: ignore[import-untyped]
 
         kind = getattr(compute_v1, request_name(service, verb))
         known = {

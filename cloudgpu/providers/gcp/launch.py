@@ -137,8 +137,14 @@ class _Sender:
     def _found(self) -> Mapping[str, Any]:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
-        asked = {"project": self._call.project, "zone": zone, "instance": self._name}
-        return self._gcp.ask("compute.instances.get", zone, value=machine, **asked)
+        return self._gcp.ask(
+            "compute.instances.get",
+            zone,
+            value=machine,
+            project=self._call.project,
+            zone=zone,
+            instance=self._name,
+        )
 
     def _wait(self, seconds: float, fault: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""

@@ -1,0 +1,125 @@
+"""What could be launched now: types that fit, and the zones in which Google has their GPUs. A price proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.catalog import types
+from cloudgpu.core.catalog import InstanceType
+from cloudgpu.core.facts import Available, Market, Stock, Unanswered, Want
+from cloudgpu.core.names import near
+from cloudgpu.core.offers import markets
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.fitting import is_meant
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.places import named_region
+from cloudgpu.providers.gcp.shapes import Shape, shape
+from cloudgpu.providers.gcp.things import aggregated
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+STOPS = "keeps its disk, and a stopped machine costs that disk alone"
+_OVER = ("OBSOLETE", "DELETED")
+Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
+
+
+def available(gcp: Gcp, want: Want) -> Stock:
+    """Return what Google has of what fits, by zone and market, and the zones that did not answer.
+
+    A call per 500 kinds of GPU and zone, of all regions at once; whether a zone has the very machine type is asked when
+    the offer is taken (`resolve`). Raises InvalidRequest for a type, region or zone that does not exist.
+    """
+    region = named_region(gcp, want)
+    meant = _meant(want)
+    if not meant:
+        return Stock(())
+    cards, silent = _cards(gcp)
+    gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, want, region))
+    places = sorted({zone for _, zone in cards if _is_asked(gcp, zone, want, region)})
+    items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, want))
+    if want.zone is not None and not items and not gaps:
+        check_zone(gcp, want.zone)
+    return Stock(items, gaps)
+
+
+def _meant(want: Want) -> list[InstanceType]:
+    """Return the types that fit; raise InvalidRequest, with the near one, for a type that the catalogue lacks."""
+    known = types(KIND)
+    name = want.instance_type
+    if name is None or name in {one.name for one in known}:
+        return [one for one in known if is_meant(one, want)]
+    meant = near(name, [one.name for one in known])
+    raise InvalidRequest(
+        f"The catalogue has no machine type {name!r} of Google Cloud's with a GPU"
+        + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}." if meant else "See them: cloudgpu gpus --provider gcp --all",
+    )
+
+
+def _is_asked(gcp: Gcp, zone: str, want: Want, region: str | None) -> bool:
+    if ids.region_of(zone) is None:  # a region, or all of it, that did not answer
+        return region in (None, zone) and gcp.options.uses(zone)
+    return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and want.zone in (None, zone)
+
+
+def _cards(gcp: Gcp) -> tuple[Cards, tuple[Unanswered, ...]]:
+    found, silent = aggregated(gcp, "acceleratorTypes")
+    there = (one for one in found if one.get("deprecated", {}).get("state") not in _OVER)
+    return {(one["name"], ids.last(one["zone"])): _most(one) for one in there}, silent
+
+
+def _most(found: Mapping[str, Any]) -> int:
+    return int(found.get("maximumCardsPerInstance") or 0)
+
+
+def _items(gcp: Gcp, one: InstanceType, zone: str, cards: Cards, want: Want) -> Iterator[Available]:
+    wanted = shape(one)
+    most = cards.get((wanted.accelerator, zone))
+    if most is None or (wanted.attached and 0 < most < wanted.count):
+        return
+    for market in markets(want):
+        if market is Market.SPOT or not one.spot_only:
+            yield _item(gcp, one, wanted, zone, market)
+
+
+def _item(gcp: Gcp, one: InstanceType, wanted: Shape, zone: str, market: Market) -> Available:
+    return Available(
+        provider=KIND,
+        account=gcp.account,
+        region=ids.region_of(zone) or "",
+        zone=zone,
+        instance_type=one.name,
+        market=market,
+        accelerators=(one.gpu,),
+        vcpus=one.vcpus,
+        memory_gib=one.memory_gib,
+        stoppable=True,  # a spot machine of Google's too
+        stop_means=erases(wanted) + STOPS,
+    )
+
+
+def erases(wanted: Shape) -> str:
+    """Return what stopping such a machine erases, as the beginning of what it means; empty for nothing."""
+    if not wanted.scratch:
+        return ""
+    much = f"{wanted.scratch_gb:,g} GB of " if wanted.scratch_gb else ""
+    return f"erases its {much}scratch disks (local SSD) and "
+
+
+def check_zone(gcp: Gcp, zone: str) -> None:
+    """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
+    region = ids.region_of(zone)
+    there = sorted(_zones(gcp, region))
+    if zone not in there:
+        way = f"Use one of: {', '.join(there)}." if there else "See them: gcloud compute zones list"
+        raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=way)
+
+
+def _zones(gcp: Gcp, region: str | None) -> Sequence[str]:
+    found = [one["name"] for page in gcp.pages("compute.zones.list") for one in page.get("items", ())]
+    return [zone for zone in found if ids.region_of(zone) == region]
