@@ -55,7 +55,8 @@ def prepare(
         changes = [_named_part(made, part) for part in made.missing] + ["budget"] * made.sets_budget
         _show(made, "makes", changes)
     if changes or made.draft.changed:
-        confirm("Do it?", yes=yes, why="This changes your cloud account and config.toml")
+        what = "your cloud account and config.toml" if changes else "config.toml"
+        confirm("Do it?", yes=yes, why=f"This changes {what}")
         (cloud_init.remove if remove else cloud_init.make)(made)
     value = _value(made, changes, removed=remove)
     emit(output, value, _text(value))

@@ -69,11 +69,12 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     if session.settings.account in of_kind:
         return str(session.settings.account)
     if of_kind:
+        or_any = "" if kind in HERE else "; up takes the cheapest of all with --provider any"
         raise InvalidRequest(
             f"There are {len(of_kind)} accounts of {kind}.",
             field="--account",
             value=None,
-            next=f"Name one: --account {' | '.join(sorted(of_kind))}; up takes the cheapest of all with --provider any",
+            next=f"Name one: --account {' | '.join(sorted(of_kind))}{or_any}",
         )
     if session.account(kind) is not None:
         return kind
