@@ -159,3 +159,16 @@ def test_the_document_has_it_all():
     assert value["remarks"] == ["R."]
     assert value["setup"]["volume"] == {"name": "data", "size_gb": 200}
     assert value["setup"]["network"]["ssh_from"] == ["10.0.0.0/8"]
+
+
+def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
+    cheap, dear = (
+        make_offer(pick(offered(account, Want()), Market.ON_DEMAND), usd=usd, now=NOW)
+        for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
+    )
+    request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request
+    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "anywhere": True}
+    text = " ".join(plan(plan_value(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
+    assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text
+    text = " ".join(plan(plan_value(launch_plan(request, [dear], **said)), NOW).split())
+    assert "chosen of all accounts only dear at $2.5000 (1 offer) has what fits" in text

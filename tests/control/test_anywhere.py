@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.accounts import account_of
 from cloudgpu.control.documents import planned
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end
+from cloudgpu.control.market import asked_filters
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_VOLUME, Market, Setup, Volume, Want
@@ -368,3 +370,14 @@ def test_a_cloud_of_another_maker_counts_and_a_table_with_a_fault_is_named(labs,
     prepared = labs.prepare()
     assert accounts(prepared)[0] == "mine"
     assert any("account broken" in one and "no_such_key" in one for one in prepared.plan.remarks)
+
+
+def test_the_catalogue_shows_all_clouds_for_any():
+    asked = asked_filters("v100", None, None, "any", None, spot=False, legacy=False)
+    assert asked == asked_filters("v100", None, None, None, None, spot=False, legacy=False)
+
+
+def test_what_is_about_one_account_says_which_there_are(labs):
+    with pytest.raises(InvalidRequest, match="any means all of them") as refused:
+        account_of(labs.session, account=None, provider=None)
+    assert refused.value.next == "Name one: --account cheap | dear | fair"
