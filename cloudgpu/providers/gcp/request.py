@@ -27,7 +27,8 @@ class Call:
     `accelerator` is Google's word for what is attached to an N1 machine, empty for none. `tag` is somebody else's
     network tag; None: the rules of ours let `callers` (CIDR per label) in. `cloud_init`: the image runs it, else the
     boot data are a startup script. `installs_driver`: the image installs NVIDIA's driver when its metadata say so.
-    `volume` is the device name of a data disk, empty for none.
+    `volume` is the device name of a data disk, empty for none. `host_key`: `reads` for an image that takes no host key,
+    and tells the one that it makes.
     """
 
     project: str
@@ -49,6 +50,7 @@ class Call:
     shielded: bool = True
     secure_boot: bool = False
     volume: str = ""
+    host_key: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""

@@ -72,6 +72,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         shielded=image.shielded,
         secure_boot=image.shielded and not item.accelerators,  # NVIDIA's modules are not signed for it
         volume=DEVICE if request.setup.volume else "",
+        host_key="reads" if image.cloud_init is False else "",
     )
     return Resolved(
         call=call.to_json(),
