@@ -14,7 +14,7 @@ from tests.clouds.azure import disks, networks
 from tests.clouds.azure.checks import check
 from tests.clouds.azure.handlers import answers, check_tags, merge, pages, patch
 from tests.clouds.azure.making import identify, make
-from tests.clouds.azure.model import MACHINES, SECURITY, Ask, Model, Thing, stamp
+from tests.clouds.azure.model import MACHINES, Ask, Model, Thing, stamp
 from tests.clouds.azure.operations import begin
 from tests.clouds.rest import Refusal, Reply
 
@@ -206,15 +206,13 @@ def _drop_disk(model: Model, machine: Thing) -> None:
 
 
 def _drop_network(model: Model, machine: Thing) -> None:
-    for row in machine.facts["networkProfile"]["networkInterfaces"]:
-        interface = model.things.get(row["id"].lower())
-        if interface is None:
-            continue
+    rows = machine.facts["networkProfile"]["networkInterfaces"]
+    known = [(row, model.things[row["id"].lower()]) for row in rows if row["id"].lower() in model.things]
+    for row, interface in known:
         interface.facts.pop("virtualMachine", None)
         if (row.get("properties") or {}).get("deleteOption") == "Delete":
             _drop_interface(model, interface)
-    for one in model.of_kind(SECURITY):
-        networks.refresh(model, one.id)
+    networks.refresh_those_of(model, [interface for _, interface in known])
 
 
 def _drop_interface(model: Model, interface: Thing) -> None:

@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 from tests.clouds.azure import disks, market, networks
-from tests.clouds.azure.model import ADDRESSES, INTERFACES, SECURITY, TENANT, Ask, Model, Thing, stamp
+from tests.clouds.azure.model import ADDRESSES, INTERFACES, TENANT, Ask, Model, Thing, stamp
 from tests.clouds.rest import Refusal
 
 
@@ -76,8 +76,7 @@ def _make_network(model: Model, machine: Thing, profile: dict[str, Any]) -> None
         facts["deleteOption"] = asked["properties"].get("deleteOption", "Delete")
         rows.append({"id": interface.id, "properties": facts})
     machine.facts["networkProfile"] = {"networkInterfaces": rows}
-    for one in model.of_kind(SECURITY):
-        networks.refresh(model, one.id)
+    networks.refresh_those_of(model, [model.get(row["id"]) for row in rows])
 
 
 def _make_interface(model: Model, machine: Thing, asked: dict[str, Any]) -> Thing:

@@ -34,19 +34,11 @@ class Thing:
     body: dict[str, Any]
     hidden: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        return self.id.rpartition("/")[2]
-
-    @property
-    def group(self) -> str:
-        """Return the name of its resource group, in small letters."""
+    def __post_init__(self) -> None:
         parts = self.id.lower().split("/")
-        return parts[4] if len(parts) > 4 else ""
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.id)
+        self.name = self.id.rpartition("/")[2]
+        self.group = parts[4] if len(parts) > 4 else ""  # in small letters
+        self.kind = kind_of(self.id)
 
     @property
     def region(self) -> str:

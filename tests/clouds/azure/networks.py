@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tests.clouds.azure.handlers import answers, check_tags, settled
-from tests.clouds.azure.model import ADDRESSES, INTERFACES, SECURITY, Ask, Model, Thing
+from tests.clouds.azure.model import ADDRESSES, INTERFACES, Ask, Model, Thing
 from tests.clouds.azure.operations import begin
 from tests.clouds.rest import Refusal, Reply
 
@@ -110,6 +110,13 @@ def refresh(model: Model, id_: str) -> None:
         group.facts["networkInterfaces"] = [{"id": one.id} for one in users]
 
 
+def refresh_those_of(model: Model, interfaces: Iterable[Thing]) -> None:
+    """Write into the security groups of interfaces who uses them now."""
+    named = {(one.facts.get("networkSecurityGroup") or {}).get("id", "").lower() for one in interfaces}
+    for id_ in named & set(model.things):
+        refresh(model, id_)
+
+
 def _default(
     group: Thing, name: str, priority: int, access: str, direction: str, source: str, target: str
 ) -> dict[str, Any]:
@@ -166,8 +173,7 @@ def put_interface(model: Model, ask: Ask) -> Reply:
     if there is not None and there.facts.get("virtualMachine"):
         body["properties"]["virtualMachine"] = there.facts["virtualMachine"]
     reply = _made(model, ask, body)
-    for one in model.of_kind(SECURITY):
-        refresh(model, one.id)
+    refresh_those_of(model, [model.get(ask.id)])
     return reply
 
 
@@ -208,9 +214,9 @@ def _deleted(model: Model, ask: Ask, users: list[Thing], code: str) -> Reply:
 
 
 def _drop(model: Model, id_: str) -> None:
+    thing = model.get(id_)
     model.drop(id_)
-    for one in model.of_kind(SECURITY):
-        refresh(model, one.id)
+    refresh_those_of(model, [thing] if thing.kind == INTERFACES else [])
 
 
 def _names(reference: dict[str, str] | None, thing: Thing | Ask) -> bool:
