@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Basis, Instance, Market, Price, State, Want
 from cloudgpu.core.money import Money
-from cloudgpu.core.times import epoch
+from cloudgpu.core.times import epoch, from_epoch
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import (
     CanRehearseInterruption,
@@ -161,14 +161,16 @@ class HasTimerContract(ContractBase):
     """The timer ends the machine at renew-until."""
 
     def test_the_timer_fires_at_renew_until(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """To the second, as the tag carries it."""
+        """To the second, as the tag carries it; nearly so where it counts from when the machine began to run."""
         attempt = make_attempt()
         made = self.running(provider, attempt)
         self.set(provider, made.id, attempt.renew_until)
         fires = cast("HasTimer", provider).timer(made.id)
         assert fires is not None
         assert fires.utcoffset() == timedelta(0)
-        assert epoch(fires) == epoch(attempt.renew_until)
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
+        near = timedelta(minutes=3) if fixed else timedelta(0)
+        assert abs(fires - from_epoch(epoch(attempt.renew_until))) <= near
 
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Where tags can change, `extend` moves the timer too."""

@@ -17,6 +17,7 @@ from cloudgpu.testing.contract import ContractBase, MakeAttempt
 from cloudgpu.testing.running import PAUSED
 
 LATER = timedelta(hours=5)
+NEAR = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run
 SOON: dict[str, Any] = {"lease": timedelta(seconds=40), "renew": timedelta(seconds=60)}  # later than the slowest boots
 
 
@@ -39,15 +40,19 @@ class SetsTimerContract(ContractBase):
         """Say whether the timer can be moved as far as anybody likes."""
         return cast("SetsTimer", provider).timer_limit(id) is None
 
+    def is_at(self, provider: Provider, id: str, found: datetime | None, at: datetime) -> bool:  # noqa: A002
+        """Say whether a timer fires when it is to: to the second, or, where it was fixed at launch, nearly so."""
+        return found is not None and abs(found - at) <= (timedelta(0) if self.movable(provider, id) else NEAR)
+
     def test_a_timer_is_where_it_was_set_last(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Later, earlier again, and twice to the same time."""
         timers = cast("SetsTimer", provider)
         made, at = self.guarded(provider, make_attempt)
-        assert timers.timer(made.id) == at
+        assert self.is_at(provider, made.id, timers.timer(made.id), at)
         for moved in (at + LATER, at, at) if self.movable(provider, made.id) else (at, at):
             timers.set_timer(made.id, moved)
-            assert timers.timer(made.id) == moved
-            assert dict(timers.timers()) == {made.id: moved}
+            assert self.is_at(provider, made.id, timers.timer(made.id), moved)
+            assert dict(timers.timers()) == {made.id: timers.timer(made.id)}
 
     def test_a_timer_that_was_fixed_at_launch_says_until_when(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -58,7 +63,8 @@ class SetsTimerContract(ContractBase):
         limit = timers.timer_limit(made.id)
         if limit is None:
             return
-        assert timers.timer(made.id) == limit == at
+        assert timers.timer(made.id) == limit
+        assert self.is_at(provider, made.id, limit, at)
         with pytest.raises(InvalidRequest) as refused:
             timers.set_timer(made.id, at + LATER)
         assert f"{limit:%Y-%m-%d %H:%M}" in refused.value.message
@@ -72,7 +78,8 @@ class SetsTimerContract(ContractBase):
         made, at = self.guarded(provider, make_attempt)
         for _ in range(2):
             timers.drop_timer(made.id)
-            assert timers.timer(made.id) == (None if self.movable(provider, made.id) else at)
+            found = timers.timer(made.id)
+            assert found is None if self.movable(provider, made.id) else self.is_at(provider, made.id, found, at)
 
     def test_dropping_the_timer_of_a_machine_that_is_gone_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -82,7 +89,7 @@ class SetsTimerContract(ContractBase):
         made, at = self.guarded(provider, make_attempt)
         provider.terminate(made.id)
         self.settle_gone(provider, made.id)
-        assert dict(timers.timers()) == {made.id: at}
+        assert dict(timers.timers()) in ({made.id: at}, {})  # a part of the machine goes with it
         timers.drop_timer(made.id)
         if self.movable_at_all(provider, make_attempt):
             assert made.id not in timers.timers()
@@ -97,20 +104,21 @@ class SetsTimerContract(ContractBase):
         (one, at), (other, _) = (self.guarded(provider, make_attempt, key=key) for key in ("one", "other"))
         assert set(timers.timers()) == {one.id, other.id}
         timers.drop_timer(other.id)
-        assert timers.timer(one.id) == at
+        assert self.is_at(provider, one.id, timers.timer(one.id), at)
         region = provider.get(one.id).region
         assert set(timers.timers(region)) >= {one.id}
 
     def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The machine is not billed afterwards: stopped, where it can be, else gone."""
         for market in Market:
-            if not provider.available(Want(market=market)).items:
+            items = provider.available(Want(market=market)).items
+            if not items:
                 continue
             made, at = self.guarded(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
             self.pass_by(provider, at)
             self.wait_until(partial(self.rests, provider, made.id))
             stays = not self.is_gone(provider, made.id)
-            assert stays is (market is Market.ON_DEMAND)
+            assert stays is items[0].stoppable
             assert not stays or not provider.get(made.id).billed
 
     def rests(self, provider: Provider, id: str) -> bool:  # noqa: A002

@@ -14,9 +14,13 @@ TAGS = {"cloudgpu-id": "cg-1", "cloudgpu-ledger": "led-1", "cloudgpu-seq": "7"}
 def account(server, home, *, ledger="", pause=None, **options):
     """Return the provider of an account with these options; a wait lets the model's clock run instead."""
     waits = server.advance if pause is None else pause
-    made = GcpProvider(ProviderSettings("lab", options, home, server.clock.now, waits, ledger))
-    made._gcp._clients = _SHARED.setdefault(server.url, {})  # making the SDK's clients takes longer than a short test
-    return made
+    return shared(GcpProvider(ProviderSettings("lab", options, home, server.clock.now, waits, ledger)), server)
+
+
+def shared(provider, server):
+    """Let a provider share the SDK's clients: making them takes longer than a short test. Return the provider."""
+    provider._gcp._clients = _SHARED.setdefault(server.url, {})
+    return provider
 
 
 _SHARED = {}

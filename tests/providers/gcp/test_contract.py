@@ -1,0 +1,85 @@
+"""The gcp provider keeps every promise of the contract on our model of Google Cloud; it never ran against Google."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.providers.base import Factory, ProviderSettings
+from cloudgpu.providers.gcp.provider import make
+from cloudgpu.testing import (
+    ChecksPermissionsContract,
+    ExaminesContract,
+    HasLeftoversContract,
+    HasLoginContract,
+    HasOrphansContract,
+    HasPricesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    HasTimerContract,
+    HasVolumesContract,
+    ImageableContract,
+    PausableContract,
+    ProviderContract,
+    ReachableContract,
+    ReadsHostKeysContract,
+    ResolvesContract,
+    SetsTimerContract,
+    StopsManyContract,
+    TaggableContract,
+    TellsActivityContract,
+)
+from cloudgpu.testing.attempts import new_host_key
+from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.providers.gcp.accounts import shared
+
+__all__ = ["gcp", "gcp_process"]
+
+
+class TestGcp(
+    ProviderContract,
+    PausableContract,
+    StopsManyContract,
+    TaggableContract,
+    HasPricesContract,
+    ResolvesContract,
+    ReachableContract,
+    HasLeftoversContract,
+    HasOrphansContract,
+    ImageableContract,
+    HasVolumesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    ChecksPermissionsContract,
+    HasLoginContract,
+    ExaminesContract,
+    TellsActivityContract,
+    ReadsHostKeysContract,
+    HasTimerContract,
+    SetsTimerContract,
+):
+    at_once = 4  # each is a dozen calls to a server that shares our processor
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return lambda settings: shared(make(settings), self.gcp)
+
+    @pytest.fixture
+    def settings(self, gcp, tmp_path: Path) -> ProviderSettings:
+        self.gcp = gcp
+        options = {"regions": ["us-central1"]}
+        return ProviderSettings("contract", options, tmp_path / "gcp", gcp.clock.now, gcp.advance)
+
+    def works(self, provider, id, at):  # noqa: A002
+        """Let the machine write when it was in use, as the lease script does."""
+        self.gcp.say(id, "cloudgpu/last-active", str(int(at.timestamp())))
+
+    def boots(self, provider, id):  # noqa: A002
+        """Let the guest agent write the host keys that it has made."""
+        kind, key = new_host_key()[0].split()[:2]
+        self.gcp.say(id, f"hostkeys/{kind}", key)
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment: what its timers stop, stops."""
+        self.gcp.advance(max(0.0, (at - self.gcp.clock.now()).total_seconds()) + 180)
