@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.azure import ids, machine
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.errors import code_of
 
@@ -31,8 +32,8 @@ class Given:
     principal: str
 
 
-def assign(azure: Azure, machine: str, principal: str) -> None:
-    """Give the machine (Azure's whole id) with this identity (its principal's id) the role of the settings on itself.
+def assign(azure: Azure, of: str, principal: str) -> None:
+    """Give the machine `of` (Azure's whole id) with this identity (its principal's id) the settings' role on itself.
 
     One call; idempotent. Without `machine_role` in the settings, nothing is given. `principalType` is said since Azure
     may not know a new identity everywhere yet ("Assign Azure roles using the REST API", new service principal).
@@ -45,7 +46,7 @@ def assign(azure: Azure, machine: str, principal: str) -> None:
     }
     given, asked = azure.client("authorization").role_assignments, _asked(body)
     try:
-        ask(azure, f"{_ACTION}/write", lambda: given.create(machine, name(machine, principal), asked), value=machine)
+        ask(azure, f"{_ACTION}/write", lambda: given.create(of, name(of, principal), asked), value=of)
     except CloudgpuError as fault:
         if code_of(fault) != THERE:
             raise
@@ -69,9 +70,25 @@ def take(azure: Azure, assignment: str) -> None:
     look(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
 
 
-def name(machine: str, principal: str) -> str:
+def take_from(azure: Azure, id: str) -> None:  # noqa: A002
+    """Take its role from a machine that is about to be ended; what fails is left for `orphans`. Two calls.
+
+    None without `machine_role` in the settings: a role that was given under other settings is found by `orphans`, too.
+    """
+    if not azure.options.machine_role:
+        return
+    scope = ids.machine_id(azure.subscription, ids.machine(id)[1])
+    try:
+        principal = str((machine.raw(azure, id).get("identity") or {}).get("principalId") or "")
+        if principal:
+            take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name(scope, principal)}")
+    except CloudgpuError:  # whatever it is, it is no reason to leave the machine on
+        return
+
+
+def name(of: str, principal: str) -> str:
     """Return the name of the assignment of a machine's role to this identity of it."""
-    return str(uuid5(NAMESPACE_URL, f"{machine.lower()} {principal.lower()}"))
+    return str(uuid5(NAMESPACE_URL, f"{of.lower()} {principal.lower()}"))
 
 
 def _asked(body: dict[str, Any]) -> Any:

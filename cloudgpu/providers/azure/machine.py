@@ -53,11 +53,6 @@ def system_disk(found: Raw) -> str:
     return str((disk.get("managedDisk") or {}).get("id") or "")
 
 
-def data_disks(found: Raw) -> list[Raw]:
-    """Return the data disks that hang on a machine, as Azure writes them."""
-    return list(((found.get("properties") or {}).get("storageProfile") or {}).get("dataDisks") or ())
-
-
 def zone_of(found: Raw) -> str:
     """Return where a machine lies: `eastus-1` in a zone, `eastus` anywhere in its region."""
     zones = found.get("zones") or ()

@@ -38,7 +38,7 @@ def orphans(azure: Azure, region: str | None) -> Leftovers:
         addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)
         disks = pool.submit(_disks, azure)
         given = pool.submit(_given, azure)
-        told = _Told(azure, launched.result(), machines.result(), disks.result())
+        told = _Told(azure, launched.result(), machines.result(), disks.result(), interfaces.result())
         found = [
             *(told.group(one) for one in launched.result()),
             *(told.interface(one) for one in interfaces.result() if told.tags_of(one)),
@@ -63,14 +63,17 @@ def _given(azure: Azure) -> list[identity.Given]:
 
 
 class _Told:
-    """What Azure said of groups, machines and disks, by which the rest is told."""
+    """What Azure said of groups, machines, disks and interfaces, by which the rest is told."""
 
-    def __init__(self, azure: Azure, launched: list[Raw], machines: list[Raw], disks: list[Raw]) -> None:
+    def __init__(
+        self, azure: Azure, launched: list[Raw], machines: list[Raw], disks: list[Raw], interfaces: list[Raw]
+    ) -> None:
         self._azure = azure
         self._tags = {str(one["name"]).lower(): one.get("tags") or {} for one in launched}
         self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
         self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
         self._disks = {storage.group_of(one): str(one["name"]) for one in disks}
+        self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, found: Raw) -> dict[str, str]:
         """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
@@ -92,8 +95,7 @@ class _Told:
 
     def address(self, found: Raw) -> Leftover:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
-        used = ids.resource(str(((found.get("properties") or {}).get("ipConfiguration") or {}).get("id") or ""))
-        user = None if used is None else self._machines.get(used.group)
+        user = self._holders.get(str(found["id"]).lower())
         return self._thing(
             self._named(found, "publicIPAddresses"),
             Kind.ADDRESS,
@@ -128,6 +130,13 @@ class _Told:
         usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
         ours = {key: value for key, value in tags.items() if key.startswith(storage.TAG_PREFIX)}
         return Leftover("azure", self._azure.account, thing.region, id=thing.id, kind=kind, tags=ours, **usual)
+
+
+def _addresses_of(interface: Raw) -> list[str]:
+    """Return Azure's ids, in small letters, of the public addresses that an interface holds."""
+    parts = (interface.get("properties") or {}).get("ipConfigurations") or ()
+    held = ((one.get("properties") or {}).get("publicIPAddress") or {} for one in parts)
+    return [str(one["id"]).lower() for one in held if one.get("id")]
 
 
 def remove(azure: Azure, thing: Leftover) -> None:
@@ -170,15 +179,15 @@ def _remove_interface(azure: Azure, named: things.Thing) -> None:
 
 
 def _remove_address(azure: Azure, named: things.Thing) -> None:
-    operations = azure.network.public_ip_addresses
-    found = _read(azure, operations, named)
-    used = ids.resource(str((((found or {}).get("properties") or {}).get("ipConfiguration") or {}).get("id") or ""))
-    if used is not None and used.kind == "microsoft.network/networkinterfaces":
-        holds = things.Thing(named.region, used.group, "networkInterfaces", used.name)
-        _remove_interface(azure, holds)
-        _wait_gone(azure, holds)
-    if found is not None:
-        _delete(azure, operations, named)
+    own, interfaces = things.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
+    action = f"{_NETWORK}/networkInterfaces/read"
+    there = look(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
+    for one in there or ():
+        if own in _addresses_of(one):
+            holds = things.Thing(named.region, named.group, "networkInterfaces", str(one["name"]))
+            _remove_interface(azure, holds)
+            _wait_gone(azure, holds)
+    _delete(azure, azure.network.public_ip_addresses, named)
 
 
 def _wait_gone(azure: Azure, named: things.Thing) -> None:

@@ -67,6 +67,7 @@ PROBES = (
         "tell which services are switched off": "subscriptions/providers/read",
     }, needed=False),
     *_of(_COMPUTE, {
+        "attach data volumes": "virtualMachines/attachDetachDataDisks/action",
         "rehearse an interruption": "virtualMachines/simulateEviction/action",
         "install a driver": "virtualMachines/extensions/read virtualMachines/extensions/write",
         "save images": "snapshots/write images/write",

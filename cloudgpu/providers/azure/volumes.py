@@ -24,6 +24,7 @@ LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure'
 SKU = "StandardSSD_LRS"  # what every size takes; Premium SSD needs one that says so
 SETTLES_S, LOOKS = 2.0, 120
 _READ, _WRITE = "Microsoft.Compute/disks/read", "Microsoft.Compute/disks/write"
+_ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
 def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
@@ -42,7 +43,7 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Le
         if at is not None:
             raise used(volume, at)
         if storage.state(disk) == "succeeded" and not asked:
-            _hang(azure, id, found, str(disk["id"]))
+            _hang(azure, id, str(disk["id"]))
             asked = True
         else:
             azure.pause(SETTLES_S)
@@ -120,14 +121,13 @@ def _read(azure: Azure, thing: things.Thing, volume: Volume) -> Raw:
     return found
 
 
-def _hang(azure: Azure, id: str, found: Raw, disk: str) -> None:  # noqa: A002
-    """Ask for it: a change of a machine's data disks names all that are to hang on it."""
-    others = [_as_asked(one) for one in machine.data_disks(found)]
-    new = {"lun": LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
-    machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
+def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
+    """Ask for it, and leave what else hangs on the machine alone. Not waited for: the disk says when it is so."""
+    region, group = ids.machine(id)
+    machines = azure.compute.virtual_machines
+    body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
 
+    def asked() -> Any:
+        return machines.begin_attach_detach_data_disks(group, group, body, polling=False)
 
-def _as_asked(found: Raw) -> Raw:
-    """Return a data disk that hangs on a machine already as a change has to name it."""
-    kept = {key: found[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in found}
-    return {**kept, "managedDisk": {"id": (found.get("managedDisk") or {}).get("id")}}
+    ask(azure, _ATTACH, asked, region=region, value=id)

@@ -117,3 +117,22 @@ def test_the_condition_lets_a_launcher_give_this_role_to_machines_alone(account)
     assert text.count("{'ServicePrincipal'}") == 2
     assert "roleAssignments/write" in text
     assert "roleAssignments/delete" in text
+
+
+def test_the_role_of_a_machine_goes_before_it_ends(account, azure_arm, sdk):
+    azure = with_role(account)
+    launch(sdk, identity=IDENTITY)
+    give(azure, azure_arm)
+    identity.take_from(azure, ID)
+    assert azure_arm.model.assignments == {}
+    identity.take_from(azure, f"eastus/{OTHER}")
+
+
+def test_a_role_that_cannot_be_taken_keeps_no_machine_on(account, azure_arm, sdk):
+    azure = with_role(account)
+    launch(sdk, identity=IDENTITY)
+    give(azure, azure_arm)
+    azure_arm.faults.deny("RoleAssignments.DeleteById")
+    azure_arm.faults.deny("RoleAssignments.Delete")
+    identity.take_from(azure, ID)
+    assert len(azure_arm.model.assignments) == 1
