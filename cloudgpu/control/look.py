@@ -96,7 +96,7 @@ def refresh(session: Session, row: Row) -> Row:
     try:
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:
-        if too_fresh(row, provider.token_rule.listing_proves_after, now):
+        if too_fresh(row, provider.token_rule.gone_after, now):
             return row
         alive = alive_at(session.ledger, row)
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
@@ -275,7 +275,7 @@ def close_request(session: Session, row: Row, instance: Instance) -> bool:
 def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider = session.provider(row["account"])
-    proves_after = provider.token_rule.listing_proves_after
+    proves_after = provider.token_rule.gone_after
     if row["attempt"] == "open":
         return _missing_attempt(session, row, look, now)
     try:

@@ -74,7 +74,7 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
     row = session.ledger.machine(row["id"]) or row
     now = not_before(row, session.clock())
     if not isinstance(found, Instance):
-        if row["ended"] or too_fresh(row, session.provider(row["account"]).token_rule.listing_proves_after, now):
+        if row["ended"] or too_fresh(row, session.provider(row["account"]).token_rule.gone_after, now):
             return []
         alive = None if watched else alive_at(session.ledger, row)
         return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]

@@ -61,7 +61,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
     try:
         instance: Instance = provider.get(row["provider_id"])
     except InstanceNotFound:
-        if too_fresh(row, provider.token_rule.listing_proves_after, now):
+        if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
         session.ledger.append([vanished(row["id"], row["provider_id"], proof, now, alive)])

@@ -64,12 +64,19 @@ class TokenRule:
 
     Within `lifetime` of the first call, the same token with the same parameters never makes a second machine.
     `listing_proves_after` the call was sent, a complete listing without the machine proves that it was not made.
-    `source` says who says so.
+    `gone_proves_after` it, `get` that does not know a machine which was seen before proves its end; None: as late as a
+    listing. `source` says who says so.
     """
 
     lifetime: timedelta
     listing_proves_after: timedelta
     source: str
+    gone_proves_after: timedelta | None = None
+
+    @property
+    def gone_after(self) -> timedelta:
+        """How long after the call an unknown machine that was seen before is one that has ended."""
+        return self.listing_proves_after if self.gone_proves_after is None else self.gone_proves_after
 
 
 class Provider(Protocol):

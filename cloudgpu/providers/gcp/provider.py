@@ -44,9 +44,11 @@ class GcpProvider:
     token_rule = TokenRule(
         lifetime=timedelta(minutes=50),
         listing_proves_after=timedelta(minutes=10),
+        gone_proves_after=timedelta(0),
         source="Compute Engine API, Prevent duplicate requests: a request id holds for 60 minutes. The machine's name "
         "follows from the token, and a name is unique in its zone while the machine exists; that a listing shows a new "
-        "machine within ten minutes is unverified",
+        "machine within ten minutes is unverified. A launch ends when its operation has ended and the machine was got; "
+        "Terraform takes one that is not found after that for gone at once",
     )
 
     def __init__(self, settings: ProviderSettings) -> None:
