@@ -157,15 +157,8 @@ def _seen(found: Mapping[str, Any] | None, project: str) -> Image | None:
 
 
 def _given(gcp: Gcp, item: Available, named: str, machine: str) -> Choice:
-    """Return the image that was named: an own one by its name or family, any by its whole name or family."""
-    found = _named(gcp, named)
-    if found is None:
-        raise InvalidRequest(
-            f"There is no image and no family {named!r}.",
-            field="--image",
-            value=named,
-            next="See your own: cloudgpu image ls; write another's as projects/PROJECT/global/images/NAME.",
-        )
+    """Return the image that was named."""
+    found = meant(gcp, named)
     if found.status != "READY":
         raise InvalidRequest(
             f"The image {named} is {found.status}, so nothing can be launched from it yet.",
@@ -183,12 +176,36 @@ def _given(gcp: Gcp, item: Available, named: str, machine: str) -> Choice:
     return Choice(found, None, (*_about_driver(item, found), *_about_boot(found), *_about_licence(found)))
 
 
+def meant(gcp: Gcp, named: str) -> Image:
+    """Return the image that a word means: an own one by any of its names or its family, any by its whole name.
+
+    Raises InvalidRequest where there is none.
+    """
+    found = _named(gcp, named)
+    if found is not None:
+        return found
+    raise InvalidRequest(
+        f"There is no image and no family {named!r}.",
+        field="--image",
+        value=named,
+        next="See your own: cloudgpu image ls; write another's as projects/PROJECT/global/images/NAME.",
+    )
+
+
 def _named(gcp: Gcp, named: str) -> Image | None:
     whole = _WHOLE.fullmatch(named)
     if whole is None:
-        return _by_name(gcp, gcp.project, google_name(named)) or _own_family(gcp, named)
+        return _by_name(gcp, gcp.project, google_name(named)) or _saved(gcp, named) or _own_family(gcp, named)
     project = whole["project"] or gcp.project
     return _of_family(gcp, project, whole["name"]) if whole["family"] else _by_name(gcp, project, whole["name"])
+
+
+def _saved(gcp: Gcp, named: str) -> Image | None:
+    """Return the newest image that was saved under this name: its label has it, for Google it is longer."""
+    pages = gcp.pages("compute.images.list", filter=OURS)
+    there = [one for page in pages for one in page.get("items", ()) if ours(one).get(TAG_IMAGE) == named]
+    mine = [one for one in there if gcp.ledger in ("", ours(one)[TAG_LEDGER])]
+    return _seen(max(mine, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
 
 
 def _own_family(gcp: Gcp, named: str) -> Image | None:
