@@ -10,7 +10,7 @@ from cloudgpu.core.facts import TAG_VOLUME, Available, Setup, Volume, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
-from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp import ids, images
 from cloudgpu.providers.gcp.places import named_region
 from cloudgpu.providers.gcp.things import aggregated, machine_of, ours
 from cloudgpu.providers.gcp.volumes import check_size, listed
@@ -25,10 +25,12 @@ SUBNET = re.compile(r"(?:projects/[^/]+/)?regions/([a-z]+-[a-z]+\d+)/subnetworks
 def bound(gcp: Gcp, setup: Setup, want: Want) -> Bound:
     """Return the zone of a volume, or the region of a subnet, of `setup`; none of them: nothing is asked.
 
-    An image of Google's can be used in every region and ties to none. One call for a volume, and for a subnet that
-    does not name its region. Raises InvalidRequest for one that does not exist, or that lies elsewhere than `want` or
+    An image of Google's can be used in every region and ties to none: it has to be there. One call for a volume, and
+    for a subnet that does not name its region; up to three for an image. Raises InvalidRequest for one that does not exist, or that lies elsewhere than `want` or
     another of them says.
     """
+    if setup.image is not None:
+        images.meant(gcp, setup.image)
     volume = _volume(gcp, setup.volume, want) if setup.volume is not None else None
     region = _subnet_region(gcp, setup.network.subnet, want) if setup.network.subnet is not None else None
     if volume is not None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import instance_type, public_images
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, Available
+from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.drivers import has_driver, installed, wanted_images
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.imaging import google_name
+from cloudgpu.providers.gcp.storage import OURS
 from cloudgpu.providers.gcp.things import ours, unless_gone
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _saved(gcp: Gcp, named: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has it, for Google it is longer."""
     pages = gcp.pages("compute.images.list", filter=OURS)
     there = [one for page in pages for one in page.get("items", ()) if ours(one).get(TAG_IMAGE) == named]
-    mine = [one for one in there if gcp.ledger in ("", ours(one)[TAG_LEDGER])]
+    mine = [one for one in there if gcp.ledger in ("", ours(one).get(TAG_LEDGER))]
     return _seen(max(mine, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
 
 

@@ -263,9 +263,22 @@ def test_a_volume_ties_to_its_zone_and_a_subnet_to_its_region(gcp, cloud):
     assert (refused.value.field, refused.value.next) == ("--zone", f"Launch there: --zone {ZONE}")
 
 
-def test_a_setup_without_volume_and_subnet_asks_nothing(gcp, cloud):
-    assert cloud.bound(Setup(image="mine"), Want()).region is None
+def test_a_setup_of_nothing_asks_nothing(gcp, cloud):
+    assert cloud.bound(Setup(), Want()).region is None
     assert gcp.calls == []
+
+
+@pytest.mark.parametrize("word", ["trained", NAME, f"global/images/{NAME}", f"projects/{PROJECT}/global/images/{NAME}"])
+def test_an_image_is_found_by_the_name_that_it_was_saved_under_and_ties_to_no_place(gcp, cloud, word):
+    id_ = machine(gcp)
+    cloud.save_image(id_, NAME, {**TAGS, TAG_IMAGE: "trained"})
+    assert cloud.bound(Setup(image=word), Want()).region is None
+
+
+def test_an_image_of_another_ledgers_name_is_not_meant(gcp, cloud):
+    cloud.save_image(machine(gcp), NAME, {**TAGS, TAG_LEDGER: "led-2", TAG_IMAGE: "trained"})
+    with pytest.raises(InvalidRequest, match="no image and no family 'trained'"):
+        cloud.bound(Setup(image="trained"), Want())
 
 
 @pytest.mark.parametrize(
