@@ -30,7 +30,7 @@ def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
     wished = named_region(azure, want)
     volume = _volume(azure, setup.volume, want, wished) if setup.volume is not None else None
     tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
-    tied += [_Tie("image", setup.image or "", region) for region in _image_region(azure, setup.image)]
+    tied += [_Tie("image", setup.image or "", region) for region in _image_region(azure, image)]
     tied += [
         _Tie("subnet", setup.network.subnet or "", region) for region in _subnet_region(azure, setup.network.subnet)
     ]

@@ -5,10 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import Attempt, Available, Instance, LaunchRequest, Listing, Price, Stock, Want
+from cloudgpu.core.facts import (
+    Attempt,
+    Available,
+    BudgetAlert,
+    Instance,
+    LaunchRequest,
+    Leftover,
+    Leftovers,
+    Listing,
+    MachineRole,
+    Permission,
+    Price,
+    Quota,
+    Region,
+    Setup,
+    Stock,
+    Volume,
+    Want,
+)
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure.client import KIND, Azure
-from cloudgpu.providers.base import ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
 
 
 def make(settings: ProviderSettings) -> AzureProvider:
@@ -120,3 +138,172 @@ class AzureProvider:
         from cloudgpu.providers.azure import access
 
         access.allow(self._azure, id, label, cidr)
+
+    def bound(self, setup: Setup, want: Want) -> Bound:
+        """Return where an own image, a volume or a subnet ties a launch to."""
+        from cloudgpu.providers.azure import bound
+
+        return bound.bound(self._azure, setup, want)
+
+    def interrupt(self, id: str) -> datetime:  # noqa: A002
+        """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
+        from cloudgpu.providers.azure import rehearse
+
+        return rehearse.interrupt(self._azure, id)
+
+    def leftovers(self, region: str | None = None) -> Leftovers:
+        """Return the disks, snapshots and images of ours, in use or not."""
+        from cloudgpu.providers.azure import storage
+
+        return storage.leftovers(self._azure, region)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete it, and a launch's group with its last disk; InvalidRequest while a machine uses it."""
+        from cloudgpu.providers.azure import storage
+
+        storage.remove(self._azure, leftover)
+
+    def orphans(self, region: str | None = None) -> Leftovers:
+        """Return the groups of launches, interfaces, addresses and roles of machines, in use or not."""
+        from cloudgpu.providers.azure import orphans
+
+        return orphans.orphans(self._azure, region)
+
+    def remove_orphan(self, thing: Leftover) -> None:
+        """Delete one of these; InvalidRequest while something uses it."""
+        from cloudgpu.providers.azure import orphans
+
+        orphans.remove(self._azure, thing)
+
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+        """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""
+        del restart  # a snapshot is of one moment, whether the machine runs or not
+        from cloudgpu.providers.azure import imaging
+
+        return imaging.save_image(self._azure, source, name, tags)
+
+    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Ask to end the machine while its system disk stays."""
+        from cloudgpu.providers.azure import keeping
+
+        keeping.end_keeping_disk(self._azure, id)
+
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+        """Make sure that the volume exists where the machine lies, and is attached to it."""
+        from cloudgpu.providers.azure import volumes
+
+        return volumes.attach(self._azure, id, volume, tags)
+
+    def regions(self) -> Sequence[Region]:
+        """Return the regions of the account with the host of each one's Resource Manager."""
+        from cloudgpu.providers.azure import places
+
+        return places.endpoints(self._azure)
+
+    def quotas(self, region: str) -> Sequence[Quota]:
+        """Return the limits on vCPUs of GPU machines in a region, with what is used."""
+        from cloudgpu.providers.azure import quotas
+
+        return quotas.quotas(self._azure, region)
+
+    def quota_page(self, region: str, code: str) -> str:
+        """Return where a person asks for a higher limit: the portal's page of quotas."""
+        from cloudgpu.providers.azure import quotas
+
+        return quotas.page(region, code)
+
+    def request_quota(self, region: str, code: str, limit: float) -> str:
+        """Ask Azure for a higher limit; return the request's id."""
+        from cloudgpu.providers.azure import quotas
+
+        return quotas.request(self._azure, region, code, limit)
+
+    def permissions(self, region: str | None = None) -> Sequence[Permission]:
+        """Return every action that cloudgpu uses and whether it is allowed, by one call."""
+        from cloudgpu.providers.azure import permissions
+
+        return permissions.permissions(self._azure, region)
+
+    def login(self) -> Login:
+        """Return what the credential is and how long it lasts; asks nobody."""
+        from cloudgpu.providers.azure import login
+
+        return login.login(self._azure)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:
+        """Return how it stands with the subscription, its services, the role of machines and timers."""
+        from cloudgpu.providers.azure import findings
+
+        return findings.findings(self._azure, region)
+
+    def machine_role(self, document: str) -> MachineRole:
+        """Return what there is of the role under which machines deallocate and tag themselves."""
+        from cloudgpu.providers.azure import role
+
+        return role.look(self._azure, document)
+
+    def make_machine_role(self, document: str) -> None:
+        """Make it, or put it right, and switch the service of timers on."""
+        from cloudgpu.providers.azure import role
+
+        role.make(self._azure, document)
+
+    def remove_machine_role(self) -> None:
+        """Take it away, where it is ours, from whoever has it first."""
+        from cloudgpu.providers.azure import role
+
+        role.remove(self._azure)
+
+    def no_timer(self) -> str:
+        """Return why this account has no timers in the cloud; empty where it has."""
+        from cloudgpu.providers.azure import timer
+
+        return timer.no_timer(self._azure)
+
+    def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
+        """Return None: timers can be moved as far as Azure takes them."""
+        del id
+        return None
+
+    def timer(self, id: str) -> datetime | None:  # noqa: A002
+        """Return when Azure deallocates the machine; None for never."""
+        from cloudgpu.providers.azure import timer
+
+        return timer.timer(self._azure, id)
+
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+        """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
+        del does
+        from cloudgpu.providers.azure import timer
+
+        timer.set_timer(self._azure, id, at)
+
+    def drop_timer(self, id: str) -> None:  # noqa: A002
+        """Take the machine's timer away; none is no error."""
+        from cloudgpu.providers.azure import timer
+
+        timer.drop_timer(self._azure, id)
+
+    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+        """Return when each machine of this ledger is deallocated."""
+        from cloudgpu.providers.azure import timer
+
+        return timer.timers(self._azure, region)
+
+    def budget_alert(self) -> BudgetAlert | None:
+        """Return Azure's own budget as we have made it; None for none."""
+        from cloudgpu.providers.azure import backstop
+
+        return backstop.look(self._azure)
+
+    def set_budget_alert(self, alert: BudgetAlert) -> None:
+        """Make Azure's own budget so."""
+        from cloudgpu.providers.azure import backstop
+
+        backstop.make(self._azure, alert)
+
+    def remove_budget_alert(self) -> None:
+        """Take Azure's own budget away."""
+        from cloudgpu.providers.azure import backstop
+
+        backstop.remove(self._azure)

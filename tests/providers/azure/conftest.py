@@ -15,7 +15,7 @@ LEDGER = "led-1"
 
 
 @pytest.fixture
-def account(azure_arm, tmp_path):  # noqa: F811
+def account(azure_arm, tmp_path):
     """Return what makes an account: its options, and whose ledger it is."""
 
     def made(ledger=LEDGER, **options):
@@ -34,6 +34,6 @@ def account(azure_arm, tmp_path):  # noqa: F811
 
 
 @pytest.fixture
-def sdk(azure_arm):  # noqa: F811
+def sdk(azure_arm):
     """Return Azure's own clients, for what somebody else does."""
     return Sdk(azure_arm)

@@ -21,7 +21,9 @@ def launch(sdk, group=GROUP, region="eastus", ledger="led-1", **more):
     sdk.group(group, region, **tags(ledger=ledger))
     subnet = {"name": "inside", "properties": {"addressPrefix": "10.0.0.0/24"}}
     space = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
-    sdk.network.virtual_networks.begin_create_or_update(group, group, {"location": region, "properties": space}).result()
+    sdk.network.virtual_networks.begin_create_or_update(
+        group, group, {"location": region, "properties": space}
+    ).result()
     rules = {"location": region, "properties": {"securityRules": []}}
     sdk.network.network_security_groups.begin_create_or_update(group, group, rules).result()
     sdk.launch(group, region, tags=tags(ledger=ledger), **more).result()

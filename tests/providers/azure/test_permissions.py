@@ -34,7 +34,9 @@ def test_a_credential_that_may_everything_is_denied_nothing_by_one_call(account,
     found = permissions(account())
     assert {one.allowed for one in found} == {True}
     assert [one.action for one in found] == [one.action for one in PROBES]
-    assert [call.action for call in azure_arm.calls if "Token" not in call.action] == ["Permissions.ListForSubscription"]
+    assert [call.action for call in azure_arm.calls if "Token" not in call.action] == [
+        "Permissions.ListForSubscription"
+    ]
 
 
 def test_what_a_contributor_lacks_is_named(account, azure_arm):

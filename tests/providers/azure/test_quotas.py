@@ -1,4 +1,4 @@
-"""Limits at Azure: by family for machines on demand, one for all on spot; asked for at Azure's own service of quotas."""
+"""Limits at Azure: by family for machines on demand, one for all on spot; asked for at its own service of quotas."""
 
 from __future__ import annotations
 
