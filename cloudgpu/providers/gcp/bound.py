@@ -25,9 +25,9 @@ SUBNET = re.compile(r"(?:projects/[^/]+/)?regions/([a-z]+-[a-z]+\d+)/subnetworks
 def bound(gcp: Gcp, setup: Setup, want: Want) -> Bound:
     """Return the zone of a volume, or the region of a subnet, of `setup`; none of them: nothing is asked.
 
-    An image of Google's can be used in every region and ties to none: it has to be there. One call for a volume, and
-    for a subnet that does not name its region; up to three for an image. Raises InvalidRequest for one that does not exist, or that lies elsewhere than `want` or
-    another of them says.
+    An image of Google's can be used in every region and ties to none: it only has to be there. One call for a volume,
+    and for a subnet that does not name its region; up to three for an image. Raises InvalidRequest for one that does
+    not exist, or that lies elsewhere than `want` or another of them says.
     """
     if setup.image is not None:
         images.meant(gcp, setup.image)
