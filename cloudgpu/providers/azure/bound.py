@@ -30,10 +30,9 @@ def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
     wished = named_region(azure, want)
     volume = _volume(azure, setup.volume, want, wished) if setup.volume is not None else None
     tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
-    tied += [_Tie("image", setup.image or "", region) for region in _image_region(azure, image)]
-    tied += [
-        _Tie("subnet", setup.network.subnet or "", region) for region in _subnet_region(azure, setup.network.subnet)
-    ]
+    image, subnet = setup.image or "", setup.network.subnet or ""
+    tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
+    tied += [_Tie("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
     for one in tied:
         agreed(one.what, one.name, one.region, wished, "--region")
         if one.region != tied[0].region:
