@@ -10,7 +10,7 @@ from typing import Any
 _SECRET = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
 AUTHORITY = "AZURE_AUTHORITY_HOST"
 # By these variables azure-identity knows that a managed identity is served here.
-_IDENTITY = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST")
+IDENTITY = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST")
 
 
 def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
@@ -23,7 +23,7 @@ def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
         return _usual(tenant)
     if os.environ.get(AUTHORITY) and all(os.environ.get(name) for name in _SECRET):
         return _secret(tenant, wire)
-    if any(os.environ.get(name) for name in _IDENTITY):
+    if any(os.environ.get(name) for name in IDENTITY):
         from azure.identity import ManagedIdentityCredential
 
         return ManagedIdentityCredential(client_id=os.environ.get("AZURE_CLIENT_ID"))
@@ -59,7 +59,7 @@ def who() -> str:
         return "AZURE_CLIENT_ID of the environment"
     if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
         return "the workload identity of the environment"
-    if any(os.environ.get(name) for name in _IDENTITY):
+    if any(os.environ.get(name) for name in IDENTITY):
         return "the managed identity of this machine"
     return "the default credentials of this machine"
 
