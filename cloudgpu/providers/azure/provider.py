@@ -46,9 +46,9 @@ class AzureProvider:
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),
         source="Azure Resource Manager, Resource Provider Contract: a PUT creates or replaces the resource of that "
-        "name, so sending it again makes no second one. Names follow from the token; a machine that was "
-        "deleted meanwhile would be made again, so a token is used for a day and no longer. That a listing shows a new machine within "
-        "ten minutes is unverified",
+        "name, so sending it again makes no second one. Names follow from the token; a machine that was deleted "
+        "meanwhile would be made again, so a token is used for a day and no longer. That a listing shows a new machine "
+        "within ten minutes is unverified",
     )
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -1,0 +1,257 @@
+"""Launches: a resource group, its network, then the machine by one PUT; a failed attempt leaves nothing behind.
+
+Azure says in the operation, and not at the call, that it has no capacity. What a failed one has made by then (a disk,
+an address) is billed, so the whole group is deleted, and gone, before the refusal is said: else it is uncertain.
+"""
+
+from __future__ import annotations
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.facts import Attempt, Instance
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+)
+from cloudgpu.providers.azure import groups, identity, ids, listing, request, rules, translate
+from cloudgpu.providers.azure.ask import ask, is_absent
+from cloudgpu.providers.azure.codes import BUSY, ONLY_INSIDE
+from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.azure.machine import WRITE
+from cloudgpu.providers.azure.operations import finished
+from cloudgpu.providers.machine.bootdata import too_large, user_data
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+    from cloudgpu.providers.azure.listing import Raw
+    from cloudgpu.providers.azure.request import Call
+
+LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
+SETTLES_S = 3.0
+GONE_WITHIN = timedelta(minutes=10)  # beyond a launch's deadline: half a launch costs more than these minutes
+ROLE_TRIES = 5  # a new identity is not known everywhere at once
+_REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
+# What a sending finds where the machine is being made, or is there, already.
+_THERE = BUSY | {"PropertyChangeNotAllowed"}
+_UNSURE = ("ResourceGroupBeingDeleted",)
+
+
+def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Launch the machine of an attempt, or return the one that its token has made already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made and nothing of it is left;
+    LaunchUncertain or another ProviderUnavailable when that is not known.
+    """
+    return _Launch(azure, attempt, deadline).launched()
+
+
+class _Launch:
+    """One attempt: what is sent for it, and how long."""
+
+    def __init__(self, azure: Azure, attempt: Attempt, deadline: datetime) -> None:
+        self._azure, self._attempt, self._deadline = azure, attempt, deadline
+        self._call: Call = request.call_of(attempt)
+        self._group = ids.group_of(attempt.token)
+        boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
+        self._body = request.machine(attempt, self._call, azure.subscription, boot)
+
+    def launched(self) -> Instance:
+        """Return the machine, made now or before."""
+        found = self._look()
+        if found is None or translate.is_unmade(found, translate.statuses_of(found)):
+            self._make()
+            found = self._look()
+        if found is None:
+            raise self._uncertain("it was accepted, and is not there")
+        self._finish(found)
+        return listing.described(self._azure, found)
+
+    def _look(self) -> Raw | None:
+        return listing.raw(self._azure, self._call.region, self._group)
+
+    def _make(self) -> None:
+        try:
+            self._make_group()
+            self._make_network()
+            self._make_machine()
+        except _REFUSED as refusal:
+            self._undo(refusal)
+            raise
+        except InstanceNotFound as fault:  # somebody deletes the group meanwhile
+            raise self._uncertain(fault.message) from fault
+
+    def _make_group(self) -> None:
+        """Make the group; one that is just being deleted is not used: it is waited for."""
+        named, body = self._azure.resources.resource_groups, request.group(self._attempt, self._call)
+        while True:
+            try:
+                self._ask(groups.WRITE, lambda: named.create_or_update(self._group, body))
+            except ProviderUnavailable as fault:
+                if code_of(fault) not in _UNSURE:
+                    raise
+                self._wait(fault)
+            else:
+                return
+
+    def _make_network(self) -> None:
+        """Make the security group and the network side by side; what is somebody else's is not made."""
+        call, tags, network = self._call, self._attempt.tags, self._azure.network
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            made = []
+            if call.group is None:
+                body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
+                made.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
+            if call.subnet is None:
+                body = request.network(self._attempt, call, self._group)
+                made.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
+            for one in made:
+                one.result()
+
+    def _put(self, operations: Any, kind: str, body: request.Body) -> None:
+        finished(
+            self._azure,
+            f"Microsoft.Network/{kind}/write",
+            lambda polling: operations.begin_create_or_update(self._group, self._group, body, polling=polling),
+            deadline=self._deadline,
+            region=self._call.region,
+        )
+
+    def _make_machine(self) -> None:
+        """Send the PUT and wait for its end. A repeated one with the same body makes no second machine."""
+        machines = self._azure.compute.virtual_machines
+        try:
+            finished(
+                self._azure,
+                WRITE,
+                lambda polling: machines.begin_create_or_update(self._group, self._group, self._body, polling=polling),
+                deadline=self._deadline,
+                region=self._call.region,
+                value=self._attempt.offer.available.instance_type,
+                field="--instance-type",
+            )
+        except RateLimited:
+            raise
+        except CloudgpuError as fault:
+            self._judge(fault)
+
+    def _judge(self, fault: CloudgpuError) -> None:
+        """Return where the machine is there all the same; raise what the fault comes to where it is not."""
+        code = code_of(fault)
+        if isinstance(fault, _REFUSED) and code not in _THERE:
+            raise fault
+        while (found := self._seen(fault)) is not None:
+            statuses = translate.statuses_of(found)
+            if translate.power_of(statuses) in ("starting", "running", "stopped", "deallocated"):
+                return
+            if (
+                translate.is_unmade(found, statuses)
+                or translate.provisioning(found) == "deleting"
+                or code in ONLY_INSIDE
+            ):
+                break
+            self._wait(fault)
+        if isinstance(fault, _REFUSED):
+            raise fault
+        raise self._uncertain(fault.message) from fault
+
+    def _seen(self, fault: CloudgpuError) -> Raw | None:
+        try:
+            return self._look()
+        except CloudgpuError:
+            raise self._uncertain(fault.message) from fault
+
+    def _undo(self, refusal: CloudgpuError) -> None:
+        """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
+        named = self._azure.resources.resource_groups
+        until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
+        try:
+            finished(
+                self._azure,
+                groups.DELETE,
+                lambda polling: named.begin_delete(self._group, polling=polling),
+                deadline=until,
+                region=self._call.region,
+            )
+        except CloudgpuError as fault:
+            if not is_absent(fault) or code_of(fault) in _UNSURE:
+                raise self._uncertain(
+                    f"{refusal.message} What it had made could not be removed yet: {fault.message}"
+                ) from fault
+
+    def _finish(self, found: Raw) -> None:
+        """Give the machine its role and its driver. A fault of these does not lose it: it is there, and is billed."""
+        with suppress(CloudgpuError):
+            self._give_role(found)
+        with suppress(CloudgpuError):
+            self._extend()
+
+    def _give_role(self, found: Raw) -> None:
+        principal = str((found.get("identity") or {}).get("principalId") or "")
+        if not principal or not self._call.role:
+            return
+        machine = ids.machine_id(self._azure.subscription, self._group)
+        for _ in range(ROLE_TRIES - 1):
+            try:
+                identity.assign(self._azure, machine, principal)
+            except AuthFailed:
+                raise
+            except CloudgpuError:
+                self._azure.pause(SETTLES_S)
+            else:
+                return
+        identity.assign(self._azure, machine, principal)
+
+    def _extend(self) -> None:
+        """Put the extension on the machine that the size needs; it works on by itself."""
+        wanted = self._call.extension
+        if wanted is None:
+            return
+        of = {key: wanted[key] for key in ("publisher", "type", "typeHandlerVersion")}
+        body = {"location": self._call.region, "properties": {**of, "autoUpgradeMinorVersion": True}}
+        extensions = self._azure.compute.virtual_machine_extensions
+        self._ask(
+            "Microsoft.Compute/virtualMachines/extensions/write",
+            lambda: extensions.begin_create_or_update(
+                self._group, self._group, str(wanted["name"]), body, polling=False
+            ),
+        )
+
+    def _ask(self, action: str, call: Any) -> Any:
+        return ask(self._azure, action, call, region=self._call.region, value=self._group)
+
+    def _wait(self, fault: CloudgpuError) -> None:
+        """Wait a little, unless the deadline has passed."""
+        if self._azure.clock() >= self._deadline:
+            raise self._uncertain(fault.message) from fault
+        self._azure.pause(SETTLES_S)
+
+    def _uncertain(self, why: str) -> LaunchUncertain:
+        return LaunchUncertain(
+            f"It is not known whether Azure has made the machine in {self._call.region}: {why}",
+            field="launch",
+            value=ids.joined(self._call.region, self._group),
+            next="Run the same up again: it sends the same call for the same name, which never makes a second one.",
+        )
+
+
+def boot_data(attempt: Attempt, call: Call) -> bytes:
+    """Return the machine's custom data, the same bytes for the same attempt; packed where Azure takes no more of them.
+
+    Raises InvalidRequest when they are too large all the same.
+    """
+    plain = user_data(attempt, request.given(attempt, call)).encode("ascii")
+    packed = plain if len(plain) <= LIMIT else gzip.compress(plain, compresslevel=9, mtime=0)
+    if len(packed) > LIMIT:
+        raise too_large(attempt, len(packed), LIMIT, "Azure")
+    return packed

@@ -1,0 +1,77 @@
+"""The azure provider keeps every promise of the contract on our model of Azure; it never ran against Azure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.config.data import data_dir
+from cloudgpu.providers.azure.provider import make
+from cloudgpu.providers.base import Factory, ProviderSettings
+from cloudgpu.testing import (
+    CanRehearseInterruptionContract,
+    ChecksPermissionsContract,
+    ExaminesContract,
+    HasBudgetAlertContract,
+    HasLeftoversContract,
+    HasLoginContract,
+    HasMachineRoleContract,
+    HasOrphansContract,
+    HasPricesContract,
+    HasQuotaContract,
+    HasRegionsContract,
+    HasTimerContract,
+    HasVolumesContract,
+    ImageableContract,
+    PausableContract,
+    ProviderContract,
+    RaisesQuotaContract,
+    ReachableContract,
+    ResolvesContract,
+    SetsTimerContract,
+    StopsManyContract,
+    TaggableContract,
+)
+
+
+class TestAzure(
+    ProviderContract,
+    PausableContract,
+    StopsManyContract,
+    TaggableContract,
+    HasPricesContract,
+    ResolvesContract,
+    ReachableContract,
+    HasLeftoversContract,
+    HasOrphansContract,
+    ImageableContract,
+    HasVolumesContract,
+    HasQuotaContract,
+    RaisesQuotaContract,
+    HasRegionsContract,
+    ChecksPermissionsContract,
+    HasLoginContract,
+    ExaminesContract,
+    HasMachineRoleContract,
+    HasTimerContract,
+    SetsTimerContract,
+    CanRehearseInterruptionContract,
+    HasBudgetAlertContract,
+):
+    at_once = 4  # each is a dozen calls to a server that shares our processor
+    document = (data_dir("policies") / "permissions" / "azure-machine.json").read_text()
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return make
+
+    @pytest.fixture
+    def settings(self, azure_arm, tmp_path: Path) -> ProviderSettings:
+        options = {"regions": ["eastus"], "timers": True}
+        self.azure = azure_arm
+        return ProviderSettings("contract", options, tmp_path / "azure", azure_arm.clock.now, azure_arm.advance)
+
+    def pass_by(self, provider, at):
+        """Let the model's clock run past a moment: what its timers do, they do."""
+        self.azure.advance(max(0.0, (at - self.azure.clock.now()).total_seconds()) + 180)
