@@ -123,6 +123,8 @@ def _goes(model: Model, group: Thing) -> None:
 def list_resources(model: Model, ask: Ask) -> Reply:
     """List things of all kinds, by a tag or a type; what is inside another thing is none of them."""
     group = ask.where.get("resourceGroupName")
+    if group is not None:
+        _group(model, group_id(group))
     text = ask.query.get("$filter")
     rows = [_generic(one) for one in model.things.values() if _is_listed(one, group) and (not text or fits(one, text))]
     return pages(model, ask, rows)
