@@ -20,6 +20,7 @@ from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.imaging import google_name
 from cloudgpu.providers.gcp.storage import OURS
 from cloudgpu.providers.gcp.things import ours, unless_gone
+from cloudgpu.providers.gcp.unlisted import architecture
 
 if TYPE_CHECKING:
     from cloudgpu.core.images import PublicImage
@@ -91,7 +92,7 @@ def chosen(gcp: Gcp, item: Available, named: str | None, template: str) -> Choic
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no public
     image can be found.
     """
-    machine = instance_type(KIND, item.instance_type).arch
+    machine = instance_type(KIND, item.instance_type).arch if item.accelerators else architecture(item.instance_type)
     if named is not None:
         return _given(gcp, item, named, machine)
     wanted = wanted_images(KIND, item, machine, template)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import listed_price
 from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.unlisted import recalled_price
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Available, Price
@@ -18,4 +19,5 @@ def prices(offers: Sequence[Available]) -> list[Price | None]:
     Google tells prices part by part and not for one machine, and changes those of spot machines at most once a month
     ("Spot VMs pricing"): `cloudgpu catalog refresh` adds them up anew.
     """
-    return [listed_price(KIND, item.instance_type, item.region, item.market) for item in offers]
+    listed = (listed_price(KIND, item.instance_type, item.region, item.market) for item in offers)
+    return [price or recalled_price(item) for price, item in zip(listed, offers, strict=True)]

@@ -7,18 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog import instance_type
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.gcp import images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
-from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.disktypes import HYPERDISK, disk_type
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.images import Choice, Image
 from cloudgpu.providers.gcp.request import LONGEST, Call
-from cloudgpu.providers.gcp.shapes import Shape, shape
+from cloudgpu.providers.gcp.shapes import Shape, named
 from cloudgpu.providers.gcp.volumes import DEVICE, LARGEST_GB
 from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
 
@@ -49,7 +47,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
     an image, a disk, a network or a volume that cannot be.
     """
-    wanted = shape(instance_type(KIND, item.instance_type))
+    wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
     call = Call(

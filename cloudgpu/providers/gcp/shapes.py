@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloudgpu.catalog import instance_type
 from cloudgpu.core.catalog import InstanceType
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp.translate import OLD_GPU
 
 _COME_WITH = {  # by the longest beginning of a machine type's name
@@ -43,6 +45,14 @@ class Shape:
     attached: bool
     scratch: bool
     scratch_gb: float | None
+
+
+def named(name: str) -> Shape:
+    """Return a type in Google's words by its name; one that the catalogue lacks has no GPU."""
+    try:
+        return shape(instance_type("gcp", name))
+    except InvalidRequest:
+        return Shape(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
 
 
 def shape(one: InstanceType) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from cloudgpu.core.names import near
 from cloudgpu.core.offers import markets
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.fitting import is_meant
-from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp import ids, unlisted
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.places import named_region
 from cloudgpu.providers.gcp.shapes import Shape, shape
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 STOPS = "keeps its disk, and a stopped machine costs that disk alone"
+_NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")  # as a filter of Google's takes it
 _OVER = ("OBSOLETE", "DELETED")
 Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
 
@@ -30,12 +32,13 @@ def available(gcp: Gcp, want: Want) -> Stock:
     """Return what Google has of what fits, by zone and market, and the zones that did not answer.
 
     A call per 500 kinds of GPU and zone, of all regions at once; whether a zone has the very machine type is asked when
-    the offer is taken (`resolve`). Raises InvalidRequest for a type, region or zone that does not exist.
+    the offer is taken (`resolve`). A type that the catalogue lacks is asked for by its name. Raises InvalidRequest for
+    a type, region or zone that does not exist.
     """
     region = named_region(gcp, want)
     meant = _meant(want)
     if not meant:
-        return Stock(())
+        return Stock(()) if want.instance_type is None else _unlisted(gcp, want.instance_type, want, region)
     cards, silent = _cards(gcp)
     gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, want, region))
     places = sorted({zone for _, zone in cards if _is_asked(gcp, zone, want, region)})
@@ -46,18 +49,27 @@ def available(gcp: Gcp, want: Want) -> Stock:
 
 
 def _meant(want: Want) -> list[InstanceType]:
-    """Return the types that fit; raise InvalidRequest, with the near one, for a type that the catalogue lacks."""
-    known = types(KIND)
-    name = want.instance_type
-    if name is None or name in {one.name for one in known}:
-        return [one for one in known if is_meant(one, want)]
-    meant = near(name, [one.name for one in known])
+    """Return the types of the catalogue that fit."""
+    return [one for one in types(KIND) if is_meant(one, want)]
+
+
+def _unlisted(gcp: Gcp, name: str, want: Want, region: str | None) -> Stock:
+    """Return where Google has a type without GPUs; raise InvalidRequest, with the near one, for one that it has not."""
+    known = [one.name for one in types(KIND)]
+    if name in known:
+        return Stock(())
+    found, silent = unlisted.places(gcp, name) if want.gpu is None and _NAME.fullmatch(name) else ([], ())
+    if found or silent:
+        here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), want, region)]
+        gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, want, region))
+        return Stock(unlisted.items(gcp.account, here, markets(want), STOPS), gaps)
+    meant = near(name, known)
     raise InvalidRequest(
-        f"The catalogue has no machine type {name!r} of Google Cloud's with a GPU"
+        f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU"
         + (f"; did you mean {meant!r}?" if meant else "."),
         field="--instance-type",
         value=name,
-        next=f"Use {meant}." if meant else "See them: cloudgpu gpus --provider gcp --all",
+        next=f"Use {meant}." if meant else "See those with GPUs: cloudgpu gpus --provider gcp --all",
     )
 
 

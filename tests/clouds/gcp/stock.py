@@ -53,6 +53,7 @@ n1-highmem-4 4 26624
 n1-highmem-8 8 53248
 n1-highmem-16 16 106496
 e2-micro 2 1024
+e2-small 2 2048
 e2-medium 2 4096
 g2-standard-4 4 16384 nvidia-l4 1
 g2-standard-8 8 32768 nvidia-l4 1
@@ -82,13 +83,14 @@ a4-highgpu-8g 224 4063232 nvidia-b200 8 32
 PUBLIC = {
     "deeplearning-platform-release": (
         """
+        common-cu129-ubuntu-2404-nvidia-580 common-cu129-ubuntu-2204-nvidia-580
         common-cu128-ubuntu-2204-nvidia-570 common-cu128-ubuntu-2404-nvidia-570 pytorch-2-7-cu128-ubuntu-2404-nvidia-570
         pytorch-latest-gpu pytorch-latest-gpu-ubuntu-2204 common-cu113-debian-11 common-cpu
         """,
         50,
     ),
     "ubuntu-os-cloud": ("ubuntu-2204-lts ubuntu-2404-lts-amd64 ubuntu-2204-lts-arm64", 10),
-    "ubuntu-os-accelerator-images": ("ubuntu-accelerator-2204-amd64-with-nvidia-570", 20),
+    "ubuntu-os-accelerator-images": ("ubuntu-accelerator-2404-arm64-with-nvidia-580", 20),
     "debian-cloud": ("debian-11 debian-12", 10),
 }
 
