@@ -217,7 +217,7 @@ class CanRehearseInterruptionContract(ContractBase):
     def test_an_interruption_ends_the_machine_after_its_notice(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
-        """It is taken at the time that the notice names, and not billed from then on: gone, or stopped with its disk."""
+        """It is taken at the time that the notice names, and not billed from then on: gone, or stopped."""
         made = self.running(provider, make_attempt(market=Market.SPOT))
         taken = cast("CanRehearseInterruption", provider).interrupt(made.id)
         assert taken.utcoffset() == timedelta(0)

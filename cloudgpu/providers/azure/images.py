@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers import drivers
+from cloudgpu.providers.azure import things
 from cloudgpu.providers.azure.ask import look
 from cloudgpu.providers.azure.bound import own_image
 
@@ -199,7 +200,8 @@ def _named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str,
 
 
 def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
-    found = own_image(azure, named)
+    mine = things.split(named, "images")  # an id of ours
+    found = own_image(azure, named if mine is None else things.own_id(azure.subscription, mine))
     if found is None or str(found.get("location") or "").lower() != item.region:
         raise _nowhere(named, item.region)
     said = found.get("properties") or {}
