@@ -49,8 +49,8 @@ class AzureProvider:
         source="Azure Resource Manager, Resource Provider Contract: a PUT creates or replaces the resource of that "
         "name, so sending it again makes no second one. Names follow from the token; a machine that was deleted "
         "meanwhile would be made again, so a token is used for a day and no longer. That a listing shows a new machine "
-        "within ten minutes is unverified. A launch ends when its operation has ended and the machine was got; that one "
-        "which is unknown after that, with its group, is gone at once follows from names that are looked up by themselves",
+        "within ten minutes is unverified. A launch ends when its operation has ended and the machine was got; one "
+        "that is unknown after that, with its group, is gone: both are looked up by their names",
     )
 
     def __init__(self, settings: ProviderSettings) -> None:
