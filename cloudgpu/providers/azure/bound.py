@@ -100,8 +100,9 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     of = ids.resource(named)
     if of is not None and of.kind != "microsoft.compute/images":
         return None
-    group = ids.SHARED_GROUP if of is None else of.group
-    wanted = named if of is None else of.name
+    mine = things.split(named, "images")
+    group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group
+    wanted = mine.name if mine else named if of is None else of.name
     listed = azure.compute.images.list_by_resource_group
     there: list[Raw] = look(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
     found = [one for one in there if _bears(one, wanted, azure.ledger)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_ID, Address, Instance, Listing, State, Unanswered
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.azure import groups, ids, translate
+from cloudgpu.providers.azure import evicted, groups, ids, translate
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.machine import READ
 from cloudgpu.providers.machine.given import USER
@@ -50,7 +50,7 @@ def described(azure: Azure, found: Raw) -> Instance:
     statuses = translate.statuses_of(found)
     runs = translate.state_of(found, statuses) in (State.PENDING, State.RUNNING)
     address = _address(azure, found) if runs else None
-    return translate.instance(found, statuses, account=azure.account, address=address)
+    return evicted.told(azure, [translate.instance(found, statuses, account=azure.account, address=address)])[0]
 
 
 def _going(azure: Azure, region: str, group: str) -> Instance:
@@ -87,10 +87,11 @@ def listed(azure: Azure) -> Listing:
     """Return every machine with a cloudgpu-id tag in the subscription, by two listings: tags, and power.
 
     Azure does not say that the listing of power bears tags, so that both are asked, side by side. Addresses are not
-    asked for. A machine with our tag that is not where it was made is named: it cannot be looked after there.
+    asked for. A machine with our tag that is not where it was made is named: it cannot be looked after there. One call
+    more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
     found, silent = both(azure)
-    return Listing(tuple(one for _, one in sorted(found.items())), tuple(silent))
+    return Listing(tuple(evicted.told(azure, [one for _, one in sorted(found.items())])), tuple(silent))
 
 
 def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
-from cloudgpu.providers.azure import groups, ids, listing, translate
+from cloudgpu.providers.azure import groups, identity, ids, listing, translate
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
@@ -34,6 +34,8 @@ _OURS = {  # the kinds of what a launch makes in its group
 def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     """Ask to delete the machine with its whole group; an unknown id is no error. Two calls, not waited for.
 
+    Two more where the settings name a role of machines: it is taken from this one, as Azure leaves it behind.
+
     Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
     the group stays, and `orphans` tells of it.
     """
@@ -46,6 +48,7 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     inside = look(azure, groups.LIST, asked, region=region, value=id)
     if inside is None:
         return
+    identity.take_from(azure, id)
     if all(is_ours(one, group) for one in inside):
         groups.delete(azure, region, group)
         return
