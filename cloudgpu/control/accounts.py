@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
@@ -33,16 +32,15 @@ def cloud_accounts(session: Session) -> list[str]:
     credential. Raises InvalidRequest where there is none.
     """
     from cloudgpu.config.credentials import clouds_here
-    from cloudgpu.providers.registry import is_to_come, kinds
+    from cloudgpu.providers.registry import kinds
 
     found = {name for name, one in session.settings.accounts.items() if one.provider not in HERE}
     having = {session.settings.accounts[name].provider for name in found}
     # The SDKs look for credentials in this process's environment, whatever the session was opened with.
     further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
     found |= {kind for kind in further if session.account(kind) is not None}
-    accounts = [name for name in sorted(found) if not is_to_come(session.settings.accounts[name].provider)]
-    if accounts:
-        return accounts
+    if found:
+        return sorted(found)
     raise InvalidRequest(
         "No cloud account is configured, and no credentials of a cloud were found here.",
         field="--provider",
@@ -79,21 +77,6 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
     if session.account(kind) is not None:
         return kind
     raise _unknown_provider(kind)
-
-
-def with_machines(session: Session, accounts: Sequence[str]) -> list[str]:
-    """Return those of these accounts that can have machines of this ledger.
-
-    An account of a provider that is still to come is in config.toml for its prices; it has none, unless a newer
-    cloudgpu on another computer wrote one down.
-    """
-    from cloudgpu.providers.registry import is_to_come
-
-    found = {account: session.account(account) for account in accounts}
-    to_come = {account for account, one in found.items() if one and is_to_come(one.provider)}
-    if to_come:
-        to_come -= {row["account"] for row in session.ledger.machines()}
-    return [account for account in accounts if account not in to_come]
 
 
 def _named(session: Session, account: str, provider: str | None) -> str:

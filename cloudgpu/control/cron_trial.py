@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.cron import the_job
 from cloudgpu.control.cron_lines import installed_command, shell_command
 from cloudgpu.control.cron_tables import find_tables
@@ -138,7 +137,7 @@ def _ends(one: Document, ends: Document) -> Iterator[tuple[str, str]]:
 def credentials(session: Session) -> list[Document]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
     rows = [row for row in session.ledger.machines() if row["ended"] is None]
-    used = {row["account"] for row in rows} or set(with_machines(session, list(session.settings.accounts)))
+    used = {row["account"] for row in rows} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, with_machines
+from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
@@ -185,11 +185,6 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
 
 def _accounts(session: Session, names: list[str], region: str | None) -> Iterator[Check]:
     for name in names:
-        if not with_machines(session, [name]):
-            kind = session.settings.accounts[name].provider
-            says = f"machines on {kind} come with a later version; its prices can be asked"
-            yield Check(f"account {name}", Verdict.WARN, says, "Nothing: it stands in no way.")
-            continue
         try:
             listing = session.provider(name).list()
         except CloudgpuError as fault:

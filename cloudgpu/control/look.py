@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.control import pricing, saved
-from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
 from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
@@ -64,7 +63,6 @@ def look_at(
     What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
     """
     look, asked_at = Look(), session.clock()
-    accounts = with_machines(session, accounts)
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.look import look_at
 from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living, present
@@ -60,7 +59,7 @@ def rehearse(session: Session) -> Sight:
     What is not in an answer counts as not answered; what disks and images there are, is not asked.
     """
     known, now = session.ledger.machines(), session.clock()
-    accounts = with_machines(session, _accounts(session, known))
+    accounts = _accounts(session, known)
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
     instances = [one for listing in listings for one in listing.instances]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.accounts import with_machines
 from cloudgpu.control.look import Look, look_at_all
 from cloudgpu.core.facts import Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -21,7 +20,7 @@ def settle_ledger(session: Session, doubt: str) -> Look:
     Raises LedgerUnavailable when an account did not answer: what it has is then not known.
     """
     if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
-        accounts = with_machines(session, sorted(session.settings.accounts))
+        accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
         return look_at_all(session)

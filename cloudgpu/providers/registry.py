@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
-_LATER = frozenset({"gcp", "azure"})  # promised, and not yet in this version
 _OURS = "cloudgpu"
 _PRICE_LISTS = {kind: f"cloudgpu.providers.{kind}.pricelist" for kind in ("aws", "azure", "gcp")}
 
@@ -25,15 +24,10 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in _points()}))
 
 
-def is_to_come(kind: str) -> bool:
-    """Say whether a provider is promised and not in this installation: its price list alone can be asked."""
-    return kind in _LATER and kind not in kinds()
-
-
 def load(kind: str) -> Factory:
     """Return the factory of a provider.
 
-    Raises InvalidRequest for a kind that is not known, not built yet or broken, MissingExtra when what it
+    Raises InvalidRequest for a kind that is not known or broken, MissingExtra when what it
     stands on is not installed.
     """
     point = _point(kind)
@@ -55,7 +49,7 @@ def open_provider(kind: str, settings: ProviderSettings) -> Provider:
 
 
 def price_list_kinds() -> tuple[str, ...]:
-    """Return the providers whose price list can be asked for, also those that launch nothing yet."""
+    """Return the providers whose price list can be asked for, also where machines are not."""
     return tuple(_PRICE_LISTS)
 
 
@@ -95,10 +89,7 @@ def _point(kind: str) -> EntryPoint:
 
 def _unknown(kind: str, known: set[str]) -> InvalidRequest:
     listed = f"This installation has: {', '.join(sorted(known)) or 'none'}."
-    if kind in _LATER:
-        message = f"The provider {kind} comes with a later version of cloudgpu."
-        return InvalidRequest(message, field="provider", value=kind, next=listed)
-    likely = near(kind, known | _LATER)
+    likely = near(kind, known)
     hint = f"Did you mean {likely}? {listed}" if likely else listed
     return InvalidRequest(f"There is no provider {kind!r}.", field="provider", value=kind, next=hint)
 

@@ -62,15 +62,6 @@ def test_a_kind_like_nothing_is_answered_with_all(plugin):
     assert "fake" in refused.value.next
 
 
-@pytest.mark.parametrize("kind", ["gcp", "azure"])
-def test_a_promised_kind_says_that_it_comes_later(kind):
-    if kind in registry.kinds():
-        return  # it has come
-    with pytest.raises(InvalidRequest, match="comes with a later version") as refused:
-        registry.load(kind)
-    assert type(refused.value) is InvalidRequest
-
-
 def test_a_missing_sdk_is_answered_with_the_line_that_installs_it(plugin):
     plugin({"acme": "acme_module:make"}, name="cloudgpu", acme_module="import an_sdk_that_nobody_has")
     with pytest.raises(MissingExtra) as missing:
