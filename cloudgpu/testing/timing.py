@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from cloudgpu.core.facts import Instance, Market, Want
+from cloudgpu.core.facts import Instance, Market, State, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import Firing, Provider, SetsTimer
 from cloudgpu.testing.contract import ContractBase, MakeAttempt
