@@ -29,6 +29,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 TIMEOUT_S = 60.0
 PAGE = 500  # things in an answer: the most that Google gives
 MOST_PAGES = 500
+CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _READS = ("get", "list", "aggregatedList", "listUsable", "test")
@@ -45,6 +46,7 @@ class Gcp:
         self.home = settings.home
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.Lock()
+        self._lanes = threading.BoundedSemaphore(CONNECTIONS)
         self._clients: dict[str, Any] = {}
         self._found: tuple[Any, str | None] | None = None  # credentials, and the project that they name
 
@@ -154,7 +156,7 @@ class Gcp:
         }
         message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        with self.said(action, where, value=value):
+        with self._lanes, self.said(action, where, value=value):
             count(KIND, action)
             answer = method(request=message, retry=None, timeout=TIMEOUT_S)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer

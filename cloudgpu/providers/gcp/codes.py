@@ -122,6 +122,7 @@ BY_STATUS = {
     412: "conditionNotMet",
     429: "rateLimitExceeded",
     500: "internalError",
+    501: "notImplemented",
     502: "backendError",
     503: "backendError",
     504: "backendError",

@@ -16,13 +16,12 @@ from cloudgpu.core.facts import TAG_ID, Attempt, Instance, Market
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
-    InvalidRequest,
     LaunchUncertain,
     NoCapacity,
     ProviderUnavailable,
     RateLimited,
 )
-from cloudgpu.providers.gcp import access, ids, listing, operations, owner, rules
+from cloudgpu.providers.gcp import access, errors, ids, listing, operations, owner, rules
 from cloudgpu.providers.gcp.codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.request import Call, body, call_of, request_id
@@ -112,20 +111,16 @@ class _Sender:
         """Return the machine once its operation has ended; raise what that has failed with."""
         with suppress(OSError):  # a full disk, say: the machine is there all the same
             owner.remember(self._gcp, self._name, self._call.project)
-        self._unsure = True
+        zone, project = self._call.zone, self._call.project
         try:
-            operations.finished(
-                self._gcp,
-                operation,
-                action=ACTION,
-                value=self._call.zone,
-                deadline=self._deadline,
-                project=self._call.project,
+            done = operations.waited(
+                self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
             )
-        except ProviderUnavailable as fault:  # nobody told how it ended: is there a machine?
+        except CloudgpuError as fault:  # nobody told how it ended: is there a machine?
             return self._made_before(fault)
-        except InvalidRequest as fault:
-            raise self._explained(fault) from fault
+        refused = errors.ended(done, self._gcp.asked(ACTION, zone, zone))
+        if refused is not None:
+            raise self._explained(refused)
         return self._looked()
 
     def _looked(self) -> Mapping[str, Any]:
@@ -168,10 +163,14 @@ class _Sender:
             raise self._uncertain(fault) from fault
         return found
 
-    def _explained(self, fault: InvalidRequest) -> CloudgpuError:
-        """Return a refusal inside the operation, in the words of a launch."""
+    def _explained(self, fault: CloudgpuError) -> CloudgpuError:
+        """Return a refusal inside the operation, in the words of a launch.
+
+        An operation that has ended with an error has made no machine, also where Google itself failed: to send the call
+        again under the same request id would bring the same operation.
+        """
         spot = self._attempt.offer.available.market is Market.SPOT
-        if spot and code_of(fault) == PREEMPTED_MEANWHILE:
+        if isinstance(fault, ProviderUnavailable) or (spot and code_of(fault) == PREEMPTED_MEANWHILE):
             return NoCapacity(fault.message, field="offer", value=fault.value)
         return fault
 

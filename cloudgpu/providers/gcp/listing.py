@@ -30,7 +30,7 @@ def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
     """
     zone, name = ids.machine(id)
     owner.check(gcp, name)
-    return gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+    return {"zone": zone, "name": name, **gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
 def listed(gcp: Gcp) -> Listing:

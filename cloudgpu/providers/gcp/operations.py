@@ -5,6 +5,7 @@ Google says "no capacity" and "no quota" inside the operation, not in the answer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,25 @@ if TYPE_CHECKING:
 
 DONE = "DONE"
 USUAL = timedelta(minutes=5)  # how long to wait where the caller has no deadline
+_PLACE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
 
 def finished(
+    gcp: Gcp, operation: Mapping[str, Any], *, action: str, value: str | None = None, project: str | None = None
+) -> Mapping[str, Any]:
+    """Return an operation once it is done, a call for each look, for five minutes.
+
+    Raises what it failed with, in the words of `action`, and what `waited` raises.
+    """
+    done = waited(gcp, operation, action=action, value=value, project=project)
+    fault = errors.ended(done, gcp.asked(action, _scope(done)[1], value))
+    if fault is not None:
+        raise fault
+    return done
+
+
+def waited(
     gcp: Gcp,
     operation: Mapping[str, Any],
     *,
@@ -29,10 +45,10 @@ def finished(
     deadline: datetime | None = None,
     project: str | None = None,
 ) -> Mapping[str, Any]:
-    """Return an operation once it is done, a call for each look.
+    """Return an operation once it is done, whether it failed or not; `project` is its, where that is not ours.
 
-    Raises what it failed with, in the words of `action`; ProviderUnavailable where it is not done at the deadline
-    (aware UTC; None is five minutes from now), or where nobody tells.
+    Raises ProviderUnavailable where it is not done at the deadline (aware UTC; None is five minutes from now), or what
+    was said in place of an answer: nothing is known of its end then.
     """
     where = _scope(operation)[1]
     for pause in _pauses(gcp, deadline):
@@ -43,9 +59,6 @@ def finished(
     if operation.get("status") != DONE:
         message = f"Google Cloud {where} has not finished {action} in time; it goes on by itself.".replace("  ", " ")
         raise ProviderUnavailable(message, field="provider", value=value, next="Look again in a minute.")
-    fault = errors.ended(operation, gcp.asked(action, where, value))
-    if fault is not None:
-        raise fault
     return operation
 
 
@@ -73,4 +86,5 @@ def _scope(operation: Mapping[str, Any]) -> tuple[str, str]:
     for kind in ("zone", "region"):
         if operation.get(kind):
             return kind, ids.last(operation[kind])
-    return "", ""
+    found = _PLACE.search(f"{operation.get('selfLink')} {operation.get('targetLink')}")
+    return (found[1], found[2]) if found else ("", "")

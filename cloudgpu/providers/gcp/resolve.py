@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.facts import Available, LaunchRequest, Market
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.gcp import images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
@@ -37,7 +37,7 @@ class _Found:
     choice: Choice
     place: network.Place
     callers: Mapping[str, str]
-    quotas: Sequence[str]
+    unchecked: Sequence[str]  # what could not be asked
     volume: Data | None
 
 
@@ -91,21 +91,25 @@ def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape)
         place = pool.submit(_place, gcp, request, item)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
-        offered.result()  # the first fault in this order is said, whichever came first
+        unasked = offered.result()  # the first fault in this order is said, whichever came first
         where, callers = place.result()
-        return _Found(choice.result(), where, callers, quota.result(), volume.result())
+        return _Found(choice.result(), where, callers, [*unasked, *quota.result()], volume.result())
 
 
-def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> None:
-    """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call."""
+def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
+    """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call.
+
+    Where it cannot be asked that is returned, for the plan: the launch itself will tell.
+    """
     kind = wanted.machine_type
     try:
         gcp.ask("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
-    except InvalidRequest as fault:
+    except CloudgpuError as fault:
         if not is_gone(fault):
-            raise
-        message = f"Google Cloud has no {wanted.machine_type} in {item.zone}."
+            return [f"whether {item.zone} has {kind} could not be asked: {fault.message}"]
+        message = f"Google Cloud has no {kind} in {item.zone}."
         raise NoCapacity(message, field="offer", value=item.zone) from fault
+    return []
 
 
 def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.Place, Mapping[str, str]]:
@@ -158,4 +162,4 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
         yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:
         yield f"what runs on it acts as {gcp.options.service_account}, as config.toml says"
-    yield from found.quotas
+    yield from found.unchecked

@@ -6,6 +6,7 @@ Newer ones come with machine types of their own ("GPU machine types", Compute En
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cloudgpu.catalog import instance_type
@@ -13,6 +14,7 @@ from cloudgpu.core.catalog import InstanceType
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp.translate import OLD_GPU
 
+NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
 _COME_WITH = {  # by the longest beginning of a machine type's name
     "a2-highgpu-": "nvidia-tesla-a100",
     "a2-megagpu-": "nvidia-tesla-a100",
@@ -48,10 +50,15 @@ class Shape:
 
 
 def named(name: str) -> Shape:
-    """Return a type in Google's words by its name; one that the catalogue lacks has no GPU."""
+    """Return a type in Google's words by its name; one that the catalogue lacks has no GPU.
+
+    Raises InvalidRequest for what cannot be the name of one.
+    """
     try:
         return shape(instance_type("gcp", name))
     except InvalidRequest:
+        if not NAME.fullmatch(name):
+            raise
         return Shape(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
 
 

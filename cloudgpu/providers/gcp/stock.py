@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,13 @@ from cloudgpu.providers.fitting import is_meant
 from cloudgpu.providers.gcp import ids, unlisted
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.places import named_region
-from cloudgpu.providers.gcp.shapes import Shape, shape
+from cloudgpu.providers.gcp.shapes import NAME, Shape, shape
 from cloudgpu.providers.gcp.things import aggregated
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 STOPS = "keeps its disk, and a stopped machine costs that disk alone"
-_NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")  # as a filter of Google's takes it
 _OVER = ("OBSOLETE", "DELETED")
 Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
 
@@ -58,7 +56,7 @@ def _unlisted(gcp: Gcp, name: str, want: Want, region: str | None) -> Stock:
     known = [one.name for one in types(KIND)]
     if name in known:
         return Stock(())
-    found, silent = unlisted.places(gcp, name) if want.gpu is None and _NAME.fullmatch(name) else ([], ())
+    found, silent = unlisted.places(gcp, name) if want.gpu is None and NAME.fullmatch(name) else ([], ())
     if found or silent:
         here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), want, region)]
         gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, want, region))

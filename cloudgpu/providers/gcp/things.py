@@ -86,7 +86,8 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     for page in gcp.pages(f"compute.{service}.aggregatedList", **asked):
         silent |= {ids.last(scope): "Google could not reach it" for scope in page.get("unreachables", ())}
         for scope, answer in page.get("items", {}).items():
-            found += answer.get(key or service, ())
+            zone = {"zone": ids.last(scope)} if scope.startswith("zones/") else {}
+            found += [{**zone, **one} for one in answer.get(key or service, ())]
             warning = answer.get("warning", {})
             if warning.get("code") == UNREACHABLE:
                 silent[ids.last(scope)] = warning.get("message") or "Google could not reach it"

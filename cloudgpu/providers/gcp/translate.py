@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.catalog import instance_type
 from cloudgpu.core.facts import Accelerator, Address, Instance, Market, State
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.things import at
 from cloudgpu.providers.machine.given import USER
 
 Raw = Mapping[str, Any]
@@ -50,7 +51,7 @@ def instance(found: Raw, *, account: str, ssh_port: int, reason: str | None = No
         zone=zone,
         instance_type=name,
         market=_market(found),
-        launched_at=_at(found.get("creationTimestamp")),
+        launched_at=at(found.get("creationTimestamp")),
         since=_since(found, state),
         address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(found, name),
@@ -109,8 +110,8 @@ def _market(found: Raw) -> Market:
 def _since(found: Raw, state: State) -> datetime | None:
     """Return when the state began, where Google says it: the last start, or the last stop."""
     if state in (State.PENDING, State.RUNNING):
-        return _at(found.get("lastStartTimestamp")) or _at(found.get("creationTimestamp"))
-    return _at(found.get("lastStopTimestamp")) if state is State.STOPPED else None
+        return at(found.get("lastStartTimestamp")) or at(found.get("creationTimestamp"))
+    return at(found.get("lastStopTimestamp")) if state is State.STOPPED else None
 
 
 def _address(found: Raw, port: int) -> Address | None:
@@ -121,8 +122,3 @@ def _address(found: Raw, port: int) -> Address | None:
         if host:
             return Address(host, port, USER)
     return None
-
-
-def _at(text: str | None) -> datetime | None:
-    """Return one of Google's times (RFC 3339) as aware UTC; None for none."""
-    return datetime.fromisoformat(text).astimezone(UTC) if text else None
