@@ -181,7 +181,7 @@ def get_from_family(asked: Asked) -> Thing:
 def furnish(model: Model, project: str, family: str, size_gb: int) -> None:
     """Put a public image into a project."""
     key = Key("images", project, "global", f"{family}-v20261101")
-    arm = family.endswith("arm64")
+    arm = "arm64" in family
     image = model.add(key, {"family": family, "status": "READY", "diskSizeGb": str(size_gb), "sourceType": "RAW"})
     features = [{"type": one} for one in ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC")]
     image |= {"architecture": "ARM64" if arm else "X86_64", "guestOsFeatures": features}
