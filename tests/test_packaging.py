@@ -130,7 +130,7 @@ def test_the_installed_metadata_names_version_extras_and_providers(installed):
     assert python(installed, code).splitlines() == [
         f"{installed.name} {cloudgpu.__version__} Apache-2.0",
         "alerts all aws azure dev gcp local postgresql test",
-        " ".join(f"cloudgpu.providers.{kind}.provider:make" for kind in ("aws", "local", "ssh")),
+        " ".join(f"cloudgpu.providers.{kind}.provider:make" for kind in ("aws", "azure", "gcp", "local", "ssh")),
     ]
 
 
