@@ -59,7 +59,7 @@ def permission_of(route: Route, where: dict[str, str]) -> str:
     if group in {"RoleAssignments", "RoleDefinitions"}:
         return f"Microsoft.Authorization/{group[0].lower()}{group[1:]}/{_VERBS[route.method]}"
     parts = route.path.rpartition("/providers/")[2].split("/")
-    named = "/".join(one for one in parts if not one.startswith("{"))
+    named = "/".join(one for one in parts if not one.startswith("{") and one != "vmimage")
     return f"{named}/action" if route.method == "POST" else f"{named}/{_VERBS[route.method]}"
 
 
