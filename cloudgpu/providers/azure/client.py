@@ -20,6 +20,7 @@ from cloudgpu.providers.azure.transport import transport
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cloudgpu.providers.azure.skus import Sku
     from cloudgpu.providers.base import ProviderSettings
 
 KIND = "azure"
@@ -51,7 +52,9 @@ class Azure:
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.RLock()
-        self.kept: dict[str, Any] = {}  # answers that hold for some minutes, by region: `skus` writes and reads it
+        self.kept: dict[
+            str, tuple[datetime, Mapping[str, Sku]]
+        ] = {}  # answers that hold for some minutes, by region: `skus` writes and reads it
         self._clients: dict[str, Any] = {}
         self._transport: Any = None
         self._credential: Any = None

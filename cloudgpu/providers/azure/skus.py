@@ -49,9 +49,9 @@ class Sku:
 
 def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
     """Return the sizes of machines in a region by their names in small letters. One call per page, kept a while."""
-    known = azure.kept.get(region)
-    if known is not None and azure.clock() - known[0] < KEPT_FOR:
-        return known[1]
+    at, known = azure.kept.get(region) or (None, {})
+    if at is not None and azure.clock() - at < KEPT_FOR:
+        return known
     listed = azure.compute.resource_skus.list
     text = f"location eq '{region}'"
     found = ask(azure, _READ, lambda: [one.as_dict() for one in listed(filter=text) if _is_machine(one)], region=region)
