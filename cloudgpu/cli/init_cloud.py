@@ -147,7 +147,7 @@ def _show_uses(made: Preparation, name: str) -> None:
             "renew-until, when everything else is dead. Far below a cent each."
         )
     for one in made.findings:
-        if not one.good:
+        if not one.good and f"cloudgpu init {made.kind}" not in one.next:  # that is being done
             tell(f"{one.what}: {one.says}" + (f" -> {one.next}" if one.next else ""))
     if made.role is None:
         from cloudgpu.control.permitted import document
