@@ -1,0 +1,172 @@
+"""Every call that cloudgpu makes at Google is granted by the document of its use, and no document grants more.
+
+Calls are captured from real runs of the command line against our model, which holds each to the permissions that
+Google's reference names for it. What Google itself asks for is not proved here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.config.data import data_dir
+from cloudgpu.control import session as sessions
+from cloudgpu.providers.gcp.actions import ACTIONS
+from tests.cli.line import on_time_of
+from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.clouds.gcp.model import Key
+from tests.clouds.gcp.permissions import needed
+from tests.clouds.gcp.plain import PROJECT, ZONE
+
+__all__ = ["gcp", "gcp_process"]
+NAMES = ("gcp-launch", "gcp-read", "gcp-reap")
+UP = ("up", "--yes", "--no-wait", "--template", "bare", "--ssh-from", "198.51.100.7/32", "--zone", ZONE)
+READING = ("get", "list")
+MOST = 3000  # permissions of a custom role (IAM, "Quotas and limits")
+
+
+def document(name):
+    return json.loads((data_dir("policies") / "permissions" / f"{name}.json").read_text())
+
+
+def granted(name):
+    return set(document(name)["includedPermissions"])
+
+
+class User:
+    """A user of the model whose credential has what a document grants."""
+
+    def __init__(self, server, home, monkeypatch):
+        self.server, self.home = server, home
+        server.serve_ssh()
+        on_time_of(monkeypatch, server)
+        self.config()
+
+    def config(self, more=""):
+        usual = f'owner = "ada"\nprovider = "gcp"\naddress_services = []\n[accounts.gcp]\n{more}\n'
+        (self.home / "config.toml").write_text(f"{usual}ssh_port = {self.server.ssh_port}\n")
+
+    def under(self, name):
+        self.server.model.granted = granted(name)
+
+    def used(self):
+        """Return the permissions that the calls so far took."""
+        return set[str]().union(*(needed(call) for call in self.server.calls))
+
+    def do(self, *words, code=0):
+        assert code in (None, run(list(words))), words
+
+    def left_behind(self):
+        """Let there be an address, a disk and images that nobody uses; clean up a day later."""
+        ledger = {"cloudgpu-ledger": sessions.open_session(os.environ).ledger.id}
+        add = self.server.model.add
+        add(Key("addresses", PROJECT, "regions/us-central1", "kept"), {"labels": ledger, "users": []})
+        for sort in ("disks", "images", "snapshots", "machineImages"):
+            scope = f"zones/{ZONE}" if sort == "disks" else "global"
+            add(Key(sort, PROJECT, scope, "kept"), {"labels": ledger, "status": "READY"})
+        self.server.advance(86_400)
+        self.do("orphans", "--clean", "--yes")
+        assert self.server.billable() == []
+
+
+@pytest.fixture
+def user(gcp, own_home, monkeypatch):
+    return User(gcp, own_home, monkeypatch)
+
+
+def look(user):
+    """All that reads."""
+    user.do("ls", "--refresh")
+    plan = ("up", "--dry-run", "--gpu", "t4", "--ssh-from", "198.51.100.7/32")
+    user.do(*plan, "--spot", "--zone", ZONE)
+    user.do(*plan, "--zone", "us-central1-z", code=2)  # the zones that there are, are named
+    user.do(*plan, "--subnet", "default")
+    user.do(*plan, "--image", "nowhere", code=2)
+    user.do("up", "--dry-run", "--gpu", "t4", "--no-public-ip", "--jump", "ada@bastion", "--zone", ZONE)
+    user.do("quota", "--region", "us-central1")
+    user.do("regions", "--gpu", "t4")
+    user.do("orphans")
+    user.do("doctor", code=None)
+
+
+def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
+    user.under("gcp-launch")
+    user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data:20")
+    user.server.advance(7200)
+    user.do("reap")  # asks the machine when it was last in use
+    for words in (["stop"], ["start"], ["extend", "20h"], ["hold", "1h"]):
+        user.do(words[0], "fox", *words[1:], "--yes")
+    user.do("allow", "fox", "--from", "198.51.100.8/32")
+    user.do("image", "save", "fox", "--name", "mine", "--yes")
+    user.do("down", "fox", "--yes")
+    user.config('service_account = "robot@lab-1.iam.gserviceaccount.com"')
+    user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot", "--image", "mine")
+    user.server.interrupt(user.server.instances(live=True)[0])
+    user.do("ls", "--refresh")
+    user.do("start", "elk", "--yes")
+    user.do("down", "elk", "--yes")
+    user.do("image", "rm", "mine", "--yes")
+    user.do("volume", "rm", "data", "--yes")
+    user.left_behind()
+    look(user)
+    assert user.used() - granted("gcp-launch") == set()
+    assert granted("gcp-launch") - user.used() == set()
+
+
+def test_reading_needs_its_document_and_no_more(user):
+    user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data:20")
+    user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
+    user.server.interrupt(next(one for one in user.server.instances() if "SPOT" in str(user.server.instance(one))))
+    user.server.advance(7200)
+    user.server.calls.clear()
+    user.under("gcp-read")
+    user.do("reap", "--dry-run")
+    user.do("ls", "--refresh")
+    user.do("show", "fox", "--refresh")
+    user.do("up", "--dry-run", "--gpu", "t4", "--volume", "more:20", "--ssh-from", "198.51.100.7/32", "--zone", ZONE)
+    look(user)
+    assert user.used() - granted("gcp-read") == set()
+    assert granted("gcp-read") - user.used() == set()
+
+
+def test_reaping_needs_its_document_and_no_more(user):
+    user.do(*UP, "--name", "fox", "--gpu", "t4")
+    user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")
+    user.do(*UP, "--name", "owl", "--gpu", "t4")
+    user.server.advance(7200)
+    user.server.calls.clear()
+    user.under("gcp-reap")
+    user.do("reap", "--nightly")
+    user.do("extend", "owl", "20h", "--yes")
+    user.do("stop", "fox", "--yes")
+    user.server.shut_down(next(one for one in user.server.instances() if "SPOT" in str(user.server.instance(one))))
+    user.do("ls", "--refresh")
+    user.do("down", "--all", "--yes")
+    user.left_behind()
+    user.do("ls", "--refresh")
+    assert user.used() - granted("gcp-reap") == set()
+    assert granted("gcp-reap") - user.used() == set()
+
+
+def test_doctor_asks_for_what_the_document_of_launching_has():
+    assert {one.name for one in ACTIONS} == granted("gcp-launch")
+
+
+def test_a_document_of_fewer_uses_grants_nothing_that_launching_does_not():
+    assert granted("gcp-read") | granted("gcp-reap") <= granted("gcp-launch")
+    assert all(one.rpartition(".")[2].startswith(READING) for one in granted("gcp-read"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_document_is_a_custom_role_as_gcloud_takes_it(name):
+    """Fields of a Role (IAM API, projects.roles.create), each permission once and in order."""
+    found = document(name)
+    assert set(found) == {"title", "description", "stage", "includedPermissions"}
+    assert found["stage"] == "GA"
+    assert found["includedPermissions"] == sorted(set(found["includedPermissions"]))
+    assert len(found["includedPermissions"]) <= MOST
+    assert len(found["title"]) <= 100
+    assert len(found["description"]) <= 300
