@@ -74,7 +74,7 @@ class CloudLife:
 
     def __init__(self, server: Any, home: Path, config: str) -> None:
         self.server, self.home = server, home
-        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
+        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1", **server.environ})
         self.program.config(config)
 
     def counted(self, *args: str) -> list[str]:
@@ -85,7 +85,7 @@ class CloudLife:
         return watch.actions
 
     def killed(self, *args: str, at: Moment, codes: tuple[int, ...] = ()) -> bool:
-        """Run a verb and kill it at a moment; return whether that came. `codes` are other ends than 0 that are right."""
+        """Run a verb and kill it at a moment; return whether that came. `codes` are other right ends."""
         process = self.program.start(*args)
 
         def kill() -> str:
