@@ -98,8 +98,9 @@ def test_what_it_wrote_stays_known_whatever_else_a_look_finds(quiet, agents):
 def test_a_quarter_of_an_hour_is_news_and_less_is_not_written(quiet):
     quiet.up(name="fox")
     quiet.later(hours=2)
-    first = quiet.works("fox", ago=58)
+    first, uses = quiet.works("fox", ago=58), quiet.row()["uses"]
     quiet.pass_()
+    assert quiet.row()["uses"] == uses, "what it wrote is no start, and bills nothing anew"
     quiet.later(minutes=3)
     quiet.works("fox", ago=50)
     assert decided(quiet.pass_()) == {"fox": ACTIVE}

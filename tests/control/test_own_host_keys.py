@@ -118,7 +118,7 @@ def test_a_provider_that_does_not_answer_is_asked_again(own):
 
 def test_a_key_of_a_lesser_kind_waits_for_a_better_one_for_one_more_look(own):
     row = own.machine()
-    own.says(row, "ssh-rsa no-key")
+    own.says(row, "ssh-ed25519 no-key")
     own.says(row, "ssh-dss AAAAB3NzaC1kc3M=")
     own.cloud.say_host_key(row["provider_id"], RSA)
     own.session.pause = lambda _seconds: own.says(row)

@@ -212,3 +212,34 @@ def test_jupyter_says_why_it_could_not_be_installed(tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr == "Jupyter could not be installed; ~/.cloudgpu/jupyter.log has the reason\n"
+
+
+# The agent's start
+
+
+@pytest.mark.parametrize("user", ["cloudgpu", "ada"])
+def test_an_agent_that_starts_forgets_what_another_machine_knew_and_belongs_to_its_user(tmp_path, user):
+    """A disk that came from an image bears the agent's files of the machine that it was made of."""
+    here, base = tmp_path / "here", tmp_path / user / ".cloudgpu"
+    for place in (here, base, tmp_path / "bin"):
+        place.mkdir(parents=True)
+    stands_in = {
+        "getent": f'echo "$2:x:1000:1000::{tmp_path}/$2:/bin/bash"',
+        "id": "echo people",
+        "install": f'echo "$*" >>{tmp_path}/done',
+    }
+    for name, text in stands_in.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    script = source("settle.sh").replace("/usr/local/lib/cloudgpu", str(here))
+    for launch in ("first", "first", "second"):
+        (here / "launch").write_text(f"token={launch}\nuser={user}\n")
+        (base / "expires").touch()
+        environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        subprocess.run(["/bin/sh", "-c", script], env=environ, check=True, timeout=10)
+        assert (base / "launch").read_text() == f"{launch}\n"
+        assert (base / "expires").exists() == ((base / "seen").exists() and launch == "first")
+        (base / "seen").touch()
+    done = (tmp_path / "done").read_text().splitlines()
+    assert all(f"-o {user} -g people" in line for line in done)
+    assert done[0] == f"-d -m 700 -o {user} -g people {base}"
