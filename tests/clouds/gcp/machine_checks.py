@@ -100,29 +100,33 @@ def _check_end(made: Mapping[str, Any]) -> None:
 def check_quota(model: Model, key: Key, machine: Thing) -> None:
     """Raise OperationFailed where a machine is over a limit on GPUs: of its region, of its market, of all regions.
 
-    A Spot machine counts against the limit for preemptible GPUs; that it counts against GPUS_ALL_REGIONS too, and
-    that machines which do not run count for nothing, is unverified.
+    A Spot machine counts against the limit for preemptible GPUs, where that was ever raised from nothing, else against
+    the usual one (Preemptible instances, Quota; said of CPUs there and of GPUs in "GPU quota"). That it counts against
+    GPUS_ALL_REGIONS too, and that machines which do not run count for nothing, is unverified.
     """
-    gpu, count, spot = machine["_gpu"], machine["_gpus"], machine["scheduling"]["preemptible"]
-    if not count:
+    if not machine["_gpus"]:
         return
-    region, metric = region_of(key.place), metric_of(gpu, spot=spot)
-    for limit, where, name in (
-        (model.limits.get((region, metric), UNLIMITED), region, metric),
-        (model.limits.get(("", ALL_REGIONS), UNLIMITED), "", ALL_REGIONS),
-    ):
-        if usage(model, where, name, but=key) + count > limit:
+    region = region_of(key.place)
+    for where, name in ((region, _metric(model, region, machine)), ("", ALL_REGIONS)):
+        limit = model.limits.get((where, name), UNLIMITED)
+        if usage(model, where, name, but=key) + machine["_gpus"] > limit:
             raise over_quota(name, limit, where)
+
+
+def _metric(model: Model, region: str, machine: Thing) -> str:
+    spot = metric_of(machine["_gpu"], spot=True)
+    counts = machine["scheduling"]["preemptible"] and model.limits.get((region, spot), UNLIMITED) > 0
+    return spot if counts else metric_of(machine["_gpu"], spot=False)
 
 
 def usage(model: Model, region: str, metric: str, but: Key | None = None) -> int:
     """Return how much of a limit on GPUs is used."""
+    live = [(region_of(key.place), one) for key, one in model.of("instances").items() if key != but and one["_gpus"]]
     return sum(
         one["_gpus"]
-        for key, one in model.of("instances").items()
-        if key != but and one["_gpus"] and one["status"] != "TERMINATED"
-        if (not region or region_of(key.place) == region)
-        and metric in {ALL_REGIONS, metric_of(one["_gpu"], spot=one["scheduling"]["preemptible"])}
+        for where, one in live
+        if one["status"] != "TERMINATED" and region in {"", where}
+        if metric in {ALL_REGIONS, _metric(model, where, one)}
     )
 
 

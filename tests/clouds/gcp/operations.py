@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,8 +38,7 @@ def begin(model: Model, call: Call, target: Key, kind: str, done: Done | None = 
     if text := call.query.get("requestId"):
         made["clientOperationId"] = text
         model.requests[text] = (_asked(call), _key(made, target), model.clock.now())
-    dwell = kind if kind in model.clock.dwell_s else "operation"
-    model.clock.later(made["name"], dwell, lambda: finish(model, made, done))
+    model.clock.later(made["name"], _dwell(model, target, kind), lambda: finish(model, made, done))
     answer = shown(made)
     made["status"] = "RUNNING"  # whoever asks again sees it further on
     return answer
@@ -79,10 +77,10 @@ def hurry(model: Model, target: Key) -> None:
             model.clock.hurry(made["name"])
 
 
-def lasts(model: Model, kind: str) -> bool:
-    """Say whether operations of a kind end by themselves."""
-    dwell = model.clock.dwell_s
-    return dwell.get(kind, dwell.get("operation", 0.0)) != math.inf
+def _dwell(model: Model, target: Key, kind: str) -> str:
+    """Return by which name it is said how long this lasts: `instances.insert`, else `insert`, else `operation`."""
+    names = (f"{target.collection}.{kind}", kind)
+    return next((name for name in names if name in model.clock.dwell_s), "operation")
 
 
 def _made(model: Model, target: Key, kind: str) -> Thing:
