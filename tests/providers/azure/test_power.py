@@ -1,0 +1,201 @@
+"""Machines looked at, stopped, started, tagged and ended at Azure: what is billed, what is proved, how many calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.core.facts import Market, State
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
+from tests.providers.azure.attempts import USUAL, attempt_at, calls, launched, offered, provider_of
+from tests.providers.azure.launched import GROUP, ID, launch
+
+STOP = "VirtualMachines.Deallocate"
+
+
+@pytest.fixture
+def provider(azure_arm, tmp_path):
+    return provider_of(azure_arm, tmp_path)
+
+
+# Looks
+
+
+def test_a_listing_is_two_calls_and_one_page_more_for_each_page(azure_arm, provider, sdk):
+    launch(sdk)
+    launch(sdk, "cloudgpu-11111111111111111111", "westus2", ledger="led-2")
+    sdk.launch("somebody-elses").result()
+    with calls(azure_arm) as made:
+        found = provider.list()
+    assert made == ["VirtualMachines.ListAll"] * 2
+    assert [(one.id, one.region, one.state) for one in found.instances] == [
+        (ID, "eastus", State.RUNNING),
+        ("westus2/cloudgpu-11111111111111111111", "westus2", State.RUNNING),
+    ]
+    assert found.unanswered == ()
+
+
+def test_a_machine_of_ours_that_was_moved_is_named_and_not_lost(azure_arm, provider, sdk):
+    sdk.launch("elsewhere", tags={"cloudgpu-id": "cg-1"}).result()
+    found = provider.list()
+    assert found.instances == ()
+    assert [one.scope for one in found.unanswered] == ["eastus/elsewhere"]
+
+
+def test_a_listing_that_is_refused_is_no_empty_one(azure_arm, provider):
+    azure_arm.faults.add("VirtualMachines.ListAll", error="InternalServerError", times=100)
+    with pytest.raises(ProviderUnavailable):
+        provider.list()
+
+
+def test_a_shutdown_from_inside_is_stopped_and_billed_until_it_is_deallocated(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.shut_down(ID)
+    for found in (provider.get(ID), *provider.list().instances):
+        assert (found.state, found.billed, found.reason) == (State.STOPPED, True, "shut down from inside")
+    provider.stop(ID)
+    assert (provider.get(ID).state, provider.get(ID).billed) == (State.DEALLOCATED, False)
+
+
+def test_what_is_being_deallocated_is_billed_until_it_is_so(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.dwell(deallocating=60)
+    provider.stop(ID)
+    assert (provider.get(ID).state, provider.get(ID).billed) == (State.STOPPING, True)
+    azure_arm.advance(61)
+    assert (provider.get(ID).state, provider.get(ID).billed) == (State.DEALLOCATED, False)
+
+
+def test_a_machine_whose_creation_failed_is_not_billed_and_says_why(azure_arm, provider, sdk):
+    sdk.group(GROUP, "eastus")
+    azure_arm.stockout(times=1)
+    with pytest.raises(Exception, match="AllocationFailed"):
+        launch(sdk)
+    found = provider.get(ID)
+    assert (found.state, found.billed) == (State.DEALLOCATED, False)
+    assert "could not be made" in found.reason
+
+
+def test_a_machine_with_the_address_is_two_calls_and_a_stopped_one_is_one(azure_arm, provider, sdk):
+    launch(sdk)
+    with calls(azure_arm) as made:
+        assert provider.get(ID).address is not None
+    assert made == ["VirtualMachines.Get", "PublicIPAddresses.List"]
+    provider.stop(ID)
+    with calls(azure_arm) as made:
+        assert provider.get(ID).address is None
+    assert made == ["VirtualMachines.Get"]
+
+
+def test_many_are_looked_at_by_two_listings_and_a_missing_one_by_itself(azure_arm, provider, sdk):
+    ids = [launch(sdk, f"cloudgpu-{number:020x}") for number in range(3)]
+    gone = f"eastus/cloudgpu-{9:020x}"
+    with calls(azure_arm) as made:
+        found = provider.get_many([*ids, gone, "nonsense"])
+    assert sorted(made) == ["ResourceGroups.Get", *["VirtualMachines.Get"], *["VirtualMachines.ListAll"] * 2]
+    assert [found[one].state for one in ids] == [State.RUNNING] * 3
+    assert isinstance(found[gone], InstanceNotFound)
+    assert isinstance(found["nonsense"], InvalidRequest)
+
+
+# Stops and starts
+
+
+def test_a_stop_is_one_call_each_and_one_that_is_refused_keeps_no_other_on(azure_arm, provider, sdk):
+    ids = [launch(sdk, f"cloudgpu-{number:020x}") for number in range(3)]
+    azure_arm.faults.add(STOP, error="ScopeLocked", status=409, group=ids[1].partition("/")[2])
+    with calls(azure_arm) as made:
+        refused = provider.stop_many(ids)
+    assert made == [STOP] * 3
+    assert list(refused) == [ids[1]]
+    assert [azure_arm.instance(one).state for one in ids] == ["deallocated", "running", "deallocated"]
+
+
+def test_a_stop_waits_for_whatever_azure_is_still_at(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.faults.add(STOP, error="Conflict", status=409, times=2)
+    provider.stop(ID)
+    assert azure_arm.instance(ID).state == "deallocated"
+
+
+def test_a_start_for_which_there_is_no_capacity_says_so_and_stays_free(azure_arm, provider, sdk):
+    launch(sdk)
+    provider.stop(ID)
+    azure_arm.stockout(times=1)
+    with pytest.raises(NoCapacity):
+        provider.start(ID)
+    assert (provider.get(ID).state, provider.get(ID).billed) == (State.DEALLOCATED, False)
+    provider.start(ID)
+    assert provider.get(ID).state is State.RUNNING
+
+
+def test_what_is_just_stopping_is_not_started(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.dwell(deallocating=60)
+    provider.stop(ID)
+    with pytest.raises(InvalidRequest, match="just stopping"):
+        provider.start(ID)
+
+
+def test_a_machine_that_was_shut_down_from_inside_is_started_as_it_is(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.shut_down(ID)
+    provider.start(ID)
+    assert provider.get(ID).state is State.RUNNING
+
+
+# Tags
+
+
+def test_a_tag_is_merged_by_one_call_and_erases_no_hold(azure_arm, provider, sdk):
+    launch(sdk)
+    provider.tag(ID, {"cloudgpu-hold-until": "1800000000"})
+    with calls(azure_arm) as made:
+        provider.tag(ID, {"cloudgpu-expires": "1700000000"})
+    assert made == ["Tags.UpdateAtScope"]
+    assert (
+        provider.get(ID).tags.items()
+        >= {
+            "cloudgpu-hold-until": "1800000000",
+            "cloudgpu-expires": "1700000000",
+            "cloudgpu-id": "cg-1",
+        }.items()
+    )
+
+
+# Ends
+
+
+def test_an_end_takes_the_whole_group_by_two_calls(azure_arm, provider):
+    made = launched(provider, attempt_at(provider))
+    with calls(azure_arm) as asked:
+        provider.terminate(made.id)
+    assert asked == ["Resources.ListByResourceGroup", "ResourceGroups.Delete"]
+    assert azure_arm.things() == []
+    with pytest.raises(InstanceNotFound):
+        provider.get(made.id)
+
+
+def test_an_end_is_proved_when_the_group_has_gone_too(azure_arm, provider):
+    azure_arm.dwell(deleting=10, group=60)
+    attempt = attempt_at(provider, offered(provider, market=Market.SPOT), setup=USUAL)
+    made = launched(provider, attempt)
+    provider.terminate(made.id)
+    assert provider.get(made.id).state is State.STOPPING
+    azure_arm.advance(20)
+    going = provider.get(made.id)  # the machine has gone, its group is going
+    assert (going.state, going.billed, going.market) == (State.STOPPING, False, Market.SPOT)
+    assert dict(going.tags) == dict(attempt.tags)
+    azure_arm.advance(60)
+    with pytest.raises(InstanceNotFound):
+        provider.get(made.id)
+
+
+def test_what_somebody_put_into_the_group_is_not_lost(azure_arm, provider, sdk):
+    made = launched(provider, attempt_at(provider))
+    group = made.id.partition("/")[2]
+    body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 10}}
+    sdk.compute.disks.begin_create_or_update(group, "thesis", body).result()
+    provider.terminate(made.id)
+    with pytest.raises(InstanceNotFound):
+        provider.get(made.id)
+    assert azure_arm.billable() == [("disk", "thesis")]
