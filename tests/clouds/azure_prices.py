@@ -56,6 +56,7 @@ def usual() -> list[dict[str, Any]]:
     found = []
     for region in REGIONS:
         found += [
+            machine("Standard_B1ms", 0.0207, region),
             machine("Standard_NC4as_T4_v3", 0.526, region),
             machine("Standard_NC4as_T4_v3", 0.1052, region, ending=" Spot"),
             machine("Standard_NC4as_T4_v3", 0.0921, region, ending=" Low Priority"),

@@ -44,8 +44,11 @@ class Size(NamedTuple):
 
 @functools.cache
 def sizes() -> dict[str, Size]:
-    """Return every size that is still sold, by its name in small letters, and one without a GPU."""
-    found = {"standard_d4s_v5": Size("Standard_D4s_v5", "standardDSv5Family", 4, "16", 0, "V1,V2", 0)}
+    """Return every size that is still sold, by its name in small letters, and two without a GPU."""
+    found = {
+        "standard_b1ms": Size("Standard_B1ms", "standardBSFamily", 1, "2", 0, "V1,V2", 4),
+        "standard_d4s_v5": Size("Standard_D4s_v5", "standardDSv5Family", 4, "16", 0, "V1,V2", 0),
+    }
     with FACTS.open() as file:
         for row in csv.DictReader(file):
             family = _FAMILY.search(row["notes"])
