@@ -8,6 +8,7 @@ are switched off. Changes are made by the `*_unary` methods, which return the op
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.calls import count
+from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import Asked, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 
@@ -30,8 +32,7 @@ TIMEOUT_S = 60.0
 PAGE = 500  # things in an answer: the most that Google gives
 MOST_PAGES = 500
 CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
-KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
 _READS = ("get", "list", "aggregatedList", "listUsable", "test")
 
 
@@ -58,15 +59,20 @@ class Gcp:
 
     @property
     def endpoint(self) -> str | None:
-        """Where calls go in place of Google, by CLOUDGPU_GCP_ENDPOINT; None for Google itself."""
-        return (os.environ.get(ENDPOINT) or "").rstrip("/") or None
+        """Where calls go in place of Google, by CLOUDGPU_GCP_ENDPOINT; None for Google itself.
+
+        Raises InvalidRequest for what is no address.
+        """
+        named = (os.environ.get(ENDPOINT) or "").rstrip("/")
+        if not named or _ADDRESS.fullmatch(named):
+            return named or None
+        message = f"{ENDPOINT} is {named!r}, which is no address."
+        raise InvalidRequest(message, field=ENDPOINT, value=named, next="Write it like http://127.0.0.1:8080.")
 
     @property
     def who(self) -> str:
         """Whose credentials are used, in words: never the credential itself."""
-        if os.environ.get(KEY_FILE):
-            return f"{KEY_FILE}={os.environ[KEY_FILE]}"
-        return "nobody's" if self.endpoint else "the default credentials of this machine"
+        return credentials.who(self.endpoint)
 
     @property
     def project(self) -> str:
@@ -80,48 +86,34 @@ class Gcp:
         raise InvalidRequest(message, field=name, next=way)
 
     def credentials(self) -> tuple[Any, str | None]:
-        """Return Google's credentials and the project that they name, if any. Looked for once.
-
-        At somebody else's endpoint only a file that GOOGLE_APPLICATION_CREDENTIALS names is used: nothing that lies
-        about on this machine is sent there. Raises AuthFailed for none.
-        """
+        """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
         with self._lock:
             if self._found is None:
                 with self.said("credentials"):
-                    self._found = self._looked_for()
+                    _installed()
+                    self._found = credentials.look(self.endpoint, self.options.quota_project)
             return self._found
 
-    def _looked_for(self) -> tuple[Any, str | None]:
-        _installed()
-        import google.auth
-        from google.auth.credentials import AnonymousCredentials
-
-        if self.endpoint and not os.environ.get(KEY_FILE):
-            return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
-        found, project = google.auth.default(scopes=SCOPES, quota_project_id=self.options.quota_project)
-        return found, project
+    def signing(self) -> Any:
+        """Return what signs calls. Raises AuthFailed for no credentials."""
+        return credentials.signing(self.credentials()[0], self.endpoint)
 
     def service(self, name: str) -> Any:
         """Return the client of a service of Compute Engine (`instances`), made once.
 
         Raises MissingExtra, AuthFailed, and InvalidRequest for an endpoint that is none.
         """
-        credentials = self.credentials()[0]
+        signs = self.signing()
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = self._made(name, credentials)
+                self._clients[name] = self._made(name, signs)
             return self._clients[name]
 
-    def _made(self, name: str, credentials: Any) -> Any:
+    def _made(self, name: str, signs: Any) -> Any:
         from google.cloud import compute_v1
 
         kind = getattr(compute_v1, f"{_capital(name)}Client")
-        options = {"api_endpoint": self.endpoint} if self.endpoint else {}
-        try:
-            return kind(credentials=credentials, client_options=options)
-        except ValueError as error:
-            message = f"{ENDPOINT} is no address: {error}."
-            raise InvalidRequest(message, field=ENDPOINT, value=self.endpoint, next="Correct or unset it.") from error
+        return kind(credentials=signs, client_options={"api_endpoint": self.endpoint} if self.endpoint else {})
 
     def ask(
         self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.base import Login
-from cloudgpu.providers.gcp.client import KEY_FILE
+from cloudgpu.providers.gcp.credentials import KEY_FILE
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp

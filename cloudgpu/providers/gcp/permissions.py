@@ -69,7 +69,7 @@ def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
 def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
     """Return which of these permissions the credential has. One call, sent once."""
     url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
-    credentials = gcp.credentials()[0]
+    credentials = gcp.signing()
     with gcp.said(CALL, value=gcp.project):
         from google.api_core.exceptions import from_http_response
         from google.auth.transport.requests import AuthorizedSession
