@@ -16,6 +16,7 @@ from cloudgpu.core.facts import Basis
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PriceRow
 
+_CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
 MARGIN = Fraction(3, 2)  # on the dearest known, for a price that nobody knows
 
 
@@ -42,11 +43,14 @@ _SORTS = (  # the first that is found in a kind's name
 def disk_price(provider: str, region: str, kind: str) -> DiskPrice:
     """Return what a kind of disk, snapshot or address costs in a region, per its unit.
 
-    Where the region has no price, it is the dearest known of that kind, with `upper_bound` set. Raises
-    InvalidRequest for a kind or a provider without any.
+    Where the region has no price, it is the dearest known of that kind, with `upper_bound` set; for a size class
+    without any (`P6 64 GiB`), the next larger one that has. Raises InvalidRequest for a kind or a provider without any.
     """
     (provider,) = providers_of(provider)
     found = _of_kind(provider, kind)
+    larger = None if found else _next_larger(provider, kind)
+    if larger is not None:
+        return replace(disk_price(provider, region, larger), kind=kind, upper_bound=True)
     if not found:
         raise unknown("kind of storage", kind, storage_kinds(provider), "kind")
     fresh = [row for row in found if row.region in index(provider).storage.get(kind, {})]
@@ -63,7 +67,8 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
     says what a kind is whose name does not (a disk, otherwise).
     """
     rows = _of_kind(provider, kind) if provider in PROVIDERS else []
-    if any(is_of(row.region, region) for row in rows):
+    larger = None if rows or provider not in PROVIDERS else _next_larger(provider, kind)
+    if larger is not None or any(is_of(row.region, region) for row in rows):
         return disk_price(provider, region, kind)
     sort = sort or sort_of(kind)
     near = rows or _of_sort(provider, sort) or [row for one in PROVIDERS for row in _of_sort(one, sort)]
@@ -114,6 +119,16 @@ def _of_kind(provider: str, kind: str) -> list[DiskPrice]:
     fresh = index(provider).storage.get(kind, {})
     embedded = [row for row in embedded_storage(provider, kind) if row.region not in fresh]
     return [*embedded, *(_refreshed(provider, row) for row in fresh.values())]
+
+
+def _next_larger(provider: str, kind: str) -> str | None:
+    """Return the smallest size class above this one that has a price, of the same kind of disk; None for none."""
+    asked = _CLASS.fullmatch(kind)
+    if asked is None:
+        return None
+    known = [found for one in storage_kinds(provider) if (found := _CLASS.fullmatch(one)) and found[1] == asked[1]]
+    above = [found for found in known if int(found[2]) > int(asked[2])]
+    return min(above, key=lambda found: int(found[2]))[0] if above else None
 
 
 def _of_sort(provider: str, sort: Sort) -> list[DiskPrice]:

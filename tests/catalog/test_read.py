@@ -122,11 +122,19 @@ def test_offers_fit_every_wish():
         ("azure", "westeurope", "P4 32 GiB", "5.28", False),
         ("azure", "japaneast", "P4 32 GiB", "5.81", True),
         ("azure", "japaneast", "snapshot", "0.05", False),
+        ("azure", "eastus", "P6 64 GiB", "19.71", True),  # at most what the next larger class costs: P10
+        ("azure", "eastus", "E15 256 GiB", "76.8", True),  # E30
     ],
 )
 def test_a_missing_disk_price_is_the_dearest_known_and_marked(provider, region, kind, usd, upper_bound):
     found = catalog.disk_price(provider, region, kind)
     assert (found.price, found.upper_bound) == (Money.usd(usd), upper_bound)
+
+
+def test_a_size_class_above_all_that_have_a_price_has_none():
+    with pytest.raises(InvalidRequest):
+        catalog.disk_price("azure", "eastus", "P15 256 GiB")
+    assert catalog.counted_price("azure", "eastus", "P15 256 GiB").upper_bound
 
 
 def test_a_recalled_disk_price_says_so_and_has_no_date():
