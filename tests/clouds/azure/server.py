@@ -7,6 +7,7 @@ and public reports; it never ran against Azure. What is only believed stands in 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -163,7 +164,9 @@ class AzureServer(Looks, RestServer):
         """Return the region of a call, and the zone, size and market of what it makes or starts."""
         group = call.where.get("resourceGroupName")
         body = call.body if isinstance(call.body, dict) else {}
+        asked = re.fullmatch(r"location eq '([^']+)'", call.query.get("$filter", ""))
         region = body.get("location") or call.where.get("location") or call.where.get("locationparameter")
+        region = region or (asked[1] if asked else None)
         home = self.model.things.get(group_id(group).lower()) if group else None
         said = {"region": region or (home.region if home else ""), "group": group}
         if call.action == "VirtualMachines.CreateOrUpdate":
