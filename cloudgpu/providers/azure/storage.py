@@ -63,9 +63,18 @@ def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
 
 
 def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[Leftover]:
-    """Return the disks that bear our tags, or lie in a launch's group: that one's tags are theirs."""
-    told = ((one, {**tags.get(group_of(one), {}), **(one.get("tags") or {})}) for one in found)
+    """Return the disks that bear our tags, or are called after the launch's group they lie in: its tags are theirs.
+
+    What else somebody has put into such a group is theirs.
+    """
+    whose = ((one, tags.get(group_of(one), {}) if _is_system(one) else {}) for one in found)
+    told = ((one, {**of, **(one.get("tags") or {})}) for one, of in whose)
     return [disk(azure, one, said) for one, said in told if TAG_LEDGER in said]
+
+
+def _is_system(found: Raw) -> bool:
+    """Say whether a disk is that of a launch's machine: it is called after the group."""
+    return str(found["name"]).lower().startswith(group_of(found) or " ")
 
 
 def _is_ours(found: Raw) -> bool:
