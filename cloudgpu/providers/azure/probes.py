@@ -32,7 +32,7 @@ def _of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Pr
 
 PROBES = (
     *_of(_COMPUTE, {
-        "see machines": "virtualMachines/read virtualMachines/instanceView/read",
+        "see machines": "virtualMachines/read",
         "launch machines": "virtualMachines/write",
         "end machines": "virtualMachines/delete disks/delete",
         "stop machines": "virtualMachines/deallocate/action",
@@ -47,12 +47,11 @@ PROBES = (
     *_of(_NETWORK, {
         "make a machine's network": "virtualNetworks/read virtualNetworks/write virtualNetworks/subnets/join/action",
         "let SSH in from the caller": "networkSecurityGroups/read networkSecurityGroups/write "
-            "networkSecurityGroups/join/action networkSecurityGroups/securityRules/read "
+            "networkSecurityGroups/join/action "
             "networkSecurityGroups/securityRules/write networkSecurityGroups/securityRules/delete",
         "connect a machine": "networkInterfaces/read networkInterfaces/write networkInterfaces/join/action",
         "give a machine its address": "publicIPAddresses/read publicIPAddresses/write publicIPAddresses/join/action",
-        "end machines with what was made for them": "virtualNetworks/delete networkSecurityGroups/delete "
-            "networkInterfaces/delete publicIPAddresses/delete",
+        "end machines with what was made for them": "networkInterfaces/delete publicIPAddresses/delete",
     }),
     *_of(_RESOURCES, {
         "find a machine's group": "subscriptions/resourceGroups/read subscriptions/resourceGroups/resources/read",
@@ -60,7 +59,6 @@ PROBES = (
         "end machines with all that is in their groups": "subscriptions/resourceGroups/delete",
         "extend and hold a lease": "tags/write",
     }),
-    *_of(_NETWORK, {"use a subnet of your own": "virtualNetworks/subnets/read"}, needed=False),
     *_of(_RESOURCES, {
         "find the account's regions": "subscriptions/locations/read",
         "tell whether the subscription is switched off": "subscriptions/read",
@@ -69,7 +67,7 @@ PROBES = (
     *_of(_COMPUTE, {
         "attach data volumes": "virtualMachines/attachDetachDataDisks/action",
         "rehearse an interruption": "virtualMachines/simulateEviction/action",
-        "install a driver": "virtualMachines/extensions/read virtualMachines/extensions/write",
+        "install a driver": "virtualMachines/extensions/write",
         "save images": "snapshots/write images/write",
         "remove snapshots": "snapshots/delete",
         "remove images": "images/delete",
@@ -85,5 +83,5 @@ PROBES = (
             "virtualMachinesGetOperationStatus/action",
     }, needed=False),
     *_of("Microsoft.Insights", {"tell when Azure took a spot machine": "eventtypes/values/read"}, needed=False),
-    *_of("Microsoft.Quota", {"ask for a higher quota": "quotas/read quotas/write"}, needed=False),
+    *_of("Microsoft.Quota", {"ask for a higher quota": "quotas/write"}, needed=False),
 )  # fmt: skip

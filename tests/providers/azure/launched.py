@@ -28,3 +28,15 @@ def launch(sdk, group=GROUP, region="eastus", ledger="led-1", **more):
     sdk.network.network_security_groups.begin_create_or_update(group, group, rules).result()
     sdk.launch(group, region, tags=tags(ledger=ledger), **more).result()
     return f"{region}/{group}"
+
+
+def without_machine(server, sdk, ledger="led-1"):
+    """Leave what a launch leaves whose machine was deleted by hand, and nothing else: interface, address, network."""
+    launch(sdk, ledger=ledger)
+    machines = sdk.compute.virtual_machines
+    rows = machines.get(GROUP, GROUP).network_profile.network_interfaces
+    kept = [{"id": row.id, "properties": {"deleteOption": "Detach"}} for row in rows]
+    update = {"properties": {"networkProfile": {"networkInterfaces": kept}}}
+    machines.begin_update(GROUP, GROUP, update).result()
+    machines.begin_delete(GROUP, GROUP).result()
+    server.advance(600)

@@ -7,25 +7,12 @@ import pytest
 from cloudgpu.core.facts import TAG_LEDGER, Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import keeping, orphans
-from tests.providers.azure.launched import GROUP, ID, IDENTITY, launch
+from tests.providers.azure.launched import GROUP, ID, IDENTITY, launch, without_machine
 from tests.providers.azure.test_role import give, with_role
 
 
 def told(azure, region=None):
     return {one.kind: one for one in orphans.orphans(azure, region).items}
-
-
-def without_machine(server, sdk):
-    """Leave what a launch leaves whose machine was deleted by hand, and nothing else."""
-    launch(sdk)
-    machine = sdk.compute.virtual_machines.get(GROUP, GROUP)
-    for row in machine.network_profile.network_interfaces:
-        row.delete_option = "Detach"
-    update = {"properties": {"networkProfile": {"networkInterfaces": [{"id": row.id, "properties": {
-        "deleteOption": "Detach"}} for row in machine.network_profile.network_interfaces]}}}  # fmt: skip
-    sdk.compute.virtual_machines.begin_update(GROUP, GROUP, update).result()
-    sdk.compute.virtual_machines.begin_delete(GROUP, GROUP).result()
-    server.advance(600)
 
 
 def test_what_a_machine_uses_is_told_as_its_own(account, sdk):
