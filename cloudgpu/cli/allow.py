@@ -41,6 +41,6 @@ def _lines(document: dict[str, Any]) -> list[str]:
         now = f"open to {here} now{before}" if machine["changed"] else f"open to {here}, as it was"
         lines.append(f"{machine['name']}: SSH is {now}.")
     if any(machine["changed"] for machine in document["machines"]):
-        lines.append("One rule serves all your machines in the same network: it has moved for each of them.")
+        lines.append("On AWS one rule serves all your machines in the same network: it has moved for each of them.")
     lines += [f"{one['name']}: left as it is: {one['why'].rstrip('.')}." for one in document["skipped"]]
     return lines + [f"FAILED: {fault['message']} {fault['next'] or ''}".rstrip() for fault in document["failed"]]

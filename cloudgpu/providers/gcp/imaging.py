@@ -120,7 +120,8 @@ def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
 def end_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
     """Ask to end the machine while its system disk stays; one that is gone is no error.
 
-    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both.
+    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks
+    for it: every machine of Google's can be stopped, so none is parked, and the documents do not grant it.
     """
     from cloudgpu.providers.gcp import power
 
