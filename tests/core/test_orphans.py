@@ -151,6 +151,16 @@ def test_a_stopped_machine_costs_what_is_paid_beside_it_and_one_that_is_still_al
     )
 
 
+def test_a_rule_of_one_machine_is_left_when_that_is_gone_though_others_live_there():
+    rule = thing(kind=Kind.SECURITY_GROUP, id="global/firewalls/cg-1", size_gb=0, stored_as="")
+    other = row(id="cg-2", name="fox", provider_id="i-2")
+    (one,) = orphans([rule], known(row(**ENDED | {"kept": []}), other))
+    assert (one.do, one.why) == (Do.REMOVE, "its machine is gone")
+    assert orphans([thing(kind=Kind.SECURITY_GROUP, tags={TAG_LEDGER: MINE})], known(row(**ENDED), other)) == []
+    (one,) = orphans([rule], known(row()))  # it is there, and lets nobody in by this rule
+    assert one.do is Do.STAY
+
+
 def test_a_part_without_a_price_makes_the_whole_unknown_and_never_nothing():
     for beside in (None, [{"nanos_per_month": None, "kept": True, "at_most": False}]):
         (one,) = orphans([], known(row(state="stopped", billed=False, beside=beside)))
