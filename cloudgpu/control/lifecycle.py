@@ -183,8 +183,12 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
             raise
         try:
             provider.start(row["provider_id"])
-        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest):
+        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as fault:
             _not_started(session, row)
+            if isinstance(fault, NoCapacity):
+                fault.next = (
+                    fault.next or "Try again later: its disk is kept. Or launch another machine: cloudgpu up --new"
+                )
             raise
         except ProviderUnavailable as fault:
             latest = _look_after(session, latest, fault)
