@@ -50,7 +50,7 @@ def _quiet(inner: Any) -> Any:
     """Return credentials that renew themselves as `inner` does, and do nothing else."""
     from google.auth.credentials import Credentials
 
-    class Quiet(Credentials):  # type: ignore[misc]
+    class Quiet(Credentials):
         """Its token and when that ends are those of `inner`."""
 
         def refresh(self, request: Any) -> None:
