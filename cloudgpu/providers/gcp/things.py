@@ -94,6 +94,12 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
+def _placed(found: Raw, scope: str) -> Raw:
+    """Return a thing with its place, which is also that of the list in which it stood."""
+    kind = scope.partition("s/")[0]
+    return found if kind not in ("zone", "region") or kind in found else {**found, kind: scope}
+
+
 def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **asked: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
     return finished(gcp, gcp.ask(action, where, value=value, **asked), action=action, value=value)

@@ -180,3 +180,13 @@ def test_an_id_that_is_none_is_never_asked_for(gcp, cloud):
         cloud.host_keys("us-east-1/i-0123456789abcdef0")
     assert isinstance(cloud.activity(["nonsense"])["nonsense"], InvalidRequest)
     assert gcp.calls == []
+
+
+def test_a_list_tells_the_place_of_what_does_not_name_its_own(gcp, cloud):
+    id_ = machine(gcp)
+    for one in gcp.model.things.values():
+        if one["kind"] in ("compute#instance", "compute#disk"):
+            one.pop("zone")
+    assert [one.id for one in cloud.list().instances] == [id_]
+    assert [(one.zone, one.attached_to) for one in cloud.leftovers().items] == [(ZONE, id_)]
+    assert cloud.get(id_).zone == ZONE
