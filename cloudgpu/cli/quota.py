@@ -14,7 +14,7 @@ ROOM = 35  # columns that a line has left for what a limit counts
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose limits: aws.")] = None,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose limits: aws, azure or gcp.")] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
     ] = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose regions: aws.")] = None,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose regions: aws, azure or gcp.")] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
     ] = None,

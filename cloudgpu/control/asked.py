@@ -22,7 +22,7 @@ FURTHEST = timedelta(days=3660)  # as the longest duration
 class Asked(TypedDict, total=False):
     """What `up` takes. Nothing named is nothing wished; text is read as the command line reads it."""
 
-    provider: str | None  # where to launch: "local", ...
+    provider: str | None  # where to launch: "local", ...; "any": at the cheapest of all cloud accounts
     account: str | None  # which configured account of the provider
     gpu: str | None  # "v100", "a100:8"
     instance_type: str | None
