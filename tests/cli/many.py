@@ -1,17 +1,21 @@
 """Many command lines from one process: each runs in a fork of it, with arguments, environment and streams of its own.
 
-`python many.py` reads one job per line, `{"args", "environ", "out", "err"}`, and answers with the exit code. What
-runs in the fork is `main()`, as the installed command calls it; only the start of the interpreter is shared.
+`python many.py MODULE ...` reads one job per line, `{"args", "environ", "out", "err"}`, and answers with the fork's
+process number, then with its exit code. What runs in the fork is `main()`, as the installed command calls it; only the
+start of the interpreter and the import of the modules that are named is shared.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cli.program import Done, Program
@@ -24,24 +28,77 @@ class Many:
     process: subprocess.Popen[str]
 
     @classmethod
-    def open(cls) -> Many:
-        argv = [sys.executable, "-m", "tests.cli.many"]
+    def open(cls, *modules: str) -> Many:
+        argv = [sys.executable, "-m", "tests.cli.many", *modules]
         environ = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path[:1], os.environ.get("PYTHONPATH", "")])}
         root = Path(__file__).parents[2]
         return cls(subprocess.Popen(argv, stdin=-1, stdout=-1, text=True, cwd=root, env=environ))
 
     def done(self, program: Program, args: Sequence[str], place: Path) -> Done:
+        one = self.start(program, args, place)
+        one.wait()
+        return Done(one.returncode, (place / "out").read_text(), (place / "err").read_text())
+
+    def start(self, program: Program, args: Sequence[str], place: Path) -> Fork:
+        """Begin a command; one at a time."""
         out, err = place / "out", place / "err"
         job = {"args": list(args), "environ": program.env(), "out": str(out), "err": str(err)}
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        return Done(code, out.read_text(), err.read_text())
+        return Fork(self, int(self.process.stdout.readline()), place)
 
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait(timeout=10)
         self.process.stdout.close()
+
+
+@dataclass
+class Fork:
+    """A command that was begun, with what tests use of a `Popen`."""
+
+    many: Many
+    pid: int
+    place: Path
+    returncode: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code once it has ended; the test's own patience is the limit."""
+        with self._lock:
+            if self.returncode is None:
+                self.returncode = int(self.many.process.stdout.readline())
+            return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Return what it said once it has ended."""
+        self.wait(timeout)
+        return (self.place / "out").read_bytes(), (self.place / "err").read_bytes()
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+@dataclass
+class ForkedProgram(Program):
+    """`cloudgpu` with CLOUDGPU_HOME at `home`, whose commands are forks."""
+
+    many: Many | None = None
+    _place: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._place = self.home.parent / f"{self.home.name}.said"
+        self._place.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, *args: str, stdin: bytes = b"", timeout: float = 60) -> Done:
+        assert self.many is not None
+        return self.many.done(self, args, self._place)
+
+    def start(self, *args: str, **_more: object) -> Fork:
+        assert self.many is not None
+        return self.many.start(self, args, self._place)
 
 
 def _serve() -> None:
@@ -50,10 +107,14 @@ def _serve() -> None:
     import cloudgpu.control.launch
     import cloudgpu.control.prepare  # noqa: F401  (here once, not in every fork)
 
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             _run(json.loads(line))
+        sys.stdout.write(f"{child}\n")
+        sys.stdout.flush()
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()

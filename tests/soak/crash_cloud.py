@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.many import ForkedProgram, Many
 from tests.cli.program import Program
 
 TIMEOUT_S = 120.0
@@ -72,9 +73,11 @@ class Watch:
 class CloudLife:
     """One home with an account at a model, and its commands."""
 
-    def __init__(self, server: Any, home: Path, config: str) -> None:
+    def __init__(self, server: Any, home: Path, config: str, many: Many | None = None) -> None:
+        """Commands are processes of their own; with `many`, forks of one that has the SDK already."""
         self.server, self.home = server, home
-        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1", **server.environ})
+        environ = {"PYTHONDONTWRITEBYTECODE": "1", **server.environ}
+        self.program = Program(home, environ) if many is None else ForkedProgram(home, environ, many)
         self.program.config(config)
 
     def counted(self, *args: str) -> list[str]:
@@ -86,26 +89,28 @@ class CloudLife:
 
     def killed(self, *args: str, at: Moment, codes: tuple[int, ...] = ()) -> bool:
         """Run a verb and kill it at a moment; return whether that came. `codes` are other right ends."""
-        process = self.program.start(*args)
+        begun: Future[Any] = Future()
 
         def kill() -> str:
+            process = begun.result(TIMEOUT_S)
             os.kill(process.pid, signal.SIGKILL)
             process.wait(TIMEOUT_S)
             return "drop"
 
-        return self._watched(process, Watch(at, kill), args, *codes)
+        return self._watched(begun, Watch(at, kill), args, *codes)
 
     def interrupted(self, *args: str, at: Moment) -> bool:
         """Run a verb, and let the cloud take the spot machines at a moment; return whether that came."""
-        process = self.program.start(*args)
-        return self._watched(process, Watch(at, self.take), args, *range(11))
+        return self._watched(Future(), Watch(at, self.take), args, *range(11))
 
     def take(self) -> None:
         """Let the cloud take every spot machine that lives."""
         raise NotImplementedError
 
-    def _watched(self, process: subprocess.Popen[bytes], watch: Watch, args: tuple[str, ...], *codes: int) -> bool:
-        self.server.on_call = watch  # a command needs half a second before its first call
+    def _watched(self, begun: Future[Any], watch: Watch, args: tuple[str, ...], *codes: int) -> bool:
+        self.server.on_call = watch
+        process = self.program.start(*args)
+        begun.set_result(process)
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
         finally:

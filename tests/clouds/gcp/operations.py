@@ -38,7 +38,11 @@ def begin(model: Model, call: Call, target: Key, kind: str, done: Done | None = 
     if text := call.query.get("requestId"):
         made["clientOperationId"] = text
         model.requests[text] = (_asked(call), _key(made, target), model.clock.now())
-    model.clock.later(made["name"], _dwell(model, target, kind), lambda: finish(model, made, done))
+    state = _dwell(model, target, kind)
+    if model.clock.dwell_s.get(state, 0.0) < 0:  # done before it is answered
+        finish(model, made, done)
+        return shown(made)
+    model.clock.later(made["name"], state, lambda: finish(model, made, done))
     answer = shown(made)
     made["status"] = "RUNNING"  # whoever asks again sees it further on
     return answer
