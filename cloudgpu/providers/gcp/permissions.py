@@ -14,6 +14,7 @@ from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.calls import count
 from cloudgpu.providers.gcp.actions import ACTIONS, Action
 from cloudgpu.providers.gcp.client import KIND, TIMEOUT_S
+from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.places import check_region
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
     """Return every permission that cloudgpu uses in the project, and whether this credential has it: some two calls.
 
     Permissions are a project's, whatever the region. None of them is known where the API that tells them is not
-    enabled. Raises AuthFailed for credentials that do not work at all.
+    enabled, or does not know the project. Raises AuthFailed for credentials that do not work at all.
     """
     if region is not None:
         check_region(gcp, region)
     try:
         verdicts, why = _verdicts(gcp, [one.name for one in ACTIONS]), "Google does not know this permission here"
-    except AuthFailed as fault:
-        if fault.field != "project":
+    except (AuthFailed, InvalidRequest) as fault:
+        if isinstance(fault, AuthFailed) and fault.field != "project":
             raise
         verdicts, why = {}, f"{fault.message} {fault.next or ''}".strip()
     return [_permission(one, verdicts.get(one.name), why) for one in ACTIONS]
@@ -55,7 +56,9 @@ def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
 def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
     try:
         granted = _granted(gcp, names)
-    except InvalidRequest:
+    except InvalidRequest as fault:
+        if is_gone(fault):
+            raise
         if len(names) == 1:
             yield names[0], None
             return

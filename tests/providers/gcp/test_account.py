@@ -189,6 +189,13 @@ def test_permissions_are_unknown_where_the_service_that_tells_them_is_off(gcp, c
     assert all("gcloud services enable" in one.said for one in found)
 
 
+def test_a_project_that_is_not_there_has_no_permissions_and_is_asked_once(gcp, cloud):
+    gcp.faults.add(TEST, error="notFound", times=99)
+    with calls(gcp) as made:
+        found = cloud.permissions()
+    assert ({one.allowed for one in found}, made) == ({None}, [TEST])
+
+
 def test_credentials_that_do_not_work_tell_no_permissions(gcp, cloud):
     gcp.faults.add(TEST, error="authError")
     with pytest.raises(AuthFailed):
