@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,7 @@ from tests.providers.azure.attempts import (
     provider_of,
 )
 
+CHECKOUT = Path(__file__).parents[3]
 PUT = "VirtualMachines.CreateOrUpdate"
 
 
@@ -332,3 +334,39 @@ def test_boot_data_that_are_too_large_are_refused_before_anything_is_made(azure_
     with calls(azure_arm) as made, pytest.raises(InvalidRequest, match="bytes of boot data; Azure takes 65,535"):
         launched(provider, attempt)
     assert made == []
+
+
+# The machine's own identity
+
+
+@pytest.fixture
+def with_role(azure_arm, tmp_path):
+    """Return a provider whose account has the machine role, as `init` makes it."""
+    document = (CHECKOUT / "policies" / "permissions" / "azure-machine.json").read_text()
+    provider_of(azure_arm, tmp_path).make_machine_role(document)
+    options = provider_of(azure_arm, tmp_path).machine_role(document).options
+    return provider_of(azure_arm, tmp_path, machine_role=options["machine_role"])
+
+
+def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(azure_arm, with_role):
+    mine, other = (launched(with_role, attempt_at(with_role, key=key)) for key in ("one", "two"))
+    deallocate, tags = "Microsoft.Compute/virtualMachines/deallocate/action", "Microsoft.Resources/tags/write"
+    assert all(azure_arm.may(mine.id, one, mine.id) for one in (deallocate, tags))
+    assert not any(azure_arm.may(mine.id, one, other.id) for one in (deallocate, tags))
+    assert not azure_arm.may(mine.id, "Microsoft.Compute/virtualMachines/delete", mine.id)
+
+
+def test_a_role_that_cannot_be_given_loses_no_machine(azure_arm, with_role):
+    azure_arm.faults.deny("RoleAssignments.Create")
+    found = launched(with_role, attempt_at(with_role))
+    assert found.state is State.RUNNING
+    assert not azure_arm.may(found.id, "Microsoft.Compute/virtualMachines/deallocate/action", found.id)
+
+
+def test_a_role_that_was_not_given_is_given_by_the_replay(azure_arm, with_role):
+    fault = azure_arm.faults.deny("RoleAssignments.Create")
+    attempt = attempt_at(with_role)
+    found = launched(with_role, attempt)
+    azure_arm.faults.remove(fault)
+    launched(with_role, attempt)
+    assert azure_arm.may(found.id, "Microsoft.Compute/virtualMachines/deallocate/action", found.id)
