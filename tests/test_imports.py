@@ -12,7 +12,7 @@ import pytest
 CHECKOUT = Path(__file__).parents[1]
 
 BASE = {"errors", "core"}
-CLOUD = BASE | {"providers", "providers.machine", "catalog"}  # what has which GPU, and what drives it, are facts
+CLOUD = BASE | {"providers", "providers.machine", "catalog"}
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
     "__main__": {"cli"},  # `python -m cloudgpu`
@@ -24,7 +24,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "catalog": BASE,
     "report": BASE,
     "agent": {"core"},  # core.idle alone, whose lines it carries
-    "providers": BASE,
+    "providers": BASE | {"catalog"},  # what several clouds share: what has which GPU, and what drives it, are facts
     "providers.local": BASE | {"providers", "access"},
     "providers.ssh": BASE | {"providers", "access"},
     "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
