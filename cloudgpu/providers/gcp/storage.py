@@ -18,6 +18,7 @@ from cloudgpu.providers.gcp.things import (
     checked,
     joined,
     machine_of,
+    missed,
     ours,
     place,
     unless_gone,
@@ -60,7 +61,7 @@ def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
         raise faults[0]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
     told = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
-    silent += [gap for _, gaps in told for gap in gaps if region is None or gap.scope.startswith(region)]
+    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
     items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
     return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
 

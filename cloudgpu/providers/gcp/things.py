@@ -94,6 +94,19 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
+def missed(gcp: Gcp, silent: Iterable[Unanswered], region: str | None = None) -> tuple[Unanswered, ...]:
+    """Return those of the silent scopes that count: in this region, None for all, and not left out by the settings."""
+    return tuple(gap for gap in silent if _counts(gcp, gap.scope, region))
+
+
+def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
+    where = ids.region_of(scope) or scope
+    if not ids.REGION.fullmatch(where):
+        return True  # a list as a whole
+    used = gcp.options.uses_zone(scope) if where != scope else gcp.options.uses(scope)
+    return used and region in (None, where)
+
+
 def _placed(found: Raw, scope: str) -> Raw:
     """Return a thing with its place, which is also that of the list in which it stood."""
     kind = scope.partition("s/")[0]

@@ -14,7 +14,7 @@ from cloudgpu.providers.gcp.codes import THERE_ALREADY
 from cloudgpu.providers.gcp.disktypes import disk_type
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage import DISKS, OURS, disk
-from cloudgpu.providers.gcp.things import aggregated, changed, machine_of, ours
+from cloudgpu.providers.gcp.things import aggregated, changed, machine_of, missed, ours
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -50,7 +50,8 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
 
     Raises ProviderUnavailable for a zone that did not answer: nobody would find a second volume of the same name.
     """
-    found, silent = aggregated(gcp, DISKS, filter=OURS)
+    found, gaps = aggregated(gcp, DISKS, filter=OURS)
+    silent = missed(gcp, gaps)
     if silent:
         message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")

@@ -78,6 +78,14 @@ def test_a_silent_zone_is_named_and_another_regions_is_not(gcp, cloud):
     assert cloud.leftovers("europe-west4").unanswered == ()
 
 
+def test_a_silent_zone_that_the_settings_leave_out_is_no_gap(gcp, tmp_path):
+    cloud = account(gcp, tmp_path, exclude_regions=["europe-west4"])
+    gcp.faults.offline(zone="europe-west4-a")
+    id_ = machine(gcp)
+    assert cloud.leftovers().unanswered == cloud.orphans().unanswered == ()
+    assert cloud.attach(id_, Volume("data", 12), DATA).attached_to == id_
+
+
 def test_a_list_that_does_not_answer_is_a_gap_and_two_are_an_error(gcp, cloud):
     machine(gcp)
     gcp.faults.deny("compute.images.list")
