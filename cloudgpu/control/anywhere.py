@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
+_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone")
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
 _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 
@@ -44,8 +45,13 @@ class Found:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Who was passed over for another reason than that it has nothing to offer."""
-        silent = (one for one in self.candidates.passed if not isinstance(one.fault, NoCapacity))
-        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in silent)
+        others = (one for one in self.candidates.passed if not _has_nothing(one.fault))
+        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
+
+
+def _has_nothing(fault: CloudgpuError) -> bool:
+    """Say whether a fault means no more than that this account does not sell what is meant."""
+    return isinstance(fault, NoCapacity) or (isinstance(fault, InvalidRequest) and fault.field in _SOLD_ELSEWHERE)
 
 
 def offers_anywhere(session: Session, candidates: Candidates, there: Row | None) -> Found:
@@ -71,9 +77,6 @@ def offers_anywhere(session: Session, candidates: Candidates, there: Row | None)
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         silent = [one for some in pool.map(ask, names) for one in some]
     passed = (*ties.passed, *silent)
-    for one in passed:
-        if not isinstance(one.fault, NoCapacity):
-            session.tell(f"account {one.account} is passed over: {one.fault.message}")
     if not found:
         raise _nothing_anywhere(passed)
     having = tuple(one for one in ties.each if one.account in found)
