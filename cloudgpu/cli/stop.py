@@ -25,7 +25,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     else:
         confirm(f"Stop {row['name']}?", yes=yes)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
-    emit(output, value, _said(value))
+    emit(output, value, _said(value) + _lost(row["stop_means"] or ""))
 
 
 def _said(value: dict[str, Any]) -> str:
@@ -45,3 +45,9 @@ def _said(value: dict[str, Any]) -> str:
     return f"{name} is parked: it has ended, and its image costs {costs}.\n" + "\n".join(
         f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways
     )
+
+
+def _lost(means: str) -> str:
+    """Return what a stop has erased, as a line; empty for nothing. `means` is what a stop does, as the plan says it."""
+    _, erases, what = means.partition("erases its ")
+    return f"\n  What was on its {what.partition(' and ')[0]} is lost." if erases else ""

@@ -1,4 +1,4 @@
-"""A command killed at its launch or its end on our model of Google Cloud; at every change: tests/soak/test_crash_gcp."""
+"""A command killed at its launch or its end on our model of Google Cloud; everywhere: tests/soak/test_crash_gcp."""
 
 from __future__ import annotations
 
