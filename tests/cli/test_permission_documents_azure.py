@@ -78,6 +78,22 @@ class User(Line):
         disks.begin_create_or_update(group, "mine", {"location": "eastus", "properties": disk}).result()
         model.permissions, model.used = before, used
 
+    def trust(self):
+        """Let the disks of machines be those of machines with Trusted Launch."""
+        for disk in self.azure.things("Microsoft.Compute/disks"):
+            self.azure.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
+
+    def gallery_image(self, name, tags):
+        """Let there be an image in the gallery, of a machine that is gone."""
+        launched.launch(Sdk(self.azure), launched.OTHER, ledger=tags["cloudgpu-ledger"])
+        self.trust()
+        keeper = sessions.open_session(os.environ).provider("lab")
+        while not keeper.save_image(f"eastus/{launched.OTHER}", name, tags).id.endswith(f"{name}.eastus"):
+            self.azure.advance(60)
+        self.azure.advance(600)
+        keeper.save_image(f"eastus/{launched.OTHER}", name, tags)
+        Sdk(self.azure).resources.resource_groups.begin_delete(launched.OTHER).result()
+
     def left_behind(self):
         """Let there be what crashes leave, and clean up a day later; nothing that costs is left then."""
         model, tags = self.azure.model, {"cloudgpu-ledger": sessions.open_session(os.environ).ledger.id}
@@ -85,9 +101,9 @@ class User(Line):
         model.permissions = [{"actions": ["*"]}]
         used = list(model.used)
         launched.without_machine(self.azure, Sdk(self.azure), tags["cloudgpu-ledger"])
+        self.gallery_image("left", tags)
         disk = {"creationData": {"createOption": "Empty"}, "diskSizeGB": 8}
         compute, body = Sdk(self.azure).compute, {"location": "eastus", "tags": tags}
-        Sdk(self.azure).group("cloudgpu")
         compute.disks.begin_create_or_update("cloudgpu", "d", {**body, "properties": disk}).result()
         of = self.azure.things("Microsoft.Compute/disks")[-1]
         copy = {"creationData": {"createOption": "Copy", "sourceResourceId": of}}
@@ -167,6 +183,7 @@ def test_reading_needs_its_document_and_no_more(user):
     user.prepared()
     user.do(f"{UP} --name fox --gpu t4 --spot")
     user.evicted()
+    user.gallery_image("kept", {"cloudgpu-ledger": "led-other"})
     subnet = user.subnet()
     user.under("azure-read")
     look(user, subnet)
@@ -184,6 +201,8 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     user.shared()
     user.do("image save fox --name mine --yes")
     user.do("reap --nightly")
+    user.trust()
+    user.do("image save fox --name yours --yes")
     user.do("down fox --yes")
     user.do(f"{UP} --name elk --gpu t4 --spot --image mine")
     user.do("spot interrupt elk --yes")
@@ -195,6 +214,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     user.do(f"{UP} --name owl --instance-type Standard_NV6ads_A10_v5")  # needs a driver that an extension brings
     user.do("down owl --yes")
     user.do("image rm mine --yes")
+    user.do("image rm yours --yes")
     user.do("volume rm data --yes")
     user.do("quota --request lowPriorityCores=9000 --region eastus --yes")
     user.left_behind()

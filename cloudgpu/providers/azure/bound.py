@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Available, Setup, Volume, Want
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure import ids, machine, storage, things, volumes
+from cloudgpu.providers.azure import gallery, ids, machine, storage, things, volumes
 from cloudgpu.providers.azure.ask import look
 from cloudgpu.providers.azure.places import named_region
 from cloudgpu.providers.base import Bound
@@ -83,7 +83,7 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
     """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
     if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
         return
-    own = things.split(named, "images")
+    own = things.split(named)
     if own is not None:
         yield own.region
         return
@@ -93,19 +93,21 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
 
 
 def own_image(azure: Azure, named: str) -> Raw | None:
-    """Return the managed image that a word of the user's means: Azure's id, its name there, or the one given to it.
+    """Return the own image that a word of the user's means: its id, its name at Azure, or the one given to it.
 
-    Raises InvalidRequest where there is none, or several, of that name. One call.
+    One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
+    where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
-    of = ids.resource(named)
+    of, mine = ids.resource(named), things.split(named)
     if of is not None and of.kind != "microsoft.compute/images":
         return None
-    mine = things.split(named, "images")
     group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group
     wanted = mine.name if mine else named if of is None else of.name
-    listed = azure.compute.images.list_by_resource_group
-    there: list[Raw] = look(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+    there = _managed(azure, group, named)
     found = [one for one in there if _bears(one, wanted, azure.ledger)]
+    if not found and of is None and gallery.is_there(azure):
+        there += gallery.listed(azure)
+        found = [one for one in there if _bears(one, wanted, azure.ledger)]
     if len({str(one["location"]) for one in found}) > 1:
         places = sorted(str(one["location"]) for one in found)
         message = f"Images called {named!r} lie in {' and '.join(places)}."
@@ -116,10 +118,16 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     return found[0]
 
 
+def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
+    listed = azure.compute.images.list_by_resource_group
+    return look(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
+
+
 def _bears(found: Raw, name: str, ledger: str) -> bool:
     tags = found.get("tags") or {}
     mine = ledger in ("", tags.get(TAG_LEDGER, ledger))
-    return str(found["name"]).lower() == name.lower() or (mine and tags.get(TAG_IMAGE) == name)
+    own = {str(found["name"]).lower(), storage.plain_name(found).lower()}
+    return name.lower() in own or (mine and tags.get(TAG_IMAGE) == name)
 
 
 # Volumes

@@ -31,8 +31,26 @@ def launched(azure: Azure) -> list[Raw]:
 
 
 def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
-    """Return the tags of each launch's group by its name. A call per page."""
-    return {str(one["name"]).lower(): one.get("tags") or {} for one in launched(azure)}
+    """Return the tags of each launch's group by its name, and of that of volumes and images. A call per page."""
+    listed = azure.resources.resource_groups.list
+    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in listed()])
+    ours = [one for one in found if _is_ours(str(one["name"]).lower()) and _state(one) != "deleting"]
+    return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
+
+
+def shared_tags(azure: Azure) -> Mapping[str, str]:
+    """Return the tags of the group of volumes and images; none where it is not there. One call."""
+    groups = azure.resources.resource_groups
+    found = look(azure, READ, lambda: groups.get(ids.SHARED_GROUP).as_dict())
+    return (found or {}).get("tags") or {}
+
+
+def tag_shared(azure: Azure, tags: Mapping[str, str]) -> None:
+    """Set tags of the group of volumes and images, and leave its others alone. One call."""
+    scope = ids.group_id(azure.subscription, ids.SHARED_GROUP)
+    body, resources = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
+    action = "Microsoft.Resources/tags/write"
+    ask(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False))
 
 
 def need_shared(azure: Azure, region: str) -> None:
@@ -66,6 +84,10 @@ def delete(azure: Azure, region: str, group: str) -> None:
     """Ask to delete a group with all that is in it; one that is gone is no error. One call, not waited for."""
     groups = azure.resources.resource_groups
     look(azure, DELETE, lambda: groups.begin_delete(group, polling=False), region=region, value=group)
+
+
+def _is_ours(name: str) -> bool:
+    return name == ids.SHARED_GROUP or ids.GROUP.fullmatch(name) is not None
 
 
 def _state(found: Raw) -> str:

@@ -215,6 +215,7 @@ def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, .
         named,
         generation=str(said.get("hyperVGeneration") or V1),
         size_gb=int(disk.get("diskSizeGB") or 0),
+        trusted=bool(said.get("trusted")),
     )
     tags = found.get("tags") or {}
     ours = TAG_ID in tags or TAG_IMAGE in tags  # it has what its machine had

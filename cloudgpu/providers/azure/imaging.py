@@ -8,7 +8,7 @@ whose system was not deprovisioned is unverified. The snapshot holds what was wr
 after a loss of power; nothing is restarted for it.
 
 A disk of a machine with Trusted Launch makes no managed image ("Trusted Launch for Azure virtual machines" has it among
-what is not supported): its copy goes by a gallery, which is not done here, and is refused.
+what is not supported): its image is made in a gallery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, TAG_VOLUME, Leftover
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.azure import groups, ids, machine, storage, things
+from cloudgpu.providers.azure import gallery, groups, ids, machine, storage, things
 from cloudgpu.providers.azure.ask import ask
 from cloudgpu.providers.azure.things import Thing
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Raw = Mapping[str, Any]
 _TRUSTED = "trustedlaunch"
+TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its disk is one of a machine with Trusted Launch
 
 
 def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
@@ -38,31 +39,37 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     if not ids.LOCATION.fullmatch(region):
         raise _unknown(source)
     copy, kept = (Thing(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
-    made = storage.read(azure, kept)
+    begun, made = storage.read(azure, copy), storage.read(azure, kept)
+    if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.is_there(azure):
+        made = gallery.read(azure, gallery.name_of(name, region))
     if made is not None:
-        return _finished(azure, made, copy, kept, tags)
-    begun = storage.read(azure, copy) or _begin(azure, source, copy, tags)
+        return _finished(azure, made, copy, tags)
+    begun = begun or _begin(azure, source, copy, tags)
     _check_ours(begun, copy, tags)
     if storage.state(begun) == "failed":
         _drop(azure, copy)
         return storage.snapshot(azure, begun)
     if not _is_copied(begun):
         return storage.snapshot(azure, begun)
-    return storage.image(azure, _register(azure, begun, kept, tags))
+    if TAG_TRUSTED not in (begun.get("tags") or {}):
+        return storage.image(azure, _register(azure, begun, kept, tags))
+    gallery.make(azure, str(begun["id"]), name, region, tags)
+    registered = gallery.read(azure, gallery.name_of(name, region))
+    return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
 
 
-def _finished(azure: Azure, made: Raw, copy: Thing, kept: Thing, tags: Mapping[str, str]) -> Leftover:
+def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> Leftover:
     """Return the image as it is; once it is done, the snapshot that it was made of goes.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
     so with disks; of snapshots it is unverified).
     """
-    _check_ours(made, kept, tags)
-    if storage.state(made) == "failed":
-        _drop(azure, kept)
-        message = f"The image {kept.name} in {kept.region} failed and was removed."
-        raise InvalidRequest(message, field="image", value=kept.name, next="Run it again.")
+    _check_ours(made, copy, tags)
     found = storage.image(azure, made)
+    if storage.state(made) == "failed":
+        storage.remove(azure, found)
+        message = f"The image {copy.name} in {copy.region} failed and was removed."
+        raise InvalidRequest(message, field="image", value=copy.name, next="Run it again.")
     if found.ready:
         _drop(azure, copy)
     return found
@@ -72,9 +79,10 @@ def _begin(azure: Azure, source: str, copy: Thing, tags: Mapping[str, str]) -> R
     """Begin a snapshot of a machine's system disk, or of a free one. Its name is its own token."""
     disk = _disk_of(azure, source)
     groups.need_shared(azure, copy.region)
+    trusted = {TAG_TRUSTED: "yes"} if _security(disk) == _TRUSTED else {}
     body = {
         "location": copy.region,
-        "tags": dict(tags),
+        "tags": {**tags, **trusted},
         "sku": {"name": "Standard_LRS"},
         "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
     }
@@ -94,9 +102,6 @@ def _disk_of(azure: Azure, source: str) -> Raw:
     if TAG_VOLUME in (found.get("tags") or {}):
         message = f"{source} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
-    if _security(found) == _TRUSTED:
-        message = f"No managed image can be made of {source}: its disk is one of Trusted Launch."
-        raise InvalidRequest(message, field="image", value=source, next="Copy it by a gallery: az sig image-version")
     return found
 
 

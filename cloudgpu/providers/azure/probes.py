@@ -68,9 +68,11 @@ PROBES = (
         "attach data volumes": "virtualMachines/attachDetachDataDisks/action",
         "rehearse an interruption": "virtualMachines/simulateEviction/action",
         "install a driver": "virtualMachines/extensions/write",
-        "save images": "snapshots/write images/write",
+        "save images": "snapshots/write images/write galleries/write galleries/images/write "
+            "galleries/images/versions/write galleries/read",
+        "see images that are left": "galleries/images/read galleries/images/versions/read",
         "remove snapshots": "snapshots/delete",
-        "remove images": "images/delete",
+        "remove images": "images/delete galleries/images/delete galleries/images/versions/delete",
     }, needed=False),
     *_of(_RIGHTS, {
         "tell what this credential may do": "permissions/read",

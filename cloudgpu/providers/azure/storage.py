@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure import groups, ids, things
+from cloudgpu.providers.azure import gallery, groups, ids, things
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.tiers import tier
 
@@ -32,7 +32,8 @@ _MADE, _GOING = "succeeded", ("deleting", "failed deletion")
 def leftovers(azure: Azure, region: str | None) -> Leftovers:
     """Return the disks, snapshots and images of ours, by four calls for the whole subscription and their pages.
 
-    Raises the error of whichever did not answer: a part would look like the whole.
+    Where there is a gallery, one more, and one for each image in it. Raises the error of whichever did not answer: a
+    part would look like the whole.
     """
     compute = azure.compute
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -45,8 +46,9 @@ def leftovers(azure: Azure, region: str | None) -> Leftovers:
                 ("images", compute.images),
             )
         )
-        kept = [one for one in images.result() if _is_ours(one)]
-        parts = {(group_of(one), str(one["name"])) for one in kept}  # an image and its snapshot bear one name
+        shared = gallery.listed(azure) if gallery.TAG in tags.result().get(ids.SHARED_GROUP, {}) else []
+        kept = [one for one in (*images.result(), *shared) if _is_ours(one)]
+        parts = {(group_of(one), plain_name(one)) for one in kept}  # an image and its snapshot bear one name
         copies = (one for one in snapshots.result() if (group_of(one), str(one["name"])) not in parts)
         found = [
             *_ours(azure, disks.result(), tags.result()),
@@ -116,9 +118,22 @@ def image(azure: Azure, found: Raw) -> Leftover:
     )
 
 
+def plain_name(found: Raw) -> str:
+    """Return the name under which an image was saved."""
+    name = str(found["name"])
+    return name.removesuffix(f".{found['location']}") if is_in_gallery(found) else name
+
+
+def is_in_gallery(found: Raw) -> bool:
+    """Say whether an image is one of the gallery."""
+    return "/galleries/" in str(found["id"]).lower()
+
+
 def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -> Leftover:
     region = str(found["location"])
     thing = things.of(region, str(found["id"]))
+    if is_in_gallery(found):
+        thing = things.Thing(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
     usual = {"zone": "", "attached_to": None, **facts}
     return Leftover(
         provider="azure",
@@ -170,6 +185,9 @@ def remove(azure: Azure, leftover: Leftover) -> None:
     more for the last disk of a launch.
     """
     thing = things.named(leftover.id, leftover.kind)
+    if thing.kind == gallery.KIND:
+        gallery.delete(azure, thing.name)
+        return
     if thing.kind == "disks":
         _refuse_used(azure, thing, leftover.id)
     delete(azure, thing)

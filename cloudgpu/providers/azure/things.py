@@ -16,6 +16,7 @@ KINDS = {  # what is called how by us, and in whose room at Azure
     "disks": "Microsoft.Compute",
     "snapshots": "Microsoft.Compute",
     "images": "Microsoft.Compute",
+    "galleryImages": "Microsoft.Compute",
     "networkInterfaces": "Microsoft.Network",
     "publicIPAddresses": "Microsoft.Network",
     "resourceGroups": "Microsoft.Resources",
@@ -69,7 +70,7 @@ def split(id: str, kind: str = "") -> Thing | None:  # noqa: A002
 
 def named(id: str, kind: Kind) -> Thing:  # noqa: A002
     """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
-    found = split(id, KIND_OF.get(kind, "-"))
+    found = split(id, KIND_OF.get(kind, "-")) or (split(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
         message = f"{id!r} is no id of a {kind} on Azure."
         raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Volume
+from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Setup, Volume, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.azure import imaging, keeping, storage, volumes
+from cloudgpu.providers.azure import bound, imaging, keeping, storage, volumes
 from cloudgpu.providers.azure.tiers import tier
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch
 
@@ -158,13 +158,32 @@ def test_what_is_not_there_makes_no_image(account, azure_arm, source):
     assert azure_arm.billable() == []
 
 
-def test_a_disk_of_trusted_launch_is_refused_before_anything_is_made(account, azure_arm, sdk):
+def trusted(server):
+    """Let the system disk be one of a machine with Trusted Launch."""
+    (disk,) = server.things("Microsoft.Compute/disks")
+    server.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
+
+
+def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm, sdk):
+    azure = account()
     launch(sdk)
-    (disk,) = azure_arm.things("Microsoft.Compute/disks")
-    azure_arm.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
-    with pytest.raises(InvalidRequest, match="Trusted Launch"):
-        imaging.save_image(account(), ID, "tuned-1", IMAGE)
+    trusted(azure_arm)
+    image = saved(azure, azure_arm)
+    assert (image.name, image.region, image.tags) == ("tuned", "eastus", IMAGE)
+    assert "/galleryImages/" in image.id
+    assert saved(azure, azure_arm) == image
+    assert [one.id for one in told(azure, Kind.IMAGE)] == [image.id]
+    azure_arm.advance(60)
     assert azure_arm.things("Microsoft.Compute/snapshots") == []
+    assert azure_arm.things("Microsoft.Compute/images") == []
+    for word in ("tuned", "tuned-1", image.id):
+        assert bound.own_image(azure, word)["properties"]["trusted"] is True
+        assert bound.bound(azure, Setup(image=word), Want()).region == "eastus"
+    for _ in range(2):
+        storage.remove(azure, image)
+        azure_arm.advance(60)
+    assert told(azure, Kind.IMAGE) == []
+    assert [kind for kind, _ in azure_arm.billable()] == ["address", "disk", "machine"]
 
 
 def test_an_image_goes_with_what_it_was_made_of(account, azure_arm, sdk):
