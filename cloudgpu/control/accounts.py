@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
 from cloudgpu.core.names import near
+from cloudgpu.core.rows import stays
+from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 
+LOOKED_BACK = timedelta(days=30)
 HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+
+
+def used_accounts(session: Session) -> list[str]:
+    """Return the accounts to ask for what there is, sorted.
+
+    Those are all of config.toml, and those of which the ledger knows something that is not over, or has been for less
+    than `LOOKED_BACK`: an account of a cloud needs no table, and what a launch has left there shall be found.
+    """
+    since = iso(session.clock() - LOOKED_BACK)
+    rows = session.ledger.bills()
+    used = {row["account"] for row in rows if row["ended"] is None or row["ended"] >= since or _stays(row)}
+    return sorted(used.union(session.settings.accounts))
+
+
+def _stays(row: dict[str, Any]) -> bool:
+    return not row["thing"] and stays(row)
 
 
 def is_anywhere(session: Session, *, account: str | None, provider: str | None) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere
+from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, used_accounts
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
@@ -178,8 +178,8 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
         return [account_of(session, account=account, provider=provider)]
     if is_anywhere(session, account=None, provider=provider or ""):
         return cloud_accounts(session)
-    accounts = session.settings.accounts
-    found = [name for name in sorted(accounts) if provider in (None, accounts[name].provider)]
+    known = {name: session.account(name) for name in used_accounts(session)}
+    found = [name for name, one in known.items() if one is not None and provider in (None, one.provider)]
     return found or [account_of(session, account=None, provider=provider)]
 
 

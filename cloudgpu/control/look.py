@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.control import pricing, saved
+from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
 from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
-from cloudgpu.control.session import Session, living, present
+from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import covers
 from cloudgpu.control.strays import taken_up
 from cloudgpu.control.thing_lines import is_silent, news
@@ -48,8 +49,7 @@ class Look:
 
 def look_at_all(session: Session) -> Look:
     """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
-    rows = present(session.ledger.machines())
-    return look_at(session, sorted(set(session.settings.accounts) | {row["account"] for row in rows}), kept=True)
+    return look_at(session, used_accounts(session), kept=True)
 
 
 def look_at(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.extras import rate_of_thing
 from cloudgpu.control.look import look_at
 from cloudgpu.control.things import complete
@@ -95,8 +96,7 @@ class _Beside:
 
 def _accounts(session: Session) -> list[str]:
     """Return the accounts to ask; their providers are made here, since two threads would make two."""
-    named = set(session.settings.accounts) | {row["account"] for row in session.ledger.machines() if not row["ended"]}
-    accounts = sorted(named)
+    accounts = used_accounts(session)
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it
             session.provider(account)

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.look import look_at
 from cloudgpu.control.observe import is_news, observed
-from cloudgpu.control.session import living, present
+from cloudgpu.control.session import living
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered
 from cloudgpu.core.fold import as_observed
@@ -45,7 +46,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet.
     """
     rows = session.ledger.machines()
-    accounts = _accounts(session, rows)
+    accounts = used_accounts(session)
     unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
     found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
@@ -59,7 +60,7 @@ def rehearse(session: Session) -> Sight:
     What is not in an answer counts as not answered; what disks and images there are, is not asked.
     """
     known, now = session.ledger.machines(), session.clock()
-    accounts = _accounts(session, known)
+    accounts = used_accounts(session)
     with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
     instances = [one for listing in listings for one in listing.instances]
@@ -74,10 +75,6 @@ def rehearse(session: Session) -> Sight:
         unanswered=tuple(gap for listing in listings for gap in listing.unanswered),
         sentences=tuple(strays),
     )
-
-
-def _accounts(session: Session, rows: list[Row]) -> list[str]:
-    return sorted(set(session.settings.accounts) | {row["account"] for row in present(rows)})
 
 
 def _kept(session: Session) -> list[Row]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import kept_entry
@@ -37,7 +38,7 @@ LONGEST_PAUSE_S = 15.0
 
 def named(session: Session, kind: Kind) -> Leftovers:
     """Return this ledger's images or volumes on every account, and who did not answer."""
-    accounts = sorted(session.settings.accounts)
+    accounts = used_accounts(session)
     found: list[Leftover] = []
     silent: list[Unanswered] = []
     for account in accounts:

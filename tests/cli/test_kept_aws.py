@@ -146,3 +146,14 @@ def test_without_capacity_a_start_says_so_and_what_is_kept_stays(line, aws):
     assert start.code == 4, start.err
     assert "stays" in start.err
     assert left(aws) == ["image", "snapshot"]
+
+
+def test_an_image_is_found_after_its_machine_where_no_account_is_configured(line, aws):
+    line.config('owner = "ada"\naddress_services = []\n')
+    assert line(f"{UP} --provider aws --region us-east-1").code == 0
+    assert line("image save otter --name base --yes").code == 0
+    assert line("down otter --yes").code == 0
+    (image,) = line("image ls -o json").json["images"]
+    assert (image["name"], image["account"]) == ("base", "aws")
+    assert "base" in line("orphans").out
+    assert any("account aws" in said for said in line("doctor").out.splitlines())
