@@ -66,8 +66,10 @@ def plan_raise(session: Session, asking: Asking, *, account: str | None, provide
     one = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
     region = str(asking.region)
     if asking.request == ENOUGH:
-        need = _need(one.kind, asking)
-        quota = _found(one, region, need.code)
+        needs = _needs(one.kind, asking)
+        quotas = {quota.code: quota for quota in one.quotas(region)}
+        need = next((need for need in needs if _falls_short(quotas.get(need.code), need)), needs[0])
+        quota = quotas.get(need.code)
         limit = ((quota.used if quota else 0) or 0) + need.amount
         found = Raise(one, region, need.code, limit, quota, need)
     else:
@@ -98,12 +100,17 @@ def _check(asking: Asking) -> None:
             raise _refused(option, str(given), said, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
-def _need(kind: str, asking: Asking) -> Need:
-    for need in needs_of(kind, str(asking.gpu), asking.count or 1):
-        if need.market is asking.market:
-            return need
+def _needs(kind: str, asking: Asking) -> list[Need]:
+    found = [one for one in needs_of(kind, str(asking.gpu), asking.count or 1) if one.market is asking.market]
+    if found:
+        return found
     said = f"It is not known which limit of {kind} counts {asking.gpu} on this market."
     raise _refused("--gpu", asking.gpu, said, "Name the limit: --request CODE=VALUE.")
+
+
+def _falls_short(quota: Quota | None, need: Need) -> bool:
+    """Say whether a limit is known to be too small for what is to be launched beside what is used."""
+    return quota is not None and quota.limit is not None and (quota.used or 0) + need.amount > quota.limit
 
 
 def _named(request: str) -> tuple[str, float]:

@@ -41,6 +41,12 @@ def test_a_higher_limit_is_asked_for_by_a_person_at_the_page_that_is_named(line,
     assert f"metric={T4}" in error["next"]
 
 
+def test_enough_means_the_limit_that_falls_short(line, gcp):
+    gcp.limit(ALL, 0)
+    error = line("quota --region us-central1 --request enough --gpu t4 --yes -o json").json["error"]
+    assert (error["value"], f"metric={ALL}" in error["next"]) == (ALL, True)
+
+
 def test_a_limit_of_one_region_sends_a_launch_to_the_next(line, gcp):
     gcp.limit(T4, 0, FIRST)
     said, made = line.calls(UP)
