@@ -104,7 +104,7 @@ def way_to_give(azure: Azure) -> str:
 
 def name(azure: Azure) -> str:
     """Return what the role is called."""
-    return f"cloudgpu machine ({azure.subscription[:8]})"
+    return f"cloudgpu-machine-{azure.subscription[:8]}"
 
 
 def guid(azure: Azure) -> str:
