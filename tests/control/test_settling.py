@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from cloudgpu.config.settings import Account
 from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
-from cloudgpu.control.settle_ledger import settle_ledger
 from cloudgpu.control.view import age_of_view
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -26,7 +23,6 @@ from cloudgpu.errors import (
     RateLimited,
     StopUnproved,
 )
-from cloudgpu.providers import registry
 from cloudgpu.testing import make_attempt
 
 
@@ -50,14 +46,6 @@ def slow_listing(lab, monkeypatch, meanwhile):
         return answer
 
     monkeypatch.setattr(lab.cloud, "list", answered)
-
-
-@pytest.mark.skipif("azure" in registry.kinds(), reason="It has come.")
-def test_an_account_of_a_provider_that_is_still_to_come_is_no_gap(lab):
-    accounts = {**lab.session.settings.accounts, "prices": Account("prices", "azure")}
-    lab.session.settings = replace(lab.session.settings, accounts=accounts)
-    assert look_at_all(lab.session).unanswered == []
-    assert settle_ledger(lab.session, "it was restored").unanswered == []
 
 
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
