@@ -244,3 +244,24 @@ def test_importing_the_catalogue_reads_nothing_yet():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.splitlines() == ["imported", "catalog.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "market", "codes"),
+    [
+        ("n1-standard-16+t4:4", Market.ON_DEMAND, [("NVIDIA_T4_GPUS", 4), ("GPUS_ALL_REGIONS", 4)]),
+        ("a2-ultragpu-8g", Market.SPOT, [("PREEMPTIBLE_NVIDIA_A100_80GB_GPUS", 8), ("GPUS_ALL_REGIONS", 8)]),
+        ("g4-standard-48", Market.ON_DEMAND, [("GPUS_ALL_REGIONS", 1)]),  # nobody has listed that of its GPU
+        ("e2-small", Market.ON_DEMAND, []),
+    ],
+)
+def test_quotas_of_google_count_gpus_by_kind_and_all_together(name, market, codes):
+    found = catalog.quotas_of("gcp", name, market)
+    assert [(one.code, one.counts(catalog.instance_type("gcp", name))) for one in found] == codes
+    regional = catalog.quota_of("gcp", name, market)
+    assert regional is None or not regional.is_overall
+
+
+def test_every_gpu_that_google_sells_counts_against_the_limit_on_all_regions():
+    for shape in catalog.types("gcp"):
+        assert catalog.quotas_of("gcp", shape.name, Market.SPOT)[-1].is_overall
