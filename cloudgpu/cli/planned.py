@@ -74,9 +74,14 @@ def _counted(offers: int) -> str:
 
 def _market(value: Value) -> str:
     market = str(value["market"]).replace("_", "-")
-    persistent = " by a persistent request" if value["setup"]["persistent"] and market == "spot" else ""
+    persistent = " by a persistent request" if _asks_to_persist(value) and market == "spot" else ""
     fallback = "; on-demand where spot has no capacity" if value["or_on_demand"] and market == "spot" else ""
     return market + persistent + fallback
+
+
+def _asks_to_persist(value: Value) -> bool:
+    """Say whether a spot machine can be stopped only since that was asked for: Azure's and Google's always can be."""
+    return bool(value["setup"]["persistent"]) and value["provider"] not in ("azure", "gcp")
 
 
 def _policy(value: Value) -> str:

@@ -95,11 +95,24 @@ def candidates_of(session: Session, wish: Wish, template: Template) -> Candidate
         name = account_of(session, account=wish.account, provider=wish.provider)
         return Candidates((candidate(session, wish, template, name),))
     found: list[Candidate] = []
+    _check_of_no_account(wish)
     names = cloud_accounts(session)
     passed = passing(names, lambda name: found.append(candidate(session, wish, template, name)))
     if not found:
         raise passed[0].fault
     return Candidates(tuple(found), passed, anywhere=True)
+
+
+def _check_of_no_account(wish: Wish) -> None:
+    """Raise InvalidRequest for what is one account's own, and may mean something else in another."""
+    group = wish.setup.network.security_group
+    if group is not None:
+        raise InvalidRequest(
+            "--security-group names something of one account, and --provider any means all of them.",
+            field="--security-group",
+            value=group,
+            next="Name the account that has it: --account NAME",
+        )
 
 
 def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed, ...]:

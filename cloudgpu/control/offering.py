@@ -26,11 +26,15 @@ _NOTHING_LOOKED_UP = Resolved({})
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched."""
+    """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched.
+
+    `without` are accounts of which none can.
+    """
 
     offer: Offer
     resolved: Resolved = _NOTHING_LOOKED_UP
     passed_over: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
 
 
 def tied(session: Session, provider: Provider, request: LaunchRequest, caller: str | None = None) -> LaunchRequest:
@@ -80,7 +84,7 @@ def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer
             session.tell(refused.add(offer, fault))
             continue
         said = dict.fromkeys(f"passed over: {_whose(one, refused)}{fault.message}" for one, fault in refused.each)
-        return Exact(offer, resolved, tuple(said))
+        return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
     faults = [fault for _, fault in refused.each]
     raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), refused.first or faults[0])
 

@@ -76,6 +76,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         candidates = replace(candidates, each=(one,), passed=())
     found = _found(session, candidates, there)
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
+    found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
         plan=_plan(session, found, template, first),
         offers=found.offers,

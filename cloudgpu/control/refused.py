@@ -61,8 +61,12 @@ class Refused:
         item = offer.available
         if self.anywhere and (item.account, item.region, str(item.market)) in self._full:
             return True
-        barred = (stopped.available.account for stopped, fault in self.each if isinstance(fault, _OF_ACCOUNTS))
-        return item.account in barred or is_limited(offer, self.each)
+        return item.account in self.accounts or is_limited(offer, self.each)
+
+    @property
+    def accounts(self) -> set[str]:
+        """The accounts of which no offer can be launched."""
+        return {stopped.available.account for stopped, fault in self.each if isinstance(fault, _OF_ACCOUNTS)}
 
     @property
     def first(self) -> CloudgpuError | None:

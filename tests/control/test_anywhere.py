@@ -14,7 +14,7 @@ from cloudgpu.control.lifecycle import end
 from cloudgpu.control.market import asked_filters
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_VOLUME, Market, Setup, Volume, Want
+from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_VOLUME, Market, Network, Setup, Volume, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -293,6 +293,21 @@ def _with_data(labs, account):
     tags = {key: value for key, value in tags.items() if key != TAG_ID} | {TAG_VOLUME: "data"}
     labs.session.provider(account).attach(machine["provider_id"], Volume("data", 20), tags)
     end(labs.session, machine, why="test")
+
+
+def test_what_may_mean_something_else_in_each_account_needs_one(labs):
+    with pytest.raises(InvalidRequest, match="names something of one account") as refused:
+        labs.prepare(setup=Setup(network=Network(security_group="sg-1")))
+    assert (refused.value.field, "--account" in refused.value.next) == ("--security-group", True)
+
+
+def test_an_account_that_cannot_be_looked_into_has_no_part_in_the_plan(labs):
+    labs.cheap.fail_next("resolve", InvalidRequest("your organisation forbids it"))
+    prepared = labs.prepare()
+    assert accounts(prepared) == ["fair", "dear"]
+    assert [one.first.available.account for one in prepared.plan.of_accounts] == ["fair", "dear"]
+    assert "passed over: account cheap: your organisation forbids it" in prepared.plan.remarks
+    assert prepared.plan.further_offers == 7
 
 
 def test_a_volume_that_is_there_draws_the_machine_to_its_account(labs):
