@@ -89,9 +89,7 @@ def test_the_same_command_again_returns_the_same_machine(line):
 @pytest.mark.parametrize(
     ("words", "size", "gpus"),
     [
-        ("--instance-type Standard_NC24ads_A100_v4", "Standard_NC24ads_A100_v4", 1),
         ("--instance-type Standard_ND96asr_v4 --spot", "Standard_ND96asr_v4", 1),
-        ("--gpu h100:2", "Standard_NC80adis_H100_v5", 1),
         ("--instance-type Standard_NV6ads_A10_v5", "Standard_NV6ads_A10_v5", 0.1667),
     ],
 )

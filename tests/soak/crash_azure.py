@@ -8,13 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.cli.many import Many
 from tests.clouds.azure.looks import Seen
 from tests.clouds.azure.server import AzureServer
 from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
 REGION = "eastus"
-CONFIG = f'provider = "azure"\n[accounts.lab]\nprovider = "azure"\nregions = ["{REGION}"]\nssh_port = '
+CONFIG = f'provider = "azure"\n[accounts.lab]\nprovider = "azure"\nregions = ["{REGION}"]\n'
+SDK = tuple(
+    "azure.mgmt.compute azure.mgmt.network azure.mgmt.resource.resources azure.identity "
+    "cloudgpu.providers.azure.provider".split()
+)
 ON_DEMAND = ("up", "--gpu", "t4", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 HEADLINE = (*ON_DEMAND, "--spot")
 VERBS = {"stop": ("stop", "--yes"), "start": ("start", "--yes", "--no-wait"), "down": ("down", "--yes")}
@@ -23,22 +28,23 @@ _CHANGES = ("CreateOrUpdate", "Create", "Update", "UpdateTags", "Delete", "Deall
 
 def is_read(action: str) -> bool:
     """Say whether a call changes nothing."""
+    if action.startswith("Token."):
+        return True
     verb = action.rpartition(".")[2]
     return not verb.startswith((*_CHANGES, "AttachDetach", "VirtualMachines", "Generalize", "Simulate", "Register"))
 
 
 def moments(actions: list[str]) -> list[Moment]:
-    """Return where to kill a command that makes these calls. Tokens are fetched as often as there are clients."""
-    meant = [one for one in actions if not one.startswith("Token.")]
-    return crash_cloud.moments(meant, is_read)
+    """Return where to kill a command that makes these calls: before and after each change."""
+    return crash_cloud.moments([one for one in actions if not is_read(one)], lambda _: False)
 
 
 class AzureLife(CloudLife):
     """One home with an account at the model, its commands, and what must hold."""
 
-    def __init__(self, server: AzureServer, home: Path) -> None:
+    def __init__(self, server: AzureServer, home: Path, many: Many) -> None:
         server.reset()
-        super().__init__(server, home, f"{CONFIG}{server.ssh_port}\n")
+        super().__init__(server, home, CONFIG, many)
 
     def take(self) -> None:
         """Let Azure take the spot machines."""
