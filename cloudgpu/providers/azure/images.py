@@ -8,7 +8,7 @@ Azure's extension NvidiaGpuDriverLinux. What is chosen is from public lists and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ _GALLERY = re.compile(
 )
 _LICENCES = {"redhat": "rhel", "suse": "suse"}
 V1, V2 = "V1", "V2"
+_MACHINES = {"x64": "x86_64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +109,17 @@ def _about_grid(item: Available, image: Image) -> str:
 # The marketplace
 
 
-def _newest(azure: Azure, region: str, wanted: Iterable[str]) -> Image:
-    """Return the first of these images that the region has, in its newest version."""
-    looked = list(wanted)
-    for urn in looked:
+def _newest(azure: Azure, region: str, wanted: Sequence[str]) -> Image:
+    """Return the first of these images that the region has, in its newest version.
+
+    Where Azure shows none of them, the first in whatever is its latest version: the launch tells whether that is there.
+    """
+    for urn in wanted:
         found = _sold(azure, region, *urn.split(":"))
         if found is not None:
             return found
-    message = f"No public image was found in {region} (looked for {' or '.join(looked)})."
-    way = "Name one: --image publisher:offer:sku:version"
-    raise InvalidRequest(message, field="--image", value=None, next=way)
+    publisher, offer, sku = wanted[0].split(":")
+    return _of_market({}, publisher, offer, sku, "latest")
 
 
 def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, version: str = "latest") -> Image | None:
@@ -126,6 +128,7 @@ def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, versi
     The exact version stands in the call, so that a replay sends the same one.
     """
     images = azure.compute.virtual_machine_images
+    listed: Any = None
     if version == "latest":
         listed = look(
             azure,
@@ -140,7 +143,9 @@ def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, versi
     found = look(
         azure, _READ, lambda: images.get(region, publisher, offer, sku, version).as_dict(), region=region, value=version
     )
-    return None if found is None else _of_market(found, publisher, offer, sku, version)
+    if found is None and not listed:
+        return None
+    return _of_market(found or {}, publisher, offer, sku, version)
 
 
 def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
@@ -154,7 +159,7 @@ def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -
         size_gb=int((said.get("osDiskImage") or {}).get("sizeInGb") or 0),
         trusted="TrustedLaunch" in features.get("SecurityType", ""),
         plan={key: str(plan[key]) for key in ("name", "publisher", "product") if key in plan} if plan else None,
-        machine="arm64" if str(said.get("architecture") or "").lower() == "arm64" else "x86_64",
+        machine=_MACHINES.get(str(said.get("architecture") or "").lower(), ""),
         licence=_LICENCES.get(publisher.lower(), ""),
     )
 

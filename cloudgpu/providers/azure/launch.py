@@ -7,6 +7,7 @@ an address) is billed, so the whole group is deleted, and gone, before the refus
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.azure import groups, identity, ids, listing, request, rules, translate
 from cloudgpu.providers.azure.ask import ask, is_absent
-from cloudgpu.providers.azure.codes import BUSY, ONLY_INSIDE
+from cloudgpu.providers.azure.codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.machine import WRITE
 from cloudgpu.providers.azure.operations import finished
@@ -154,16 +155,23 @@ class _Launch:
             statuses = translate.statuses_of(found)
             if translate.power_of(statuses) in ("starting", "running", "stopped", "deallocated"):
                 return
-            if (
-                translate.is_unmade(found, statuses)
-                or translate.provisioning(found) == "deleting"
-                or code in ONLY_INSIDE
-            ):
+            if translate.is_unmade(found, statuses):
+                self._refuse_unmade(statuses)
+            if translate.provisioning(found) in ("deleting", "failed") or code in ONLY_INSIDE:
                 break
             self._wait(fault)
         if isinstance(fault, _REFUSED):
             raise fault
         raise self._uncertain(fault.message) from fault
+
+    def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
+        """Raise why a machine could not be made, where its own view tells that and the operation did not."""
+        code = translate.failure(statuses)
+        meaning = MEANINGS.get(code)
+        if meaning is not None and meaning.kind in _REFUSED:
+            item = self._attempt.offer.available
+            message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
+            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.way or None)
 
     def _seen(self, fault: CloudgpuError) -> Raw | None:
         try:

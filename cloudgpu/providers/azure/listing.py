@@ -10,6 +10,7 @@ from cloudgpu.core.facts import TAG_ID, Address, Instance, Listing, State, Unans
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import evicted, groups, ids, translate
 from cloudgpu.providers.azure.ask import ask, look
+from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.machine import READ
 from cloudgpu.providers.machine.given import USER
 
@@ -67,20 +68,41 @@ def _state(found: Raw) -> str:
 
 
 def _address(azure: Azure, found: Raw) -> Address | None:
-    """Return where SSH answers: the public address in the machine's group, else the one in its own network."""
+    """Return where SSH answers: the public address in the machine's group, else what its interface says."""
     group, region = str(found["name"]), str(found["location"])
-    addresses, interfaces = azure.network.public_ip_addresses, azure.network.network_interfaces
+    addresses = azure.network.public_ip_addresses
     public = look(azure, _ADDRESSES, lambda: [one.as_dict() for one in addresses.list(group)], region=region) or []
-    hosts = [(one.get("properties") or {}).get("ipAddress") for one in public]
-    if not any(hosts):
-        own = look(azure, _INTERFACES, lambda: [one.as_dict() for one in interfaces.list(group)], region=region) or []
-        hosts = [(one.get("properties") or {}).get("privateIPAddress") for face in own for one in _configurations(face)]
-    host = next((one for one in hosts if one), None)
+    host = next((ip for one in public if (ip := _ip(one))), None) or _by_interface(azure, found)
     return Address(str(host), azure.options.ssh_port, USER) if host else None
 
 
-def _configurations(interface: Raw) -> Sequence[Raw]:
-    return list((interface.get("properties") or {}).get("ipConfigurations") or ())
+def _by_interface(azure: Azure, found: Raw) -> str | None:
+    """Return the public address that the machine's interface names, else the one in its own network."""
+    network, region = azure.network, str(found["location"])
+    named = ((found.get("properties") or {}).get("networkProfile") or {}).get("networkInterfaces") or ()
+    of = next((of for one in named if (of := ids.resource(str(one.get("id") or "")))), None)
+    if of is None:
+        return None
+    face = look(azure, _INTERFACES, lambda: network.network_interfaces.get(of.group, of.name).as_dict(), region=region)
+    inside = _configurations(face or {})
+    public = next((at for one in inside if (at := ids.resource(_public(one)))), None)
+    if public is None:
+        return next((str(one["privateIPAddress"]) for one in inside if one.get("privateIPAddress")), None)
+    get_ = network.public_ip_addresses.get
+    return _ip(look(azure, _ADDRESSES, lambda: get_(public.group, public.name).as_dict(), region=region) or {})
+
+
+def _public(inside: Raw) -> str:
+    return str((inside.get("publicIPAddress") or {}).get("id") or "")
+
+
+def _ip(found: Raw) -> str | None:
+    return (found.get("properties") or {}).get("ipAddress")
+
+
+def _configurations(interface: Raw) -> list[Raw]:
+    listed = (interface.get("properties") or {}).get("ipConfigurations") or ()
+    return [one.get("properties") or {} for one in listed]
 
 
 def listed(azure: Azure) -> Listing:
@@ -95,20 +117,27 @@ def listed(azure: Azure) -> Listing:
 
 
 def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
-    """Return the machines of ours by their ids, and those that have been moved away."""
+    """Return the machines of ours by their ids, and those that have been moved away.
+
+    One whose power the listing of power does not tell (it was made in between, say) is asked for by itself.
+    """
     with ThreadPoolExecutor(max_workers=2) as pool:
         told, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
         views = {_key(one): translate.statuses_of(one) for one in power.result()}
         ours = [one for one in told.result() if TAG_ID in (one.get("tags") or {})]
-    found: dict[str, Instance] = {}
-    moved: list[Unanswered] = []
-    for one in ours:
-        if not _is_at_home(one):
-            moved.append(_moved(one))
-            continue
-        seen = translate.instance(one, views.get(_key(one), ()), account=azure.account)
-        found[seen.id] = seen
-    return found, moved
+    home = [one for one in ours if _is_at_home(one)]
+    untold = [one for one in home if translate.state_of(one, views.get(_key(one), ())) is State.UNKNOWN]
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        views |= {
+            _key(one): view for one, view in zip(untold, pool.map(lambda one: _view(azure, one), untold), strict=True)
+        }
+    seen = [translate.instance(one, views.get(_key(one), ()), account=azure.account) for one in home]
+    return {one.id: one for one in seen}, [_moved(one) for one in ours if not _is_at_home(one)]
+
+
+def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
+    asked = raw(azure, str(found["location"]).lower(), str(found["name"]).lower())
+    return () if asked is None else translate.statuses_of(asked)
 
 
 def _all(azure: Azure, **which: str) -> list[Raw]:

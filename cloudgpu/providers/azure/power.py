@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 START_WITHIN = timedelta(minutes=10)
+_NOT_TOLD = (405, 501)  # a question that a server of one's own does not know
 SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
 _MACHINE = "Microsoft.Compute/virtualMachines"
 _OURS = {  # the kinds of what a launch makes in its group
@@ -40,20 +41,25 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     the group stays, and `orphans` tells of it.
     """
     region, group = ids.machine(id)
-    listed = azure.resources.resources.list_by_resource_group
-
-    def asked() -> list[Any]:
-        return [one.as_dict() for one in listed(group)]
-
-    inside = look(azure, groups.LIST, asked, region=region, value=id)
-    if inside is None:
-        return
     identity.take_from(azure, id)
-    if all(is_ours(one, group) for one in inside):
+    if all(is_ours(one, group) for one in _inside(azure, id)):
         groups.delete(azure, region, group)
         return
     machines = azure.compute.virtual_machines
     look(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
+
+
+def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
+    """Return what lies in a machine's group; nothing where the group is not there, or does not tell."""
+    region, group = ids.machine(id)
+    listed = azure.resources.resources.list_by_resource_group
+    try:
+        found = look(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
+    except CloudgpuError as fault:
+        if getattr(fault.__cause__, "status_code", None) not in _NOT_TOLD:
+            raise
+        return []
+    return found or []
 
 
 def is_ours(thing: Mapping[str, Any], group: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import Market
-from cloudgpu.errors import AuthFailed, ProviderUnavailable, QuotaExceeded
+from cloudgpu.errors import CloudgpuError, QuotaExceeded
 from cloudgpu.providers.azure import quotas
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def check(azure: Azure, region: str, sku: Sku, market: Market) -> str | None:
         return f"it is not known how many vCPUs {sku.name} counts, so no limit was checked"
     try:
         found = {_name(one).lower(): one for one in quotas.usages(azure, region)}
-    except (AuthFailed, ProviderUnavailable) as fault:
+    except CloudgpuError as fault:
         return f"the limits on vCPUs in {region} could not be read: {fault.message}"
     codes = (quotas.SPOT,) if market is Market.SPOT else (sku.family, quotas.TOTAL)
     missing = [code for code in codes if code.lower() not in found]

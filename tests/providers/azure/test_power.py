@@ -41,6 +41,15 @@ def test_a_machine_of_ours_that_was_moved_is_named_and_not_lost(azure_arm, provi
     assert [one.scope for one in found.unanswered] == ["eastus/elsewhere"]
 
 
+def test_a_machine_whose_power_the_listing_does_not_tell_is_asked_by_itself_and_billed(azure_arm, provider, sdk):
+    launch(sdk)
+    azure_arm.thing(ID).hidden["power"] = ""
+    with calls(azure_arm) as made:
+        (found,) = provider.list().instances
+    assert sorted(made) == ["VirtualMachines.Get", "VirtualMachines.ListAll", "VirtualMachines.ListAll"]
+    assert (found.state, found.billed) == (State.UNKNOWN, True)
+
+
 def test_a_listing_that_is_refused_is_no_empty_one(azure_arm, provider):
     azure_arm.faults.add("VirtualMachines.ListAll", error="InternalServerError", times=100)
     with pytest.raises(ProviderUnavailable):

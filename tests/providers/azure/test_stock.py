@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.facts import Basis, Market, Network, Setup, Want
-from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded
+from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.providers.azure.attempts import A10, T4, USUAL, attempt_at, calls, offered, provider_of
 
 GRID = "GRID driver"
@@ -78,12 +78,10 @@ def test_a_size_that_there_is_not_is_said_with_the_near_one(provider):
     assert caught.value.field == "--instance-type"
 
 
-def test_a_region_that_does_not_answer_is_named(azure_arm, tmp_path):
-    provider = provider_of(azure_arm, tmp_path, regions=["eastus", "westus2"])
-    azure_arm.faults.add("ResourceSkus.List", error="InternalServerError", times=4)
-    found = provider.available(Want(instance_type=T4))
-    assert len(found.unanswered) == 1
-    assert {one.region for one in found.items} | {one.scope for one in found.unanswered} == {"eastus", "westus2"}
+def test_a_list_of_sizes_that_is_not_answered_is_no_empty_one(azure_arm, provider):
+    azure_arm.faults.add("ResourceSkus.List", error="InternalServerError", times=100)
+    with pytest.raises(ProviderUnavailable):
+        provider.available(Want(instance_type=T4))
 
 
 def test_what_a_stop_erases_is_in_the_offer(provider):
