@@ -117,7 +117,7 @@ def erases(wanted: Shape) -> str:
     """Return what stopping such a machine erases, as the beginning of what it means; empty for nothing."""
     if not wanted.scratch:
         return ""
-    much = f"{wanted.scratch_gb:,.0f} GB of " if wanted.scratch_gb else ""
+    much = f"{wanted.scratch_gb:,g} GB of " if wanted.scratch_gb else ""
     return f"erases its {much}scratch disks (local SSD) and "
 
 
