@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from cloudgpu.catalog import instance_type, listed_quotas, quotas_of
 from cloudgpu.core.catalog import ListedQuota
 from cloudgpu.core.facts import Market, Quota
-from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded, RateLimited
+from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.places import check_region
@@ -45,7 +45,7 @@ def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
         return [f"it is not known which quota of Google's counts {name}, so none was checked"]
     try:
         told = _told(gcp, region)
-    except (AuthFailed, ProviderUnavailable, RateLimited) as fault:
+    except CloudgpuError as fault:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {fault.message}"]
     return [said for one in listed if (said := _checked(gcp, one, region, name, told)) is not None]
 

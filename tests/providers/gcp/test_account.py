@@ -95,8 +95,9 @@ def test_what_cannot_be_checked_is_said(gcp, cloud, name, market, limits, says):
     assert all(words in one for words, one in zip(says, found, strict=True))
 
 
-def test_limits_that_nobody_may_read_hinder_no_launch(gcp, cloud):
-    gcp.faults.deny("compute.regions.get")
+@pytest.mark.parametrize("error", ["forbidden", "notFound", "invalid"])
+def test_limits_that_cannot_be_read_hinder_no_launch(gcp, cloud, error):
+    gcp.faults.add("compute.regions.get", error=error)
     (said,) = check(cloud)
     assert "could not be read" in said
 
