@@ -59,7 +59,8 @@ NETWORK = [
 MARKETS = [
     Case(f"{UP} --persistent", "--persistent", "about spot machines", "Add --spot"),
     Case("up --yes --provider local --image x", "--image", "local provider has no images", "another --provider"),
-    Case("up --yes --provider gcp --gpu v100", "provider", "gcp", "aws"),
+    Case("up --yes --provider gpc --gpu v100", "provider", "gpc", "gcp"),
+    Case("up --yes --provider any --account lab --gpu v100", "--account", "every cloud account", "Leave one"),
     Case(UP.replace("--yes ", ""), "--yes", "no terminal to ask on", "Add --yes"),
 ]
 CASES = [*(case.on(UP) for case in COMMON), *PLACES, *TYPES, *DISKS, *IMAGES, *NETWORK, *MARKETS]
