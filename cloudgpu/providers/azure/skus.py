@@ -1,7 +1,8 @@
 """Which sizes a subscription may use where: Azure's list of resource SKUs, with its restrictions.
 
 Fields and their meaning are from the REST reference, "Resource Skus - List". Its one filter is a location; the answer
-has everything else that is sold there, too, so it is kept for some minutes.
+has everything else that is sold there, too: more than a thousand sizes, which the SDK's models would take a second of
+this machine's time to read. So it is read as plain JSON, and kept for some minutes.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.providers.azure.ask import ask
+from cloudgpu.providers.azure import plainly
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 KEPT_FOR = timedelta(minutes=10)
+VERSION = "2021-07-01"  # of Microsoft.Compute/skus
 MACHINES = "virtualmachines"
 _READ = "Microsoft.Compute/skus/read"
 _TRUE = "true"
@@ -52,16 +54,16 @@ def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
     at, known = azure.kept.get(region) or (None, {})
     if at is not None and azure.clock() - at < KEPT_FOR:
         return known
-    listed = azure.compute.resource_skus.list
-    text = f"location eq '{region}'"
-    found = ask(azure, _READ, lambda: [one.as_dict() for one in listed(filter=text) if _is_machine(one)], region=region)
-    read = {one.name.lower(): one for one in (_sku(raw, region) for raw in found if _lies_in(raw, region))}
+    path, text = f"/subscriptions/{azure.subscription}/providers/Microsoft.Compute/skus", f"location eq '{region}'"
+    found = plainly.pages(azure, _READ, path, VERSION, **{"$filter": text})
+    here = (_sku(one, region) for one in found if _is_machine(one) and _lies_in(one, region))
+    read = {one.name.lower(): one for one in here}
     azure.kept[region] = (azure.clock(), read)
     return read
 
 
-def _is_machine(found: Any) -> bool:
-    return str(found.resource_type or "").lower() == MACHINES
+def _is_machine(found: Raw) -> bool:
+    return str(found.get("resourceType") or "").lower() == MACHINES
 
 
 def _lies_in(found: Raw, region: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +31,28 @@ LAUNCHED = [
 def provider_of(server, home, *, pause=None, **options):
     """Return the provider of an account whose clock is the model's, and runs on where it waits."""
     options.setdefault("regions", ["eastus"])
-    return AzureProvider(ProviderSettings("lab", options, home, server.clock.now, pause or server.advance))
+    made = AzureProvider(ProviderSettings("lab", options, home, server.clock.now, pause or server.advance))
+    return made if pause else quick(made)
+
+
+def quick(provider):
+    """Let a provider share the SDK's clients, with their connections and token; return the provider."""
+    azure = provider._azure
+    key = tuple(os.environ.get(name) for name in _ENVIRONMENT)
+    first = _SHARED.setdefault(key, azure)
+    azure._clients, azure._lock = first._clients, first._lock
+    azure._transport, azure._credential = first._wire(), first.credential
+    return provider
+
+
+# By what the SDK's clients depend on. Each waits by the clock of the one model that a test process has.
+_ENVIRONMENT = (
+    "CLOUDGPU_AZURE_ENDPOINT",
+    "AZURE_AUTHORITY_HOST",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_SUBSCRIPTION_ID",
+)
+_SHARED = {}
 
 
 def offered(provider, name=T4, market=Market.ON_DEMAND, **where):

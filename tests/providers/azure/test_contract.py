@@ -33,6 +33,7 @@ from cloudgpu.testing import (
     StopsManyContract,
     TaggableContract,
 )
+from tests.providers.azure.attempts import quick
 
 
 class TestAzure(
@@ -64,7 +65,7 @@ class TestAzure(
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make
+        return lambda settings: quick(make(settings))
 
     @pytest.fixture
     def settings(self, azure_arm, tmp_path: Path) -> ProviderSettings:
