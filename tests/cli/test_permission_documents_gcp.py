@@ -59,6 +59,10 @@ class User:
     def do(self, *words, code=0):
         assert code in (None, run(list(words))), words
 
+    def one_zone_is_silent(self):
+        """Let the next list of all zones' operations fail as a whole."""
+        self.server.faults.add("compute.globalOperations.aggregatedList", status=503)
+
     def left_behind(self):
         """Let there be an address, a disk and images that nobody uses; clean up a day later."""
         ledger = {"cloudgpu-ledger": sessions.open_session(os.environ).ledger.id}
@@ -122,6 +126,7 @@ def test_reading_needs_its_document_and_no_more(user):
     user.server.advance(7200)
     user.server.calls.clear()
     user.under("gcp-read")
+    user.one_zone_is_silent()
     user.do("reap", "--dry-run")
     user.do("ls", "--refresh")
     user.do("show", "fox", "--refresh")
@@ -142,6 +147,7 @@ def test_reaping_needs_its_document_and_no_more(user):
     user.do("extend", "owl", "20h", "--yes")
     user.do("stop", "fox", "--yes")
     user.server.shut_down(next(one for one in user.server.instances() if "SPOT" in str(user.server.instance(one))))
+    user.one_zone_is_silent()
     user.do("ls", "--refresh")
     user.do("down", "--all", "--yes")
     user.left_behind()

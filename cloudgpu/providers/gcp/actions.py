@@ -78,4 +78,5 @@ ACTIONS = (
     Action("compute.globalOperations.get", "wait for what was asked of the project"),
     _extra("compute.regionOperations.get", "remove addresses that are left"),
     _extra("compute.globalOperations.list", "tell why a machine has ended"),
+    _extra("compute.zoneOperations.list", "tell why a machine has ended, where a zone is silent"),
 )

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import AuthFailed, CloudgpuError
+from cloudgpu.providers.asking import each
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.things import aggregated, at
 
@@ -40,13 +41,14 @@ def told(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """Return why each of these machines has ended, by our id; those of which nothing is known are missing.
 
     Machines that run are passed over: without one that has ended lately nothing is asked. One call for spot machines,
-    one for those that ended otherwise. What cannot be read is not known: a look at machines does not fail for it.
+    one for those that ended otherwise; where the list of all zones does not answer, one for each zone of theirs. What
+    cannot be read is not known: a look at machines does not fail for it.
     """
     ended = [one for one in machines if one.get("status") == "TERMINATED"]
     found = {_id(one): TIMER for one in ended if _by_timer(one)}
     for asked, concerns in ((PREEMPTIONS, _is_spot), (OTHERS, _any)):
         rest = [one for one in ended if _id(one) not in found and concerns(one) and _is_recent(one, gcp.clock())]
-        events = _events(gcp, asked) if rest else ()
+        events = _events(gcp, asked, sorted({ids.last(one["zone"]) for one in rest})) if rest else ()
         found |= {_id(one): why for one in rest if (why := reason(one, events)) is not None}
     return found
 
@@ -105,9 +107,23 @@ def _is_of(event: Raw, machine: Raw) -> bool:
     return str(event.get("targetLink")).endswith(f"/zones/{zone}/instances/{name}")
 
 
-def _events(gcp: Gcp, asked: str) -> Sequence[Raw]:
-    """Return the events of all zones that a filter means, asked once; none where they cannot be read."""
+def _events(gcp: Gcp, asked: str, zones: Sequence[str]) -> Sequence[Raw]:
+    """Return the events that a filter means, each list asked once; none where they cannot be read."""
     try:
         return aggregated(gcp, "globalOperations", key="operations", filter=asked, sends=1)[0]
+    except AuthFailed:
+        return ()
+    except CloudgpuError:  # as a whole it fails for one zone that cannot be reached ("aggregatedList", the reference)
+        return _events_of(gcp, asked, zones)
+
+
+def _events_of(gcp: Gcp, asked: str, zones: Sequence[str]) -> Sequence[Raw]:
+    def listed(zone: str) -> list[Raw]:
+        pages = gcp.pages("compute.zoneOperations.list", zone, zone=zone, filter=asked, sends=1)
+        return [one for page in pages for one in page.get("items", ())]
+
+    try:
+        answers, _ = each(zones, listed)
     except CloudgpuError:
         return ()
+    return [event for events in answers.values() for event in events]

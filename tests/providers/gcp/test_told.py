@@ -120,8 +120,21 @@ def test_the_end_of_its_time_is_told_by_the_times_alone(gcp, cloud):
 def test_operations_that_cannot_be_read_leave_the_reason_unknown(gcp, cloud):
     id_ = machine(gcp, spot=True)
     gcp.interrupt(id_)
-    gcp.faults.add(OPERATIONS, status=503, times=9)
+    gcp.faults.deny(OPERATIONS)
     assert reason_of(cloud, id_) is None
+    gcp.faults.clear()
+    gcp.faults.add(OPERATIONS, status=503, times=9)
+    gcp.faults.add("compute.zoneOperations.list", status=503, times=9)
+    assert reason_of(cloud, id_) is None
+
+
+def test_where_the_list_of_all_zones_fails_the_zone_itself_is_asked(gcp, cloud):
+    id_ = machine(gcp, spot=True)
+    gcp.interrupt(id_)
+    gcp.faults.add(OPERATIONS, status=503)
+    with calls(gcp) as made:
+        assert reason_of(cloud, id_) == "interrupted"
+    assert made == [LOOK, OPERATIONS, "compute.zoneOperations.list"]
 
 
 def test_a_machine_that_was_started_again_is_not_told_of_the_preemption_before(gcp, cloud):
