@@ -48,7 +48,7 @@ def read(azure: Azure, name: str) -> Raw | None:
 
 def is_there(azure: Azure) -> bool:
     """Say whether there is a gallery. One call."""
-    return TAG in groups.shared_tags(azure)
+    return TAG in groups.tags_of(azure, ids.SHARED_GROUP)
 
 
 def listed(azure: Azure) -> list[Raw]:
@@ -62,7 +62,7 @@ def listed(azure: Azure) -> list[Raw]:
 def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
     """Begin the image of a snapshot (Azure's id). Four calls and their looks; the version is not waited for."""
     compute, own = azure.compute, name_of(name, region)
-    groups.tag_shared(azure, {TAG: GALLERY})
+    groups.tag(azure, ids.SHARED_GROUP, {TAG: GALLERY})
     gallery = {"location": region, "properties": {"description": "Images that cloudgpu has saved"}}
     _made(azure, "write", compute.galleries.begin_create_or_update, _AT, gallery)
     definition = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Raw = Mapping[str, Any]
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
 LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
+KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is there on purpose
 _DISK = "microsoft.compute/disks"
 # What a launch makes that costs nothing, and of which nobody keeps anything.
 _FREE = frozenset(
@@ -38,19 +39,19 @@ def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
     return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
 
 
-def shared_tags(azure: Azure) -> Mapping[str, str]:
-    """Return the tags of the group of volumes and images; none where it is not there. One call."""
+def tags_of(azure: Azure, group: str) -> Mapping[str, str]:
+    """Return the tags of a group; none where it is not there. One call."""
     groups = azure.resources.resource_groups
-    found = look(azure, READ, lambda: groups.get(ids.SHARED_GROUP).as_dict())
+    found = look(azure, READ, lambda: groups.get(group).as_dict(), value=group)
     return (found or {}).get("tags") or {}
 
 
-def tag_shared(azure: Azure, tags: Mapping[str, str]) -> None:
-    """Set tags of the group of volumes and images, and leave its others alone. One call."""
-    scope = ids.group_id(azure.subscription, ids.SHARED_GROUP)
+def tag(azure: Azure, group: str, tags: Mapping[str, str]) -> None:
+    """Set tags of a group and leave its others alone. One call."""
+    scope = ids.group_id(azure.subscription, group)
     body, resources = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
     action = "Microsoft.Resources/tags/write"
-    ask(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False))
+    ask(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
 
 
 def need_shared(azure: Azure, region: str) -> None:
@@ -69,15 +70,19 @@ def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
 
     `but` is the name of the disk that is just being deleted. Two calls, one where something is left.
     """
-    listed = azure.resources.resources.list_by_resource_group
-    going = (_DISK, but.lower())
-
-    def asked() -> list[tuple[str, str]]:
-        return [(str(one.type).lower(), str(one.name).lower()) for one in listed(group)]
-
-    found = look(azure, LIST, asked, region=region)
-    if found is not None and all(one[0] in _FREE or one == going for one in found):
+    found, going = inside(azure, region, group), (_DISK, but.lower())
+    if found is not None and all(one[0] in _FREE or one == going for one in map(_kind_and_name, found)):
         delete(azure, region, group)
+
+
+def inside(azure: Azure, region: str, group: str) -> list[Raw] | None:
+    """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
+    listed = azure.resources.resources.list_by_resource_group
+    return look(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=group)
+
+
+def _kind_and_name(found: Raw) -> tuple[str, str]:
+    return str(found.get("type") or "").lower(), str(found.get("name") or "").lower()
 
 
 def delete(azure: Azure, region: str, group: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.providers.azure import ids, machine
+from cloudgpu.providers.azure import groups, ids, machine
 from cloudgpu.providers.azure.ask import look
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ _DELETE = "Microsoft.Compute/virtualMachines/delete"
 def end_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     """Let the disk stay when the machine goes, see that it is so, then ask to delete the machine; no machine, no error.
 
-    Its interface and its address go with it (`deleteOption`). Three calls, two where the disk stays already.
+    Its interface and its address go with it (`deleteOption`), and its group says by a tag that a disk in it is kept.
+    Five calls, three where the disk stays already.
     """
     region, group = ids.machine(id)
     try:
-        _let_stay(azure, id, machine.raw(azure, id))
+        found = machine.raw(azure, id)
+        groups.tag(azure, group, {groups.KEPT: "yes"})
+        _let_stay(azure, id, found)
     except InstanceNotFound:
         return
     machines = azure.compute.virtual_machines

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure import groups, identity, ids, machine, storage, things
+from cloudgpu.providers.azure import groups, identity, ids, machine, power, storage, things
 from cloudgpu.providers.azure.ask import ask, look
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class _Told:
         return {**self._tags.get(storage.group_of(found), {}), **(found.get("tags") or {})}
 
     def group(self, found: Raw) -> Leftover:
-        """Return a launch's group: its machine uses it, or a disk in it that is kept."""
+        """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
         name, region = str(found["name"]).lower(), str(found["location"])
-        disk = self._disks.get(name)
+        disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
         user = self._machines.get(name) or (things.Thing(region, name, "disks", disk).id if disk else None)
         thing = things.Thing(region, name, "resourceGroups", name)
         return self._thing(thing, Kind.GROUP, found.get("tags") or {}, attached_to=user)
@@ -157,15 +157,21 @@ def remove(azure: Azure, thing: Leftover) -> None:
 
 
 def _remove_group(azure: Azure, named: things.Thing) -> None:
-    """Delete a launch's group; first Compute itself is asked whether a machine or a disk is in it. Three calls."""
-    machines, disks = azure.compute.virtual_machines, azure.compute.disks
+    """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
+    machines, region = azure.compute.virtual_machines, named.region
     action = f"{_COMPUTE}/virtualMachines/read"
-    if look(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
+    if look(azure, action, lambda: machines.get(named.group, named.group), region=region) is not None:
         raise _used(named, "its machine")
-    listed = look(azure, f"{_COMPUTE}/disks/read", lambda: list(disks.list_by_resource_group(named.group)))
-    if listed:
-        raise _used(named, f"the disk {listed[0].name}")
-    groups.delete(azure, named.region, named.group)
+    inside = groups.inside(azure, region, named.group)
+    if inside is None:
+        return
+    others = [one for one in inside if not power.is_ours(one, named.group)]
+    disks = [one for one in inside if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
+    if disks and groups.KEPT in groups.tags_of(azure, named.group):
+        raise _used(named, f"the disk {disks[0].get('name')}, which is kept")
+    if others:
+        raise _used(named, f"{others[0].get('name')}, which cloudgpu has not made")
+    groups.delete(azure, region, named.group)
 
 
 def _remove_interface(azure: Azure, named: things.Thing) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 
 from cloudgpu.core.facts import TAG_LEDGER, Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -85,3 +86,26 @@ def test_a_part_that_did_not_answer_is_never_silent(account, azure_arm, sdk):
     azure_arm.faults.add("PublicIPAddresses.ListAll", error="InternalServerError", times=99)
     with pytest.raises(ProviderUnavailable):
         told(account())
+
+
+def test_a_group_with_the_disk_of_a_failed_launch_goes_with_that(account, azure_arm, sdk):
+    azure = account()
+    azure_arm.fail("VirtualMachines.CreateOrUpdate", "AllocationFailed")
+    with pytest.raises(HttpResponseError):
+        launch(sdk)
+    sdk.compute.virtual_machines.begin_delete(GROUP, GROUP).result()
+    azure_arm.advance(600)
+    group = told(azure)[Kind.GROUP]
+    assert group.attached_to is None
+    orphans.remove(azure, group)
+    azure_arm.advance(600)
+    assert azure_arm.things() == []
+
+
+def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, sdk):
+    azure = account()
+    without_machine(azure_arm, sdk)
+    body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 8}}
+    sdk.compute.disks.begin_create_or_update(GROUP, "mine", body).result()
+    with pytest.raises(InvalidRequest, match="mine, which cloudgpu has not made"):
+        orphans.remove(azure, told(azure)[Kind.GROUP])
