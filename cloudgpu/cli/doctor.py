@@ -24,7 +24,7 @@ def command(
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Only accounts of this provider.")] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Only this account.")] = None,
     region: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where permissions and machines are tried.")
+        str | None, typer.Option(metavar="NAME", help="Where permissions, limits and machines are tried.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Launch, reach, stop and end a small machine; asks.")] = False,
     gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="With --live: one with this GPU too.")] = None,

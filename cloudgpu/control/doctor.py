@@ -17,7 +17,7 @@ from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, u
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.permitted import finding_checks, permission_checks
+from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.errors import CloudgpuError
 
@@ -197,3 +197,4 @@ def _accounts(session: Session, names: list[str], region: str | None) -> Iterato
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
         yield from finding_checks(session, name, region)
         yield from permission_checks(session, name, region)
+        yield from quota_checks(session, name, region)

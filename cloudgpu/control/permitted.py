@@ -1,4 +1,4 @@
-"""Says which permissions a credential lacks, by name, with the document that has them, and what the account lacks."""
+"""Says what an account lacks: permissions, by name and with the document that has them; services; limits on GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.session import Session
 from cloudgpu.core.facts import Permission
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
-from cloudgpu.providers.base import ChecksPermissions, Examines
+from cloudgpu.providers.base import ChecksPermissions, Examines, HasQuota
+
+_OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # limits that count more than one kind of machine
 
 
 def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -55,6 +57,29 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
         verdict = Verdict.OK if one.good else Verdict.FAIL if one.good is False and one.needed else Verdict.WARN
         code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
         yield Check(f"{one.what} {account}", verdict, one.says, one.next or None, code)
+
+
+def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
+    """Yield a check of the limits on machines with GPUs in a region: a new account may launch none of most.
+
+    Yields nothing without a region, nor for a provider that does not tell. Changes nothing.
+    """
+    provider = session.provider(account)
+    if region is None or not isinstance(provider, HasQuota):
+        return
+    name = f"GPU limits {account}"
+    try:
+        found = [one for one in provider.quotas(region) if one.limit is not None and one.code not in _OF_ALL]
+    except CloudgpuError as silence:
+        yield failed(name, silence)
+        return
+    free = [one for one in found if one.limit]
+    if free or not found:
+        said = f"{len(free)} of {len(found)} limits that are told in {region} are above 0"
+        yield Check(name, Verdict.OK, f"{said} (cloudgpu quota --account {account})")
+    else:
+        way = f"Ask for more: {provider.quota_page(region, found[0].code)}"
+        yield Check(name, Verdict.WARN, f"every limit on GPUs in {region} is 0: none can be launched", way)
 
 
 def denied(one: Permission, kind: str) -> AuthFailed:

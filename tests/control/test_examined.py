@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.check import Verdict
 from cloudgpu.control.doctor import examine
+from cloudgpu.core.facts import Market
 from cloudgpu.errors import AuthFailed
 
 
@@ -36,3 +37,16 @@ def test_any_provider_means_every_cloud_account(make_lab):
     found = checks(lab, provider="any")
     assert "account lab" in found
     assert "account local" not in found
+
+
+def test_limits_of_a_region_that_are_all_0_are_a_note_with_the_page_where_more_is_asked_for(make_lab):
+    lab = make_lab("")
+    assert "GPU limits lab" not in checks(lab)
+    lab.cloud.set_quota("north", Market.SPOT, 0)
+    found = checks(lab, account="lab", region="north")["GPU limits lab"]
+    assert (found.verdict, found.said[:5]) == (Verdict.OK, "1 of ")
+    lab.cloud.set_quota("north", Market.ON_DEMAND, 0)
+    found = checks(lab, account="lab", region="north")["GPU limits lab"]
+    assert (found.verdict, found.exit_code) == (Verdict.WARN, 0)
+    assert found.next.startswith("Ask for more: ")
+    assert checks(lab, account="lab", region="moon")["GPU limits lab"].exit_code == 2
