@@ -97,10 +97,23 @@ def candidates_of(session: Session, wish: Wish, template: Template) -> Candidate
     found: list[Candidate] = []
     _check_of_no_account(wish)
     names = cloud_accounts(session)
-    passed = passing(names, lambda name: found.append(candidate(session, wish, template, name)))
+    once = replace(session, tell=_once(session.tell))
+    passed = passing(names, lambda name: found.append(candidate(once, wish, template, name)))
     if not found:
         raise passed[0].fault
     return Candidates(tuple(found), passed, anywhere=True)
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what tells each sentence once: what is said of one account is mostly said of the next, too."""
+    said: set[str] = set()
+
+    def told(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            tell(sentence)
+
+    return told
 
 
 def _check_of_no_account(wish: Wish) -> None:

@@ -402,3 +402,14 @@ def test_what_is_about_one_account_says_which_there_are(labs):
 
 def test_any_can_be_the_usual_provider_of_the_settings():
     assert checked("provider", "any") == "any"
+
+
+def test_a_policy_of_ones_own_is_said_once_for_all_accounts(labs):
+    file = labs.session.home.policies / "own.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("lease: 1h\nrenew_until: 2h\n")
+    labs.prepare(policy="own")
+    assert [one for one in labs.said if "the policy own" in one] == [f"the policy own is from {file}"]
+    with pytest.raises(InvalidRequest, match="owl") as refused:
+        labs.prepare(policy="owl")
+    assert refused.value.message.count("owl") == 1
