@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids, listing, rules, translate
 from cloudgpu.providers.azure.ask import look
+from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.operations import finished
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 WITHIN = timedelta(minutes=2)
+_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
 _GROUP = "Microsoft.Network/networkSecurityGroups"
 Raw = Mapping[str, Any]
 
@@ -34,6 +36,18 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            _allow(azure, id, label, cidr)
+        except InvalidRequest as fault:
+            if code_of(fault) != _TAKEN:
+                raise
+        else:
+            return
+    _allow(azure, id, label, cidr)
+
+
+def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
     found = _rules_of(azure, id)
     if found is None:
         raise InvalidRequest(

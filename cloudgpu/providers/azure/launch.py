@@ -139,7 +139,7 @@ class _Launch:
                 deadline=self._deadline,
                 region=self._call.region,
                 value=self._attempt.offer.available.instance_type,
-                field="--instance-type",
+                field="launch",
             )
         except RateLimited:
             raise
