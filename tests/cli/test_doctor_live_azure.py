@@ -54,7 +54,7 @@ def test_a_prepared_account_is_tried_by_a_machine_s_whole_life_and_nothing_is_le
 def test_init_shows_what_it_makes_makes_it_once_and_takes_it_away_again(line):
     said, calls = line.calls("init azure")
     assert said.code == 2
-    for sentence in ("makes the custom role cloudgpu machine", "deallocate itself", "Add --yes", "+machine_role = "):
+    for sentence in ("makes the custom role cloudgpu", "deallocate itself", "Add --yes", "+machine_role = "):
         assert sentence in said.err
     assert "Run: cloudgpu init azure" not in said.err
     assert not set(calls) & set(GRANTED)
