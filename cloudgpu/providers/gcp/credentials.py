@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -29,7 +30,9 @@ def look(endpoint: str | None, quota_project: str | None) -> tuple[Any, str | No
 
     if endpoint and not os.environ.get(KEY_FILE):
         return AnonymousCredentials(), None  # type: ignore[no-untyped-call]
-    found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
+    with warnings.catch_warnings():  # a login without a quota project is warned of, on everybody's stderr
+        warnings.simplefilter("ignore", UserWarning)
+        found, project = google.auth.default(scopes=SCOPES, quota_project_id=quota_project)
     return found, project
 
 

@@ -11,8 +11,8 @@ import re
 from cloudgpu.errors import InvalidRequest
 
 REGION = re.compile(r"[a-z]+-[a-z]+\d+")
-ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
-_ID = re.compile(r"([a-z]+-[a-z]+\d+-[a-z])/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
+ZONE = re.compile(r"([a-z]+-[a-z]+\d+)-(?:[a-z]|ai\d+[a-z])")  # us-central1-a; us-central1-ai1a: "AI zones"
+_ID = re.compile(r"([a-z]+-[a-z]+\d+-(?:[a-z]|ai\d+[a-z]))/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
 PREFIX = "cg-"
 DIGITS = 20  # of the token's 48: with the prefix, and what rules add, a name has at most 63 characters
 

@@ -65,8 +65,8 @@ def _named(gcp: Gcp, region: str, typed: str) -> Place:
         message = f"The subnet {typed} lies in {found['region']}, not in {region}."
         way = f"Launch there (--region {found['region']}), or name a subnet of {region}."
         raise InvalidRequest(message, field="--subnet", value=typed, next=way)
-    subnet = _subnet(gcp, region, f"projects/{found['project'] or gcp.project}/x/{found['name']}")
-    return Place(partial(subnet["network"]), partial(subnet["selfLink"]))
+    whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
+    return Place(partial(_subnet(gcp, region, whole)["network"]), whole)
 
 
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def make(settings: ProviderSettings) -> GcpProvider:
 class GcpProvider:
     """Implements Provider, and the abilities of providers/base.py that fit Google Cloud.
 
-    Not HasPriceHistory (Google tells no history of what spot machines cost), nor CanRehearseInterruption (a preemption
-    can be simulated by a maintenance event of the machine's host, which is not used here).
+    Not HasPriceHistory (Google tells no history of what spot machines cost), RaisesQuota (a person asks at a page),
+    HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), HasBudgetAlert, nor
+    CanRehearseInterruption (a preemption cannot be asked for).
     """
 
     kind = KIND

@@ -50,6 +50,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     wanted = named(item.instance_type)
     found = _looked_up(gcp, request, item, wanted)
     image = found.choice.image
+    shielded = image.shielded and image.machine != "arm64"  # whether Arm machines take it is unverified
     call = Call(
         project=gcp.project,
         zone=item.zone,
@@ -67,10 +68,11 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         service_account=gcp.options.service_account,
         cloud_init=image.cloud_init is not False,
         installs_driver=image.installs_driver and bool(item.accelerators),
-        shielded=image.shielded,
-        secure_boot=image.shielded and not item.accelerators,  # NVIDIA's modules are not signed for it
+        shielded=shielded,
+        secure_boot=shielded and not item.accelerators,  # NVIDIA's modules are not signed for it
         volume=DEVICE if request.setup.volume else "",
         host_key="reads" if image.cloud_init is False else "",
+        scratch=wanted.scratch,
     )
     return Resolved(
         call=call.to_json(),
@@ -158,6 +160,8 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
     if call.disk_type == HYPERDISK:
         yield f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
+    if not request.setup.network.public_ip:
+        yield "without a public address it reaches packages and drivers only where its network has Cloud NAT"
     if request.renew_s > LONGEST.total_seconds():
         yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:

@@ -39,7 +39,7 @@ def available(gcp: Gcp, want: Want) -> Stock:
         return Stock(()) if want.instance_type is None else _unlisted(gcp, want.instance_type, want, region)
     cards, silent = _cards(gcp)
     gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, want, region))
-    places = sorted({zone for _, zone in cards if _is_asked(gcp, zone, want, region)})
+    places = sorted({zone for _, zone in cards if ids.region_of(zone) and _is_asked(gcp, zone, want, region)})
     items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, want))
     if want.zone is not None and not items and not gaps:
         check_zone(gcp, want.zone)
