@@ -84,7 +84,7 @@ def _sku(found: Raw, region: str) -> Sku:
         gpus=_whole(can.get("GPUs")) or 0,
         zones=tuple(zones),
         withheld=_withheld(restrictions, region),
-        generations=frozenset(part.strip() for part in can.get("HyperVGenerations", "V1").split(",")),
+        generations=frozenset(part.strip() for part in can.get("HyperVGenerations", "V1,V2").split(",")),
         temp_gb=(_number(can.get("MaxResourceVolumeMB")) or 0.0) / 1024,
         machine="arm64" if can.get("CpuArchitectureType", "x64").lower() == "arm64" else "x86_64",
         premium=can.get("PremiumIO", "").lower() == _TRUE,

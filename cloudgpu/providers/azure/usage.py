@@ -40,8 +40,9 @@ def _of(found: Mapping[str, Raw], codes: Iterable[str]) -> list[Raw]:
 
 
 def _refuse_full(azure: Azure, region: str, one: Raw, sku: Sku) -> None:
-    limit, used, needed = int(one.get("limit") or 0), int(one.get("currentValue") or 0), sku.vcpus or 0
-    if used + needed <= limit:
+    used, needed = int(one.get("currentValue") or 0), sku.vcpus or 0
+    limit = one.get("limit")
+    if limit is None or used + needed <= int(limit):
         return
     name, words = _name(one), (one.get("name") or {}).get("localizedValue") or _name(one)
     page = quotas.page(region, name)
