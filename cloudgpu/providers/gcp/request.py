@@ -28,7 +28,7 @@ class Call:
     network tag; None: the rules of ours let `callers` (CIDR per label) in. `cloud_init`: the image runs it, else the
     boot data are a startup script. `installs_driver`: the image installs NVIDIA's driver when its metadata say so.
     `volume` is the device name of a data disk, empty for none. `host_key`: `reads` for an image that takes no host key,
-    and tells the one that it makes.
+    and tells the one that it makes. `scratch`: the machine type comes with local SSD.
     """
 
     project: str
@@ -51,6 +51,7 @@ class Call:
     secure_boot: bool = False
     volume: str = ""
     host_key: str = ""
+    scratch: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -103,15 +104,19 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
     """Return how the machine is bought and when Google stops it.
 
     A machine with a GPU cannot move to another host, so its host's maintenance ends it. It is not started again by
-    itself, for then its time would begin anew, beyond what was reserved for it.
+    itself, for then its time would begin anew, beyond what was reserved for it. For one with local SSD Google wants to
+    be told what becomes of that when the time is over, and only for one of those: kept, it would be billed on (gcloud's
+    `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
     """
     spot = attempt.offer.available.market is Market.SPOT
+    discards = {"onInstanceStopAction": {"discardLocalSsd": True}} if call_of(attempt).scratch else {}
     return {
         "provisioningModel": "SPOT" if spot else "STANDARD",
         "onHostMaintenance": "TERMINATE",
         "automaticRestart": False,
         "instanceTerminationAction": "STOP",
         "maxRunDuration": {"seconds": str(run_seconds(attempt.renew_until - attempt.made_at))},
+        **discards,
     }
 
 

@@ -18,7 +18,7 @@ from cloudgpu.providers.gcp import ids, operations
 from cloudgpu.providers.gcp.listing import everything, raw
 from cloudgpu.providers.gcp.request import run_seconds
 from cloudgpu.providers.gcp.things import at as moment
-from cloudgpu.providers.gcp.translate import labels_of
+from cloudgpu.providers.gcp.translate import has_scratch, labels_of
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -118,6 +118,8 @@ def _reschedule(gcp: Gcp, id: str, found: Mapping[str, Any], seconds: int) -> No
     zone, name = ids.machine(id)
     wanted = {key: value for key, value in found.get("scheduling", {}).items() if key != "terminationTime"}
     wanted |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
+    if has_scratch(found):
+        wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
     asked = gcp.ask(action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
     operations.finished(gcp, asked, action=action, value=id)

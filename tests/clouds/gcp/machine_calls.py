@@ -139,7 +139,9 @@ def set_scheduling(asked: Asked) -> Thing:
     if machine["status"] != "TERMINATED":
         raise Refusal("resourceNotReady", f"The resource '{key.path}' is not ready: its status must be TERMINATED")
     machine["scheduling"] = machine_checks.scheduling(
-        {"provisioningModel": machine["scheduling"]["provisioningModel"], **asked.body}, gpu=bool(machine["_gpus"])
+        {"provisioningModel": machine["scheduling"]["provisioningModel"], **asked.body},
+        gpu=bool(machine["_gpus"]),
+        local_ssd=any(one["type"] == "SCRATCH" for one in machine["disks"]),
     )
     return operations.begin(asked.model, asked.call, key, "setScheduling")
 

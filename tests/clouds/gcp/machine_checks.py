@@ -60,12 +60,13 @@ def _mismatch(kind: Type, gpu: str, count: int) -> Refusal:
     return Refusal("invalid", f"{said} Accelerator type and count do not go with the machine type.")
 
 
-def scheduling(given: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
+def scheduling(given: Mapping[str, Any], *, gpu: bool, local_ssd: bool = False) -> dict[str, Any]:
     """Return a machine's schedule with what Google fills in. Raises Refusal for one that contradicts itself.
 
     That machines with GPUs do not migrate, and Spot machines neither migrate nor restart by themselves, is from GPU
     and Spot documentation; the words are from public reports. That a machine with an end needs to be told which
-    (stop or delete) is from Limit the run time of a VM.
+    (stop or delete) is from Limit the run time of a VM; that one with local SSD which is stopped by its end has to say
+    that these are discarded, and no other machine may, is from gcloud's words on its flag for it.
     """
     made = dict(given)
     spot = made.get("provisioningModel") == "SPOT" or made.get("preemptible", False)
@@ -82,7 +83,14 @@ def scheduling(given: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
     if spot:
         made.setdefault("instanceTerminationAction", "STOP")
     _check_end(made)
+    _check_local_ssd(made, local_ssd=local_ssd)
     return made
+
+
+def _check_local_ssd(made: Mapping[str, Any], *, local_ssd: bool) -> None:
+    stops = "maxRunDuration" in made and made.get("instanceTerminationAction") == "STOP"
+    if made.get("onInstanceStopAction", {}).get("discardLocalSsd", False) is not (stops and local_ssd):
+        raise Refusal("invalid", "Invalid value for field 'scheduling.onInstanceStopAction.discardLocalSsd'.")
 
 
 def _check_end(made: Mapping[str, Any]) -> None:

@@ -33,7 +33,9 @@ def insert(asked: Asked) -> Thing:
     key = key_of(asked.call, "instances", body["name"])
     machine: Thing = {
         "machineType": Key("machineTypes", project, f"zones/{zone}", kind.name).link,
-        "scheduling": machine_checks.scheduling(body.get("scheduling", {}), gpu=bool(count)),
+        "scheduling": machine_checks.scheduling(
+            body.get("scheduling", {}), gpu=bool(count), local_ssd=_has_local_ssd(body, kind)
+        ),
         "networkInterfaces": _interfaces(model, body, project, region_of(zone)),
         "status": "PROVISIONING",
         "tags": {
@@ -183,6 +185,10 @@ def _disk(model: Model, key: Key, given: Mapping[str, Any], index: int) -> dict[
         "deviceName": given.get("deviceName", f"persistent-disk-{index}"),
         "diskSizeGb": disk["sizeGb"],
     }
+
+
+def _has_local_ssd(body: Mapping[str, Any], kind: Type) -> bool:
+    return kind.local_ssds > 0 or any(one.get("type") == "SCRATCH" for one in body.get("disks", []))
 
 
 def _disk_name(key: Key, given: Mapping[str, Any], index: int) -> str:

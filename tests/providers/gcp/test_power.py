@@ -243,6 +243,16 @@ def test_googles_timer_stops_what_everybody_has_forgotten(gcp, cloud):
     assert (found.state, found.reason) == (State.STOPPED, "stopped by its timer at Google")
 
 
+def test_googles_timer_keeps_no_local_ssd_that_would_be_billed_on(gcp, cloud):
+    made = launched(cloud, offered(cloud, "a2-ultragpu-1g"), lease=timedelta(minutes=5), renew=timedelta(minutes=10))
+    assert gcp.instance(made.id)["scheduling"]["onInstanceStopAction"] == {"discardLocalSsd": True}
+    gcp.advance(700)
+    assert cloud.get(made.id).state is State.STOPPED
+    assert not any("local-ssd" in path for path in gcp.billable())
+    cloud.set_timer(made.id, gcp.clock.now() + timedelta(hours=9))
+    assert gcp.instance(made.id)["scheduling"]["onInstanceStopAction"] == {"discardLocalSsd": True}
+
+
 def test_a_timer_cannot_be_moved_while_the_machine_runs(gcp, cloud):
     made = launched(cloud)
     limit = cloud.timer_limit(made.id)
