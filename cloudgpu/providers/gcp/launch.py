@@ -48,9 +48,10 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
         found = _Sender(gcp, attempt, call, deadline).send(made)
     except ProviderUnavailable:
         raise
-    except CloudgpuError:
+    except CloudgpuError as fault:
         with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
-            _shut_again(gcp, call, machine)
+            if isinstance(fault, NoCapacity) or not _is_there(gcp, call, machine):
+                _shut_again(gcp, call, machine)
         raise
     return listing.instances(gcp, [found])[0]
 
@@ -60,6 +61,19 @@ def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
     if call.tag is None:
         access.shut(gcp, call.network)
         access.admit(gcp, call.network, machine, call.callers, attempt.tags)
+
+
+def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:
+    """Say whether there is a machine all the same: what refuses a second send says nothing of the first.
+
+    Without its rules nobody could reach it. Raises what is said in place of an answer.
+    """
+    zone, name = ids.machine(machine)
+    try:
+        gcp.ask("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
+    except InstanceNotFound:
+        return False
+    return True
 
 
 def _shut_again(gcp: Gcp, call: Call, machine: str) -> None:
@@ -120,8 +134,25 @@ class _Sender:
             return self._made_before(fault)
         refused = errors.ended(done, self._gcp.asked(ACTION, zone, zone))
         if refused is not None:
-            raise self._explained(refused)
+            return self._failed(refused)
         return self._looked()
+
+    def _failed(self, refused: CloudgpuError) -> Mapping[str, Any]:
+        """Raise what an operation has failed with, in the words of a launch.
+
+        Where Google itself failed, it is asked whether there is a machine all the same: it would be billed.
+        """
+        if not isinstance(refused, ProviderUnavailable):
+            raise self._explained(refused)
+        try:
+            found = self._found()
+        except InstanceNotFound:
+            raise self._explained(refused) from None
+        except CloudgpuError:
+            raise self._uncertain(refused) from refused
+        if found.get("status") == "PROVISIONING":
+            raise self._uncertain(refused)
+        return found
 
     def _looked(self) -> Mapping[str, Any]:
         try:
@@ -132,14 +163,9 @@ class _Sender:
     def _found(self) -> Mapping[str, Any]:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
-        return self._gcp.ask(
-            "compute.instances.get",
-            zone,
-            value=machine,
-            project=self._call.project,
-            zone=zone,
-            instance=self._name,
-        )
+        where = {"project": self._call.project, "zone": zone, "instance": self._name}
+        answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
+        return {"zone": zone, "name": self._name, **answer}
 
     def _wait(self, seconds: float, fault: CloudgpuError) -> None:
         """Wait as told, unless that would end after the deadline."""
@@ -166,8 +192,8 @@ class _Sender:
     def _explained(self, fault: CloudgpuError) -> CloudgpuError:
         """Return a refusal inside the operation, in the words of a launch.
 
-        An operation that has ended with an error has made no machine, also where Google itself failed: to send the call
-        again under the same request id would bring the same operation.
+        An operation that has ended with an error has made no machine; to send the call again under the same request id
+        would bring the same operation.
         """
         spot = self._attempt.offer.available.market is Market.SPOT
         if isinstance(fault, ProviderUnavailable) or (spot and code_of(fault) == PREEMPTED_MEANWHILE):

@@ -246,6 +246,30 @@ def test_a_name_that_somebody_elses_machine_has_is_not_taken_for_ours(gcp, cloud
         cloud.launch(attempt, deadline=soon(cloud))
 
 
+def test_a_second_send_that_is_refused_shuts_nobody_out_of_what_the_first_has_made(gcp, cloud):
+    attempt = attempt_at(cloud)
+    made = cloud.launch(attempt, deadline=soon(cloud))
+    gcp.faults.deny(INSERT)
+    with pytest.raises(AuthFailed):
+        cloud.launch(attempt, deadline=soon(cloud))
+    assert gcp.allows(made.id, CALLER.partition("/")[0])
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "PROVISIONING"])
+def test_a_failure_of_googles_own_is_not_taken_for_no_machine_where_there_is_one(gcp, cloud, status):
+    attempt = attempt_at(cloud)
+    failed = {"name": "op", "status": "DONE", "zone": f"zones/{ZONE}", "httpErrorStatusCode": 500}
+    failed["error"] = {"errors": [{"code": "INTERNAL_ERROR", "message": "Internal error."}]}
+    gcp.faults.add("compute.zoneOperations.get", status=200, body=failed)
+    there = {"name": ids.machine_name(attempt.token), "status": status, "labels": attempt.tags}  # no zone, which it may
+    gcp.faults.add("compute.instances.get", status=200, body=there)
+    if status == "RUNNING":
+        assert cloud.launch(attempt, deadline=soon(cloud)).zone == ZONE
+    else:
+        with pytest.raises(LaunchUncertain):
+            cloud.launch(attempt, deadline=soon(cloud))
+
+
 # What Google refuses
 
 
