@@ -51,9 +51,10 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
         return storage.snapshot(azure, begun)
     if not _is_copied(begun):
         return storage.snapshot(azure, begun)
+    said = {**tags, storage.TAG_MADE: str(int(azure.clock().timestamp()))}
     if TAG_TRUSTED not in (begun.get("tags") or {}):
-        return storage.image(azure, _register(azure, begun, kept, tags))
-    gallery.make(azure, str(begun["id"]), name, region, tags)
+        return storage.image(azure, _register(azure, begun, kept, said))
+    gallery.make(azure, str(begun["id"]), name, region, said)
     registered = gallery.read(azure, gallery.name_of(name, region))
     return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
 

@@ -6,6 +6,7 @@ the token, and has that group's tags. Volumes and images lie in the group `cloud
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names
 LARGEST_GB = 32_767  # of a Standard or Premium SSD: "Azure managed disk types"
 SNAPSHOT = "snapshot"  # the catalogue's name for what snapshots and images are billed as
 TAG_PREFIX = "cloudgpu-"
+TAG_MADE = "cloudgpu-made"  # on an image: the epoch second of its making
 _ACTION = "Microsoft.Compute"
 _MADE, _GOING = "succeeded", ("deleting", "failed deletion")
 
@@ -140,7 +142,7 @@ def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -
         account=azure.account,
         region=region,
         id=str(found["id"]) if thing is None else thing.id,
-        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
+        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
         made_at=_made_at(found),
         ready=state(found) in (_MADE, ""),
         **usual,
@@ -173,9 +175,12 @@ def _said(found: Raw) -> Raw:
 
 
 def _made_at(found: Raw) -> datetime | None:
-    """Return when it was made, aware UTC: Azure says so of an image in `systemData` alone."""
+    """Return when it was made, aware UTC: of an image Azure may say so in `systemData`, or not at all; our tag does."""
     text = _said(found).get("timeCreated") or (found.get("systemData") or {}).get("createdAt")
-    return None if not text else datetime.fromisoformat(str(text)).astimezone(UTC)
+    if text:
+        return datetime.fromisoformat(str(text)).astimezone(UTC)
+    tag = str((found.get("tags") or {}).get(TAG_MADE, ""))
+    return datetime.fromtimestamp(int(tag), UTC) if re.fullmatch(r"[1-9]\d{0,10}", tag) else None
 
 
 def remove(azure: Azure, leftover: Leftover) -> None:

@@ -118,6 +118,7 @@ def test_an_image_of_a_running_machine_is_made_by_a_snapshot_and_the_machine_goe
     image = saved(azure, azure_arm)
     assert (image.name, image.region, image.tags) == ("tuned", "eastus", IMAGE)
     assert image.size_gb > 0
+    assert image.made_at is not None
     assert azure_arm.instance(ID).state == "running"
     azure_arm.advance(60)
     assert [kind for kind, _ in azure_arm.billable() if kind in ("snapshot", "image")] == ["image"]
