@@ -45,7 +45,7 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, v
         lines.append(machines(document["machines"], now))
         if document["view_as_of"]:
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
-        lines += [*_marked(document["machines"]), *_unjudged(document["machines"])]
+        lines += [*_marked(document["machines"]), *_billed_on(document["machines"]), *_unjudged(document["machines"])]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
 
@@ -67,6 +67,15 @@ def _marked(machines: list[dict[str, Any]]) -> list[str]:
     marks = {price_mark(one) for one in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
+
+
+def _billed_on(machines: list[dict[str, Any]]) -> list[str]:
+    """Return which machines are stopped and go on costing as if they ran, and what ends that."""
+    from cloudgpu.cli.render import paragraph
+
+    names = [one["name"] for one in machines if one["state"] == "stopped" and one["billed"]]
+    why = "it was shut down from inside, and is billed as if it ran until cloudgpu stop"
+    return [paragraph(f"{name}: {why} {name}.") for name in names]
 
 
 def _unjudged(machines: list[dict[str, Any]]) -> list[str]:

@@ -121,7 +121,8 @@ def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed_and_a_stop_
     line.azure.shut_down(group_of(line))
     (machine,) = line("ls --refresh -o json").json["machines"]
     assert (machine["state"], machine["billed"]) == ("stopped", True)
-    assert "billed" in line("ls").out + line("show otter").out
+    assert "billed as if it ran until cloudgpu stop otter" in " ".join(line("ls").out.split())
+    assert "stopped (billed)" in line("show otter").out
     assert line("stop --yes").code == 0
     assert line.azure.instance(group_of(line)).state == "deallocated"
     assert line("ls -o json").json["machines"][0]["billed"] is False
