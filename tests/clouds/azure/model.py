@@ -100,6 +100,7 @@ class Model:
     permissions: list[dict[str, list[str]]] = field(
         default_factory=lambda: [{"actions": ["*"], "notActions": [], "dataActions": [], "notDataActions": []}]
     )  # what the launcher may do
+    roles_stay: bool = False  # do assignments outlive the thing that they are on? unverified
     timers: dict[str, dict[str, Any]] = field(default_factory=dict)  # by operation id
     timer_limit_s: float = float("inf")  # how far ahead a timer is taken: unverified
     events: list[dict[str, Any]] = field(default_factory=list)  # the activity log
@@ -155,7 +156,7 @@ class Model:
         for key in [key for key in self.things if key == id_.lower() or key.startswith(f"{id_.lower()}/")]:
             del self.things[key]
         # that assignments go with their scope is unverified; an identity's own outlive it as "unknown principal"
-        gone = [key for key in self.assignments if key.startswith(f"{id_.lower()}/")]
+        gone = [key for key in self.assignments if key.startswith(f"{id_.lower()}/") and not self.roles_stay]
         for key in gone:
             del self.assignments[key]
 
