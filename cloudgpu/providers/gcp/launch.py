@@ -163,7 +163,7 @@ class _Sender:
     def _found(self) -> Mapping[str, Any]:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
-        where = {"project": self._call.project, "zone": zone, "instance": self._name}
+        where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
         answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
