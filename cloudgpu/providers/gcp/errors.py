@@ -29,6 +29,7 @@ from cloudgpu.providers.gcp.codes import (
 
 LONGEST = 300  # characters of Google's own sentence that a person has to read
 TOO_MANY = 429
+_BAD = 400  # the first status that is an error
 _CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")  # what the client puts before Google's sentence
 _PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
 _NAMED = re.compile(r"'([^']+)'")
@@ -82,12 +83,13 @@ def ended(operation: Mapping[str, Any], asked: Asked) -> CloudgpuError | None:
     Of several errors the one that says most: Google puts a summary code before the causal one.
     """
     faults = operation.get("error", {}).get("errors", ())
-    if not faults and not int(operation.get("httpErrorStatusCode") or 0):
+    status = int(operation.get("httpErrorStatusCode") or 0)
+    if not faults and status < _BAD:
         return None
     known = sorted(faults, key=_says_little)
     code = str(known[0].get("code", "")) if known else ""
     said = str(known[0].get("message", "")) if known else str(operation.get("httpErrorMessage", ""))
-    return _meant(code, int(operation.get("httpErrorStatusCode") or 0), said, asked)
+    return _meant(code, status, said, asked)
 
 
 def _says_little(fault: Mapping[str, Any]) -> tuple[bool, bool]:

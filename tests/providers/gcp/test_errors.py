@@ -180,6 +180,7 @@ def test_an_operation_tells_what_says_most(codes, kind):
 
 def test_an_operation_that_did_not_fail_is_no_error():
     assert ended({"status": "DONE"}, ASKED) is None
+    assert ended({"status": "DONE", "httpErrorStatusCode": 200}, ASKED) is None
     assert type(ended({"httpErrorStatusCode": 503, "httpErrorMessage": "busy"}, ASKED)) is ProviderUnavailable
 
 
