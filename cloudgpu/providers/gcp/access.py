@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import listing, operations, rules
-from cloudgpu.providers.gcp.codes import THERE_ALREADY
+from cloudgpu.providers.gcp.codes import NOT_READY, THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of, is_gone
 from cloudgpu.providers.gcp.network import partial
 from cloudgpu.providers.gcp.request import NETWORK_TAG
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 AT_ONCE = 8  # rules that are changed side by side
+TRIES, SETTLES_S = 10, 2.0  # while a rule is being made or removed it takes no change
 
 
 def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -107,11 +108,11 @@ def remove(gcp: Gcp, project: str, name: str) -> None:
 
 
 def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
-    """Ask to take a rule away; return the operation, None where there is no such rule. Does not wait."""
+    """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
         return gcp.ask("compute.firewalls.delete", value=name, firewall=name, **_in(project))
     except InvalidRequest as fault:
-        if is_gone(fault):
+        if is_gone(fault) or code_of(fault) in NOT_READY:
             return None
         raise
 
@@ -136,7 +137,20 @@ def _found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
 
 
 def _written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    """Make a rule; one that is there already is made so."""
+    """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
+    for left in reversed(range(TRIES)):
+        try:
+            _made_or_patched(gcp, project, wanted)
+        except InvalidRequest as fault:
+            removed = is_gone(fault) and "/firewalls/" in fault.message
+            if not left or not (removed or code_of(fault) in NOT_READY):
+                raise
+            gcp.pause(SETTLES_S)
+        else:
+            return
+
+
+def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
         asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))

@@ -90,6 +90,7 @@ def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> Leftover
         size_gb=0,
         stored_as="",
         tags=found.tags,
+        made_at=found.made_at,
         attached_to=found.machine if in_use else None,
     )
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
@@ -20,6 +21,7 @@ from cloudgpu.core.network import ANYWHERE
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.request import NETWORK_TAG
+from cloudgpu.providers.gcp.things import at
 
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower comes first; a network's own rules usually stand at 1000 and more
 PREFIX = "cloudgpu-"
@@ -39,6 +41,7 @@ class Rule:
     cidr: str
     ports: tuple[str, ...]
     tags: Mapping[str, str]
+    made_at: datetime | None = None
 
 
 def shut_name(network: str) -> str:
@@ -112,4 +115,5 @@ def rule(found: Raw) -> Rule | None:
         cidr=next(iter(found.get("sourceRanges", ())), ""),
         ports=tuple(port for one in found.get("allowed", ()) for port in one.get("ports", ())),
         tags={key: str(value) for key, value in said.items() if key.startswith(PREFIX)},
+        made_at=at(found.get("creationTimestamp")),
     )

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 Raw = Mapping[str, Any]
 Answer = TypeVar("Answer")
 GLOBAL = "global"
+NOT_REACHED = "Google could not reach it"
 TAG_PREFIX = "cloudgpu-"
-UNREACHABLE = "UNREACHABLE"
+# Warnings of a list that lacks something; "no results on this page" is none of these.
+LACKING = frozenset(("UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"))
 _ID = re.compile(r"([a-z]+(?:-[a-z]+\d+(?:-[a-z])?)?)/([a-z][A-Za-z]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
 
 
@@ -79,19 +81,24 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     """Return the things of all zones and regions that are asked for, and the scopes that did not answer: a call a page.
 
     `key` is what they are called in the answer, where that is not the service's name. Google names a scope that it
-    could not reach by a warning in its place, or among `unreachables`.
+    could not reach by a warning in its place, or among `unreachables`; a warning of the whole list is the account's.
     """
     found: list[Raw] = []
     silent: dict[str, str] = {}
     for page in gcp.pages(f"compute.{service}.aggregatedList", **asked):
-        silent |= {ids.last(scope): "Google could not reach it" for scope in page.get("unreachables", ())}
+        silent |= {ids.last(scope): NOT_REACHED for scope in page.get("unreachables", ())}
+        silent |= _lacking(gcp.account, page)
         for scope, answer in page.get("items", {}).items():
             zone = {"zone": ids.last(scope)} if scope.startswith("zones/") else {}
             found += [{**zone, **one} for one in answer.get(key or service, ())]
-            warning = answer.get("warning", {})
-            if warning.get("code") == UNREACHABLE:
-                silent[ids.last(scope)] = warning.get("message") or "Google could not reach it"
+            silent |= _lacking(ids.last(scope), answer)
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
+
+
+def _lacking(scope: str, answer: Raw) -> dict[str, str]:
+    """Return the scope, and why, where a warning says that something of it is missing here; else nothing."""
+    warning = answer.get("warning", {})
+    return {scope: warning.get("message") or NOT_REACHED} if warning.get("code") in LACKING else {}
 
 
 def missed(gcp: Gcp, silent: Iterable[Unanswered], region: str | None = None) -> tuple[Unanswered, ...]:

@@ -291,6 +291,20 @@ def test_each_label_has_its_own_rule_on_its_own_machine(gcp, cloud):
     assert not gcp.allows(one.id, "198.51.100.9")
 
 
+def test_a_door_that_somebody_else_is_just_making_is_waited_for(gcp, cloud):
+    launched(cloud)
+    gcp.faults.add("compute.firewalls.get", error="notFound", status=404)
+    gcp.faults.add("compute.firewalls.patch", error="resourceNotReady", status=400, times=2)
+    assert not gcp.allows(launched(cloud, key="other").id, "198.51.100.9")
+
+
+def test_a_rule_that_is_going_already_keeps_no_machine_from_its_end(gcp, cloud):
+    made = launched(cloud)
+    gcp.faults.add("compute.firewalls.delete", error="resourceNotReady", status=400)
+    cloud.terminate(made.id)
+    assert gcp.billable() == []
+
+
 def test_a_label_that_cannot_be_one_is_refused(cloud):
     made = launched(cloud)
     with pytest.raises(InvalidRequest) as refused:
@@ -310,6 +324,15 @@ def test_a_listing_is_one_call_and_names_the_zones_that_were_silent(gcp, cloud):
     assert asked == ["compute.instances.aggregatedList"]
     assert [(one.market, one.state) for one in found.instances] == [(Market.SPOT, State.RUNNING)]
     assert [one.scope for one in found.unanswered] == ["us-east1-c"]
+
+
+@pytest.mark.parametrize("code", ["UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"])
+def test_a_listing_that_lacks_something_says_so_whichever_way_google_does(gcp, cloud, code):
+    warning = {"warning": {"code": code, "message": "something is missing"}}
+    gcp.faults.add("compute.instances.aggregatedList", status=200, body={"items": {"zones/us-east1-c": warning}})
+    assert [one.scope for one in cloud.list().unanswered] == ["us-east1-c"]
+    gcp.faults.add("compute.instances.aggregatedList", status=200, body={"items": {}, **warning})
+    assert [one.scope for one in cloud.list().unanswered] == ["lab"]
 
 
 def test_a_preempted_machine_is_stopped_and_says_why(gcp, cloud):
