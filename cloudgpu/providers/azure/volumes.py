@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, TAG_VOLUME, Leftover, Volume
 from cloudgpu.core.names import digest
-from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids, machine, storage, things
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.data import used
@@ -24,6 +24,7 @@ LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure'
 SKU = "StandardSSD_LRS"  # what every size takes; Premium SSD needs one that says so
 SETTLES_S, LOOKS = 2.0, 120
 _READ, _WRITE = "Microsoft.Compute/disks/read", "Microsoft.Compute/disks/write"
+_UNHEARD_OF = (404, 405, 501)
 _ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
@@ -122,7 +123,10 @@ def _read(azure: Azure, thing: things.Thing, volume: Volume) -> Raw:
 
 
 def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
-    """Ask for it, and leave what else hangs on the machine alone. Not waited for: the disk says when it is so."""
+    """Ask for it, and leave what else hangs on the machine alone. Not waited for: the disk says when it is so.
+
+    A cloud of Azure's kind that does not know this call (it is of 2024) is asked to change the machine's list of disks.
+    """
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
@@ -130,4 +134,23 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     def asked() -> Any:
         return machines.begin_attach_detach_data_disks(group, group, body, polling=False)
 
-    ask(azure, _ATTACH, asked, region=region, value=id)
+    try:
+        ask(azure, _ATTACH, asked, region=region, value=id)
+    except CloudgpuError as fault:
+        if getattr(fault.__cause__, "status_code", None) not in _UNHEARD_OF:
+            raise
+        _list(azure, id, disk)
+
+
+def _list(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
+    """Write the disk into the machine's list of data disks: a change of it names all that are to hang there."""
+    storage_ = (machine.raw(azure, id).get("properties") or {}).get("storageProfile") or {}
+    others = [_as_asked(one) for one in storage_.get("dataDisks") or ()]
+    new = {"lun": LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
+    machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
+
+
+def _as_asked(found: Raw) -> Raw:
+    """Return a data disk that hangs on a machine already as a change has to name it."""
+    kept = {key: found[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in found}
+    return {**kept, "managedDisk": {"id": (found.get("managedDisk") or {}).get("id")}}

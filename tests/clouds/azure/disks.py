@@ -188,6 +188,17 @@ def attach(model: Model, ask: Ask) -> Reply:
     return begin(model, ask, "attaching", lambda: None, body=copy.deepcopy(profile))
 
 
+def relist(model: Model, machine: Thing, rows: list[dict[str, Any]]) -> None:
+    """Let exactly these data disks hang on a machine, as a PATCH of its list says."""
+    profile = machine.facts["storageProfile"]
+    wanted = {one["managedDisk"]["id"].lower() for one in rows}
+    for one in list(profile["dataDisks"]):
+        if one["managedDisk"]["id"].lower() not in wanted:
+            _detach(model, profile, one["managedDisk"]["id"])
+    for one in rows:
+        _attach(model, machine, profile, {**one, "diskId": one["managedDisk"]["id"]})
+
+
 def _detach(model: Model, profile: dict[str, Any], id_: str) -> None:
     profile["dataDisks"] = [one for one in profile["dataDisks"] if one["managedDisk"]["id"].lower() != id_.lower()]
     hold(model.get(id_), None)

@@ -157,9 +157,12 @@ def update_machine(model: Model, ask: Ask) -> Reply:
     machine = model.get(ask.id)
     body = copy.deepcopy(ask.body)
     network = (body.get("properties") or {}).pop("networkProfile", None)
+    rows = ((body.get("properties") or {}).get("storageProfile") or {}).pop("dataDisks", None)
     if "identity" in body:
         identify(model, ask, body["identity"])
     patch(model, machine, body)
+    if rows is not None:
+        disks.relist(model, machine, rows)
     if network is not None:
         for one in network["networkInterfaces"]:
             mine = next(row for row in machine.facts["networkProfile"]["networkInterfaces"] if row["id"] == one["id"])

@@ -250,3 +250,16 @@ def test_a_lost_reply_makes_no_second_volume(account, azure_arm, sdk):
     azure_arm.faults.lose_reply("Disks.CreateOrUpdate")
     attached(azure, azure_arm)
     assert len(told(azure, Kind.VOLUME)) == 1
+
+
+def test_a_cloud_that_has_no_call_for_it_lists_the_disk_beside_those_that_are_there(account, azure_arm, sdk):
+    azure = account()
+    launch(sdk)
+    body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 8}}
+    theirs = sdk.compute.disks.begin_create_or_update(GROUP, "theirs", body).result().id
+    asked = {"dataDisksToAttach": [{"diskId": theirs, "lun": 5}]}
+    sdk.compute.virtual_machines.begin_attach_detach_data_disks(GROUP, GROUP, asked).result()
+    azure_arm.faults.add("VirtualMachines.AttachDetachDataDisks", error="NotFound", status=404, times=9)
+    assert attached(azure, azure_arm).attached_to == ID
+    rows = azure_arm.thing(ID).facts["storageProfile"]["dataDisks"]
+    assert [(one["lun"], one["name"].startswith("volume")) for one in rows] == [(5, False), (0, True)]
