@@ -84,8 +84,6 @@ def test_the_same_command_again_returns_the_same_machine(line, gcp):
         ("--instance-type a2-highgpu-1g", "a2-highgpu-1g", ""),
         ("--instance-type g2-standard-4", "g2-standard-4", ""),
         ("--instance-type n1-standard-8+v100:1", "n1-standard-8", "nvidia-tesla-v100"),
-        ("--gpu p100", "n1-standard-4", "nvidia-tesla-p100"),
-        ("--gpu p4", "n1-standard-4", "nvidia-tesla-p4"),
         ("--instance-type a3-highgpu-8g --spot", "a3-highgpu-8g", ""),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tests.clouds import gcp_prices
 from tests.clouds.gcp import lists, operations, resources
 from tests.clouds.gcp.handlers import Asked, answers
@@ -19,15 +21,21 @@ BEGUN = "2014-05-30T18:35:16.514-07:00"
 
 
 def furnish(model: Model) -> None:
-    """Put in machine types and accelerators."""
+    """Put in machine types and accelerators: no call changes those, so every model has the same."""
+    model.things.update(_for_sale())
+
+
+@functools.cache
+def _for_sale() -> dict[Key, Thing]:
+    shelf = Model()
     for kind in TYPES.values():
         for zone in kind.zones:
-            model.add(Key("machineTypes", PROJECT, f"zones/{zone}", kind.name), machine_type(kind))
-            model.things[Key("machineTypes", PROJECT, f"zones/{zone}", kind.name)]["zone"] = zone
+            shelf.add(Key("machineTypes", PROJECT, f"zones/{zone}", kind.name), machine_type(kind))["zone"] = zone
     for gpu, (most, _, _) in GPUS.items():
         for zone in zones_of(gpu):
             shown = {"maximumCardsPerInstance": most, "description": gpu.replace("-", " ").upper()}
-            model.add(Key("acceleratorTypes", PROJECT, f"zones/{zone}", gpu), shown)
+            shelf.add(Key("acceleratorTypes", PROJECT, f"zones/{zone}", gpu), shown)
+    return shelf.things
 
 
 @answers("compute.zones.list")
