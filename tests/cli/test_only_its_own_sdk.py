@@ -1,4 +1,4 @@
-"""A command of one cloud loads that cloud's SDK alone, and `ls` of a machine in a cloud none, in processes of their own."""
+"""A command of one cloud loads that cloud's SDK alone, and `ls` of its machine none, in processes of their own."""
 
 from __future__ import annotations
 
