@@ -59,7 +59,7 @@ class TestGcp(
     HasTimerContract,
     SetsTimerContract,
 ):
-    at_once = 4  # each is a dozen calls to a server that shares our processor
+    at_once = 3  # each is a dozen calls to a server that shares our processor
 
     @pytest.fixture
     def factory(self) -> Factory:

@@ -107,7 +107,6 @@ def test_a_launch_is_made_exact_by_few_reads(gcp, cloud):
     with calls(gcp) as asked:
         found = resolved(cloud)
     assert sorted(asked) == [
-        "compute.acceleratorTypes.aggregatedList",
         "compute.images.getFromFamily",
         "compute.machineTypes.get",
         "compute.networks.get",
