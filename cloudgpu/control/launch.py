@@ -142,9 +142,12 @@ def _is_covered(prepared: Prepared, row: Row) -> bool:
 
 
 def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> Row:
-    """Give what an interrupted launch made the lease of the plan that was agreed to last."""
-    lease = Lease(prepared.plan.expires, prepared.plan.renew_until)
+    """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
+
+    A timer that was fixed by the launch stays: its own renew-until is the last then.
+    """
     provider = session.provider(row["account"])
+    lease = timers.within(session, row, Lease(prepared.plan.expires, prepared.plan.renew_until))
     if not isinstance(provider, Taggable) or (row["expires"], row["renew_until"]) == (
         iso(lease.expires),
         iso(lease.renew_until),

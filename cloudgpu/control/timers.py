@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.events import Draft
+from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import Firing, SetsTimer
@@ -95,6 +96,20 @@ def check_reach(session: Session, row: Row, until: datetime) -> None:
             value=iso(until),
             next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row['name']}",
         )
+
+
+def within(session: Session, row: Row, lease: Lease) -> Lease:
+    """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
+
+    Tells what it has shortened.
+    """
+    provider = _able(session, row)
+    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    if limit is None or row["renew_until"] is None or lease.renew_until <= limit + PRECISE:
+        return lease
+    last = min(limit.replace(microsecond=0), from_iso(row["renew_until"]))
+    session.tell(f"{row['name']}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
+    return Lease(min(lease.expires, last), last)
 
 
 def _check_left(session: Session, row: Row, until: datetime) -> None:

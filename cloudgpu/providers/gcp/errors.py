@@ -28,7 +28,7 @@ from cloudgpu.providers.gcp.codes import (
 )
 
 LONGEST = 300  # characters of Google's own sentence that a person has to read
-TOO_MANY = 429
+TOO_MANY, NOT_THERE = 429, 404
 _BAD = 400  # the first status that is an error
 _CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")  # what the client puts before Google's sentence
 _PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
@@ -106,10 +106,20 @@ def code_of(fault: CloudgpuError) -> str:
 def _refused(error: Any, asked: Asked) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     status = int(error.code or 0)
+    if status == NOT_THERE and not _is_json(error.response):
+        return _silent(asked, f"answered {asked.action} with the status {status}, and not as Google does")
     code = next(_codes(error), "")
     said = _CALL.sub("", str(error.message or ""))
     headers = getattr(error.response, "headers", None) or {}
     return _meant(code, status, said, asked, _seconds(headers.get("Retry-After")))
+
+
+def _is_json(response: Any) -> bool:
+    """Say whether an answer is one of an API: a proxy's page says nothing of a machine, least that it is gone."""
+    try:
+        return response is None or isinstance(response.json(), dict)
+    except ValueError:
+        return False
 
 
 def _codes(error: Any) -> Iterator[str]:

@@ -208,5 +208,10 @@ def test_a_page_that_is_no_answer_is_not_shown():
     assert len(fault.message) < errors.LONGEST + 200
 
 
+@pytest.mark.parametrize("page", ["", "<html>404 Not Found</html>"])
+def test_a_proxy_that_finds_nothing_says_nothing_of_a_machine(page):
+    assert type(translated(answered(404, page), ASKED)) is ProviderUnavailable
+
+
 def test_a_defect_of_ours_is_not_hidden():
     assert translated(KeyError("zone"), ASKED) is None
