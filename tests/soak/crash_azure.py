@@ -20,7 +20,8 @@ SDK = tuple(
     "azure.mgmt.compute azure.mgmt.network azure.mgmt.resource.resources azure.identity "
     "cloudgpu.providers.azure.provider".split()
 )
-ON_DEMAND = ("up", "--gpu", "t4", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
+SIZE = "Standard_NC4as_T4_v3"
+ON_DEMAND = ("up", "--instance-type", SIZE, "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 HEADLINE = (*ON_DEMAND, "--spot")
 VERBS = {"stop": ("stop", "--yes"), "start": ("start", "--yes", "--no-wait"), "down": ("down", "--yes")}
 _CHANGES = ("CreateOrUpdate", "Create", "Update", "UpdateTags", "Delete", "Deallocate", "Start", "PowerOff", "Restart")
