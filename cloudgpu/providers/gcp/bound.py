@@ -11,6 +11,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 from cloudgpu.providers.gcp import ids, images
+from cloudgpu.providers.gcp.disktypes import takes
 from cloudgpu.providers.gcp.places import named_region
 from cloudgpu.providers.gcp.things import aggregated, machine_of, ours
 from cloudgpu.providers.gcp.volumes import check_size, listed
@@ -49,13 +50,22 @@ def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
 def data_volume(gcp: Gcp, item: Available, wanted: Volume | None) -> Data | None:
     """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
 
-    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    Raises InvalidRequest where another machine uses it, or where the machine's type does not take such a disk:
+    launched, this one would run without it.
     """
     if wanted is None:
         return None
-    found = next((one for one in _volumes(gcp) if (one.name, one.zone) == (wanted.name, item.zone)), None)
+    there = ((one, _data(one)) for one in listed(gcp, gcp.ledger))
+    raw, found = next(
+        ((raw, one) for raw, one in there if (one.name, one.zone) == (wanted.name, item.zone)), ({}, None)
+    )
     if found is not None and found.holder is not None:
         raise used(wanted, found.holder)
+    kind = ids.last(str(raw.get("type", "")))
+    if kind and not takes(item.instance_type, kind):
+        message = f"The volume {wanted.name} is a disk of the kind {kind}, which {item.instance_type} does not take."
+        way = "Name another volume, with a size: one of the right kind is made."
+        raise InvalidRequest(message, field="--volume", value=wanted.name, next=way)
     return found
 
 

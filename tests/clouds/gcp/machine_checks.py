@@ -15,6 +15,8 @@ SHORTEST, LONGEST = timedelta(seconds=30), timedelta(days=120)  # Limit the run 
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 UNLIMITED = 8.0  # what a region's limits are unless a test says otherwise
 ACTIONS = {"STOP", "DELETE"}
+# By the beginnings of machine types ("Hyperdisk machine type support", "GPU machine types").
+HYPERDISK_ALONE, NO_HYPERDISK_BALANCED = ("a3-ultragpu-", "a4-"), ("n1-", "a2-", "g2-", "e2-")
 
 
 def kind_of(body: Mapping[str, Any], project: str, zone: str) -> Type:
@@ -103,6 +105,14 @@ def _check_end(made: Mapping[str, Any]) -> None:
             raise Refusal("invalid", "Invalid value for field 'scheduling': a run duration needs a termination action.")
     elif action is not None and made["provisioningModel"] != "SPOT":
         raise Refusal("invalid", "A termination action is for Spot machines, or those with a limit on their run time.")
+
+
+def check_disk(machine_type: str, disk_type: str) -> None:
+    """Raise Refusal for a kind of disk that a machine type does not take; the words are from public reports."""
+    hyperdisk = disk_type.startswith("hyperdisk-")
+    wrong = not hyperdisk if machine_type.startswith(HYPERDISK_ALONE) else disk_type == "hyperdisk-balanced"
+    if wrong and machine_type.startswith((*HYPERDISK_ALONE, *NO_HYPERDISK_BALANCED)):
+        raise Refusal("invalid", f"{disk_type} disk type cannot be used by {machine_type} machine type.")
 
 
 def check_quota(model: Model, key: Key, machine: Thing) -> None:

@@ -173,6 +173,7 @@ def _disk(model: Model, key: Key, given: Mapping[str, Any], index: int) -> dict[
         new = {}
     else:
         disk_key = Key("disks", key.project, key.scope, params.get("diskName") or _disk_name(key, given, index))
+        _check_disk(model, key, params.get("diskType") or "pd-standard")
         disks.add(model, disk_key, params, params.get("labels"))
         new = {"_new": disk_key}
     disk = attach(model, key, disk_key, one["mode"])
@@ -204,9 +205,14 @@ def attach(model: Model, key: Key, disk_key: Key, mode: str) -> Thing:
         user = disk["users"][0].partition("/v1/")[2]
         said = f"The disk resource '{disk_key.path}' is already being used by '{user}'"
         raise Refusal("resourceInUseByAnotherResource", said)
+    _check_disk(model, key, disk["type"])
     disk.setdefault("users", []).append(key.link)
     disk["lastAttachTimestamp"] = model.now()
     return disk
+
+
+def _check_disk(model: Model, key: Key, disk_type: str) -> None:
+    machine_checks.check_disk(model.get(key)["machineType"].rpartition("/")[2], disk_type.rpartition("/")[2])
 
 
 def _release(model: Model, key: Key, one: Mapping[str, Any]) -> None:
