@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import jsonschema
@@ -12,6 +13,7 @@ from tests.clouds.azure.handlers import HANDLERS
 from tests.clouds.azure.routes import routed, routes
 from tests.clouds.azure.schemas import faults, schemas
 from tests.clouds.azure.sdk import Sdk, machine
+from tests.clouds.rest import Reply
 
 COMPUTE = "azure.mgmt.compute"
 GOOD = machine("cloudgpu-0123456789")
@@ -108,3 +110,20 @@ def test_a_wrong_secret_and_a_foreign_token_open_nothing(azure_arm, monkeypatch)
     form = {"client_id": "c11e0000-0000-4000-8000-000000000001", "client_secret": "no", "grant_type": "x"}
     said = requests.post(f"{azure_arm.url}/t/oauth2/v2.0/token", data=form, timeout=10)
     assert (said.status_code, said.json()["error"]) == (401, "invalid_client")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (200, {"location": "eastus", "colour": "red"}, "colour is unknown"),
+        (200, {"location": 1}, "1 is no string"),
+        (201, {"location": "eastus"}, "no status 201"),
+    ],
+)
+def test_an_answer_of_the_model_that_azure_does_not_publish_is_recorded(azure_arm, monkeypatch, status, body, says):
+    monkeypatch.setitem(HANDLERS, "ResourceGroups.Get", lambda _model, _ask: Reply(status, body))
+    with contextlib.suppress(HttpResponseError):
+        Sdk(azure_arm).resources.resource_groups.get("g")
+    (found,) = azure_arm.wrong
+    assert says in found
+    azure_arm.wrong.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import ipaddress
+import shutil
 import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,7 @@ from cryptography.x509.oid import NameOID
 def authority() -> tuple[Path, ssl.SSLContext]:
     """Return the file with the authority's certificate, and the context of a server that it vouches for."""
     folder = Path(tempfile.mkdtemp(prefix="cg-azure-ca-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     key, owner = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = _certificate("cloudgpu tests", "cloudgpu tests", owner, owner, leaf=False)
     leaf = _certificate("127.0.0.1", "cloudgpu tests", key, owner, leaf=True)
