@@ -67,7 +67,7 @@ def test_a_machine_that_shut_itself_down_costs_its_disk_and_nothing_else(line, g
     assert "free" not in line("ls").out
 
 
-@pytest.mark.parametrize(("seconds", "free"), [(40, True), (90, False)])
+@pytest.mark.parametrize(("seconds", "free"), [(15, True), (90, False)])
 def test_a_spot_machine_that_is_taken_in_its_first_minute_is_free(line, gcp, seconds, free):
     made, id_ = launched(line, T4, "--spot")
     gcp.advance(seconds)
