@@ -296,6 +296,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(sent)
         self.wfile.flush()
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the model, which every answer bears."""
+        return super().date_time_string(self.server.outer.clock.now().timestamp() if timestamp is None else timestamp)
+
     def log_message(self, *_: Any) -> None:
         """Write no log."""
 

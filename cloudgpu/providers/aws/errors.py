@@ -6,15 +6,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
+from cloudgpu.providers.clocks import is_skewed, wrong_clock
 
 LONGEST = 300  # characters of AWS's own sentence that a person has to read
-SKEW = timedelta(minutes=4)  # AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired)
 _UNKNOWN = Meaning(ProviderUnavailable)
 _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
@@ -102,8 +101,8 @@ def _refused(response: Mapping[str, Any], asked: Asked) -> CloudgpuError:
     answer = response.get("Error", {})
     code, said = str(answer.get("Code", "")), str(answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or _is_skewed(headers, asked.now))):
-        return _wrong_clock(headers, asked)
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or is_skewed(headers, asked.now))):
+        return wrong_clock("AWS", asked.region, headers, asked.now)
     if code in CREDENTIAL:
         return _bad_credentials(code, asked)
     if code in DENIED:
@@ -170,26 +169,6 @@ def _no_credentials(error: Exception, names: set[str], asked: Asked) -> AuthFail
         return AuthFailed(sentence, field="credentials", value=profile, next=way)
     sentence = f"The AWS credentials of account {asked.account} cannot be read: {_short(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
-
-
-def _wrong_clock(headers: Mapping[str, str], asked: Asked) -> AuthFailed:
-    there = _date(headers)
-    says = f"{asked.now:%Y-%m-%d %H:%M} UTC here, {there:%Y-%m-%d %H:%M} UTC at AWS" if there else "AWS says so"
-    sentence = f"The clock of this machine is wrong ({says}), so AWS {asked.region} refuses what it signs."
-    return AuthFailed(sentence, field="clock", next="Set the clock (for example: sudo timedatectl set-ntp true).")
-
-
-def _is_skewed(headers: Mapping[str, str], now: datetime) -> bool:
-    there = _date(headers)
-    return there is not None and abs(there - now) > SKEW
-
-
-def _date(headers: Mapping[str, str]) -> datetime | None:
-    """Return AWS's own time of an answer, aware UTC."""
-    try:
-        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
-    except (KeyError, ValueError):
-        return None
 
 
 def _seconds(text: str | None) -> float | None:

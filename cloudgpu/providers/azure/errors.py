@@ -16,6 +16,7 @@ from typing import Any
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure.codes import CREDENTIAL, DENIED, ENVELOPES, MEANINGS, NOT_ALLOWED, NOT_FOUND, Meaning
 from cloudgpu.providers.azure.credentials import who
+from cloudgpu.providers.clocks import is_skewed, wrong_clock
 
 LONGEST = 300  # characters of Azure's own sentence that a person has to read
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
@@ -31,6 +32,7 @@ _OF_QUOTA = re.compile(r"exceeding approved|quota", re.IGNORECASE)
 _OF_RATE = re.compile(r"too many requests|throttl", re.IGNORECASE)
 _ACTION = re.compile(r"perform action '([A-Za-z0-9./]+)'")
 _ENTRA = re.compile(r"AADSTS\d+")
+NOT_NOW = "AADSTS700024"  # "Client assertion is not within its valid time range" (Entra's list of error codes)
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
@@ -133,6 +135,9 @@ def _refused(error: Any, asked: Asked) -> CloudgpuError:
     status = getattr(error, "status_code", None) or 0
     meaning = _meaning(code, sentence, status)
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
+        headers = getattr(error.response, "headers", None) or {}
+        if is_skewed(headers, asked.now):
+            return wrong_clock("Azure", asked.region, headers, asked.now)
         return _bad_credentials(code, asked)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
         return _denied(sentence, asked)
@@ -179,6 +184,8 @@ def _denied(sentence: str, asked: Asked) -> AuthFailed:
 def _no_credentials(error: Exception, asked: Asked) -> AuthFailed:
     """Return the error for a token that nobody gave: Entra's code says why, where it was asked."""
     entra = _ENTRA.search(str(error))
+    if entra and entra[0] == NOT_NOW:
+        return wrong_clock("Entra ID", "", {}, asked.now)
     if entra:
         says = f"The Azure credentials of account {asked.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
         way = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."

@@ -185,7 +185,7 @@ class Gcp:
 
     def asked(self, action: str, where: str = "", value: str | None = None) -> Asked:
         """Return what is asked as errors speak of it."""
-        return Asked(action, where, self.account, self._named_project(), self.who, value)
+        return Asked(action, where, self.account, self._named_project(), self.who, self.clock(), value)
 
     def _named_project(self) -> str:
         return project_of(self.options) or (self._found[1] if self._found else None) or ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cloudgpu.errors import (
@@ -15,6 +16,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     RateLimited,
 )
+from cloudgpu.providers.clocks import is_skewed, wrong_clock
 from cloudgpu.providers.gcp.codes import (
     BILLING,
     BY_STATUS,
@@ -28,10 +30,12 @@ from cloudgpu.providers.gcp.codes import (
 )
 
 LONGEST = 300  # characters of Google's own sentence that a person has to read
-TOO_MANY, NOT_THERE = 429, 404
+UNAUTHENTICATED, NOT_THERE, TOO_MANY = 401, 404, 429
 _BAD = 400  # the first status that is an error
 _CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")  # what the client puts before Google's sentence
 _PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
+# Google's words: a token has to be "short-lived ... and in a reasonable timeframe", with a check of its `iat`.
+_NOT_NOW = re.compile(r"Invalid JWT: .*\b(iat|reasonable timeframe)\b")
 _NAMED = re.compile(r"'([^']+)'")
 _UNKNOWN = Meaning(ProviderUnavailable)
 # What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
@@ -47,7 +51,8 @@ NO_ANSWER = frozenset("ParseError JSONDecodeError DecodeError".split())  # a pro
 class Asked:
     """What was asked (`compute.instances.insert`), where, and as whom. `value` is what the user named, if anything.
 
-    `project` is empty where it is not known. `who` names the credential in words, never the credential itself.
+    `project` is empty where it is not known. `now` is this machine's clock, aware UTC. `who` names the credential in
+    words, never the credential itself.
     """
 
     action: str
@@ -55,6 +60,7 @@ class Asked:
     account: str
     project: str
     who: str
+    now: datetime
     value: str | None = None
 
     @property
@@ -111,6 +117,8 @@ def _refused(error: Any, asked: Asked) -> CloudgpuError:
     code = next(_codes(error), "")
     said = _CALL.sub("", str(error.message or ""))
     headers = getattr(error.response, "headers", None) or {}
+    if status == UNAUTHENTICATED and is_skewed(headers, asked.now):
+        return wrong_clock("Google Cloud", asked.where, headers, asked.now)
     return _meant(code, status, said, asked, _seconds(headers.get("Retry-After")))
 
 
@@ -223,6 +231,8 @@ def _no_credentials(error: Exception, names: set[str], asked: Asked) -> Cloudgpu
     if "DefaultCredentialsError" in names:
         sentence = f"There are no Google credentials for account {asked.account} that can be used."
         return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+    if _NOT_NOW.search(str(error)):
+        return wrong_clock("Google Cloud", asked.where, {}, asked.now)
     if getattr(error, "retryable", False):
         return _silent(asked, f"did not renew the credentials for {asked.action}")
     sentence = f"The Google login of account {asked.account} ({asked.who}) has expired or cannot be used."

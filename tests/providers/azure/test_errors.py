@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import pytest
@@ -170,6 +171,7 @@ def test_a_missing_permission_is_named():
     [
         (ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token"), AuthFailed, "There are no"),
         (ClientAuthenticationError("AADSTS7000215: Invalid client secret hunter2"), AuthFailed, "(AADSTS7000215)"),
+        (ClientAuthenticationError("AADSTS700024: It is late"), AuthFailed, "clock of this machine is wrong"),
         (ServiceRequestError("Connection refused"), ProviderUnavailable, "did not answer"),
         (DecodeError("<html>"), ProviderUnavailable, "something that is no answer"),
         (refusal("ExpiredAuthenticationToken", status=401, kind=ClientAuthenticationError), AuthFailed, "have expired"),
@@ -181,6 +183,14 @@ def test_what_is_no_answer_is_said_without_what_it_held(error, kind, words):
     assert words in found.message
     assert "hunter2" not in str(found.as_dict())
     assert "<html>" not in found.message
+
+
+@pytest.mark.parametrize(("hours", "field"), [(1, "clock"), (-1, "clock"), (0, "credentials")])
+def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_refuses_credentials(hours, field):
+    there = {"Date": format_datetime(NOW + timedelta(hours=hours), usegmt=True)}
+    found = said("ExpiredAuthenticationToken", status=401, headers=there)
+    assert (type(found), found.field) == (AuthFailed, field)
+    assert said("AuthorizationFailed", status=403, headers=there).field == "permission"
 
 
 def test_a_defect_of_ours_is_no_fault_of_azure():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.provider import GcpProvider
@@ -36,6 +40,25 @@ def machine(server, name="cg-0123456789abcdef0123", *, spot=False, tags=TAGS, zo
     more.setdefault("disks", [{"boot": True, "auto_delete": True, **disk}])
     Plain(server).launch(name, zone=zone, labels=tags, **more)
     return f"{zone}/{name}"
+
+
+def key_file_in(folder):
+    """Return the key file of a service account, made in this folder."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    file = folder / "key.json"
+    made = {
+        "type": "service_account",
+        "project_id": "of-the-key",
+        "private_key_id": "1",
+        "private_key": pem,
+        "client_email": "me@of-the-key.iam.gserviceaccount.com",
+        "token_uri": "http://127.0.0.1:9/token",
+    }
+    file.write_text(json.dumps(made), encoding="ascii")
+    return file
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 import requests
@@ -24,7 +25,9 @@ from cloudgpu.providers.gcp import errors
 from cloudgpu.providers.gcp.codes import BY_STATUS, MEANINGS
 from cloudgpu.providers.gcp.errors import Asked, code_of, ended, is_gone, translated
 
-ASKED = Asked("compute.instances.insert", "us-central1-a", "lab", "cloudgpu-test", "the default credentials", "v")
+NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+WHO = "the default credentials"
+ASKED = Asked("compute.instances.insert", "us-central1-a", "lab", "cloudgpu-test", WHO, NOW, "v")
 # Reasons of an answer: "Standard error responses" of Google's JSON APIs, those that Compute Engine's pages name.
 REASONS = """
     accessNotConfigured accountDisabled alreadyExists authError backendError badRequest conditionNotMet conflict
@@ -146,12 +149,12 @@ def test_a_missing_permission_is_named_as_google_names_it():
 )
 def test_only_a_machine_that_is_missing_is_gone(named, kind):
     """Google answers for a project that there is not as for a machine: then nothing is known of it."""
-    asked = Asked("compute.instances.get", "us-central1-a", "lab", "p", "x")
+    asked = Asked("compute.instances.get", "us-central1-a", "lab", "p", "x", NOW)
     assert type(refused(404, "notFound", f"The resource '{named}' was not found", asked=asked)) is kind
 
 
 def test_what_is_not_there_is_no_machine_elsewhere():
-    asked = Asked("compute.firewalls.get", "", "lab", "p", "x")
+    asked = Asked("compute.firewalls.get", "", "lab", "p", "x", NOW)
     fault = refused(404, "notFound", asked=asked)
     assert type(fault) is InvalidRequest
     assert is_gone(fault)
@@ -211,6 +214,22 @@ def test_a_page_that_is_no_answer_is_not_shown():
 @pytest.mark.parametrize("page", ["", "<html>404 Not Found</html>"])
 def test_a_proxy_that_finds_nothing_says_nothing_of_a_machine(page):
     assert type(translated(answered(404, page), ASKED)) is ProviderUnavailable
+
+
+@pytest.mark.parametrize(
+    ("there", "field"), [("12:00:00", "clock"), ("09:00:00", "clock"), ("11:01:00", "credentials")]
+)
+def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_refuses_credentials(there, field):
+    fault = refused(401, "authError", headers={"Date": f"Fri, 20 Nov 2026 {there} GMT"})
+    assert (type(fault), fault.field) == (AuthFailed, field)
+    assert ("11:00 UTC here" in fault.message) == (field == "clock")
+    assert refused(403, "forbidden", headers={"Date": f"Fri, 20 Nov 2026 {there} GMT"}).field == "permission"
+
+
+def test_a_key_that_google_refuses_for_its_time_is_the_clock():
+    says = "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
+    fault = translated(RefreshError(f"('invalid_grant: {says}', {{'error': 'invalid_grant'}})"), ASKED)
+    assert (type(fault), fault.field) == (AuthFailed, "clock")
 
 
 def test_a_defect_of_ours_is_not_hidden():

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.calls import calls as counted
 from cloudgpu.providers.gcp.client import Gcp, request_name
 from cloudgpu.providers.gcp.options import GcpOptions, gcp_options
 from tests.clouds.gcp.fixtures import gcp, gcp_process
-from tests.providers.gcp.accounts import account
+from tests.providers.gcp.accounts import account, key_file_in
 
 __all__ = ["gcp", "gcp_process"]
 GET = "compute.zones.list"
@@ -92,22 +88,7 @@ def test_an_endpoint_that_is_none_is_named(gcp, tmp_path, monkeypatch):
 
 @pytest.fixture
 def key_file(tmp_path):
-    """A service account's key, made here."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
-    file = tmp_path / "key.json"
-    made = {
-        "type": "service_account",
-        "project_id": "of-the-key",
-        "private_key_id": "1",
-        "private_key": pem,
-        "client_email": "me@of-the-key.iam.gserviceaccount.com",
-        "token_uri": "http://127.0.0.1:9/token",
-    }
-    file.write_text(json.dumps(made), encoding="ascii")
-    return file
+    return key_file_in(tmp_path)
 
 
 def seen_headers(gcp, cloud):
