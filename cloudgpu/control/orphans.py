@@ -13,7 +13,7 @@ from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.extras import rate_of_thing
 from cloudgpu.control.look import look_at
 from cloudgpu.control.things import complete
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Leftovers, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Leftovers, Unanswered, is_hidden
 from cloudgpu.core.money import ZERO
 from cloudgpu.core.names import lock_name, near
 from cloudgpu.core.orphan import Cost, Do, Known, Orphan, Wish
@@ -56,7 +56,7 @@ def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey
     if region is not None:
         _check_region(session, accounts, region, [*found, *rows])
         found = [one for one in found if one.region == region]
-        gaps = [gap for gap in gaps if gap.scope in (region, *accounts)]
+        gaps = [gap for gap in gaps if any(is_hidden((gap.scope,), account, region) for account in accounts)]
     return Survey(tuple(found), tuple(gaps))
 
 

@@ -12,7 +12,7 @@ from cloudgpu.control.look import look_at
 from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered, is_hidden
 from cloudgpu.core.fold import as_observed
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import CloudgpuError
@@ -88,7 +88,8 @@ def _told_of(rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
     kept = [row for row in rows if row["thing"] or row["ended"] is not None]
-    return {row["id"] for row in kept if not silent & {row["account"], row["region"], row["name"]}}
+    heard = (row for row in kept if row["name"] not in silent and not is_hidden(silent, row["account"], row["region"]))
+    return {row["id"] for row in heard}
 
 
 def _listing(session: Session, account: str) -> Listing:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.observe import kept_entry
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Leftover, Leftovers
+from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Leftover, Leftovers, is_hidden
 from cloudgpu.core.keeping import is_on_purpose
 from cloudgpu.core.names import digest
 from cloudgpu.core.times import iso
@@ -87,7 +87,7 @@ def is_silent(found: Leftovers, row: Row) -> bool:
     """Say whether an answer says nothing about a row's region: that did not answer, or was not asked."""
     if found.regions is not None and row["region"] not in found.regions:
         return True
-    return any(gap.scope in (row["region"], row["account"]) for gap in found.unanswered)
+    return is_hidden((gap.scope for gap in found.unanswered), row["account"], row["region"])
 
 
 def write(session: Session, things: Sequence[Leftover]) -> None:

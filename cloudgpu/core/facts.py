@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -250,10 +250,15 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A scope (a region, an account) that did not answer a listing, and why."""
+    """A scope (a zone, a region, an account) that did not answer a listing, and why."""
 
     scope: str
     why: str
+
+
+def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
+    """Say whether what lies in a region may be missing for these scopes: a silent zone (`REGION-a`) is enough."""
+    return any(scope in (account, region) or scope.startswith(f"{region}-") for scope in silent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Wish:
 class Known:
     """What is known beside the things: this ledger's rows of machines, and what keeps things from being judged.
 
-    `busy` are ids of machines at which a living process is at work, `silent` the regions and accounts that did not
+    `busy` are ids of machines at which a living process is at work, `silent` zones, regions and accounts that did not
     answer, `costs` what things cost, by their ids.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, State
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, State, is_hidden
 from cloudgpu.core.keeping import is_on_purpose
 from cloudgpu.core.orphan import Cost, Do, Known, Orphan, comes_back, is_held, is_paused, lives, origin_of, work_on
 from cloudgpu.core.rows import Row
@@ -159,7 +159,7 @@ def _reasons(
     yield (is_on_purpose(thing) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
     yield work_on([row] if row is not None else [one for one in known.rows if one["account"] == thing.account], known)
-    if {thing.region, thing.account} & known.silent:
+    if is_hidden(known.silent, thing.account, thing.region):
         yield f"{thing.region} did not answer in whole"
     if row is not None and is_held(row, known.now):
         yield f"{row['name']} is held until {minute(row['hold_until'])}"

@@ -43,6 +43,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = call_of(attempt)
     made = body(attempt)  # a fault in it is said before anything is made
     machine = ids.joined(call.zone, made["name"])
+    owner.used(gcp, call.project)
     try:
         _doors(gcp, attempt, call, machine)
         found = _Sender(gcp, attempt, call, deadline).send(made)
@@ -125,6 +126,7 @@ class _Sender:
         """Return the machine once its operation has ended; raise what that has failed with."""
         with suppress(OSError):  # a full disk, say: the machine is there all the same
             owner.remember(self._gcp, self._name, self._call.project)
+        owner.used(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
         zone, project = self._call.zone, self._call.project
         try:
             done = operations.waited(

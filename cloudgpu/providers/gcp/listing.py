@@ -34,12 +34,12 @@ def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
 
 
 def listed(gcp: Gcp) -> Listing:
-    """Return every machine with a cloudgpu-id label, and the zones that were silent: a call per 500 machines.
+    """Return every machine with a cloudgpu-id label, and who was silent: a call per 500 machines.
 
     One more where machines have ended lately, which asks why.
     """
     found, silent = everything(gcp)
-    return Listing(tuple(instances(gcp, found)), silent)
+    return Listing(tuple(instances(gcp, found)), (*silent, *owner.elsewhere(gcp)))
 
 
 def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers, Unanswered
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp import ids, owner
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.things import (
     GLOBAL,
@@ -63,6 +63,9 @@ def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
     told = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
     silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
     items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
+        owner.emptied(gcp)  # no machine either: each has a disk
+    silent += owner.elsewhere(gcp) if region is None else ()
     return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
 
 

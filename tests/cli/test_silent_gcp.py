@@ -1,0 +1,73 @@
+"""What Google does not tell is not taken for gone, by the command line on our model of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.gcp_line import CONFIG, Line
+from tests.cli.line import on_time_of
+from tests.clouds.gcp.fixtures import gcp, gcp_process
+
+__all__ = ["gcp", "gcp_process"]
+ZONE = "us-central1-a"
+UP = f"up --yes --no-wait --ssh-from 203.0.113.7 --gpu t4 --zone {ZONE} --name otter"
+INSERT = "compute.instances.insert"
+
+
+@pytest.fixture
+def line(own_home, capsys, gcp, monkeypatch):
+    on_time_of(monkeypatch, gcp)
+    return Line(own_home, capsys, gcp)
+
+
+def total(line):
+    return float(line("cost -o json").json["total"]["usd"])
+
+
+def test_a_volume_in_a_silent_zone_goes_on_costing(line, gcp):
+    assert line(UP, "--volume data:500").code == 0
+    assert line("down otter --yes").code == 0
+    fault = gcp.faults.offline(zone=ZONE)
+    assert line("ls --refresh").code == 8
+    before = total(line)
+    gcp.advance(86_400)
+    assert total(line) > before + 1
+    gcp.faults.remove(fault)
+    gcp.advance(86_400)
+    assert line("ls --refresh").code == 0
+    assert total(line) > before + 2
+
+
+@pytest.fixture
+def elsewhere(line):
+    """Let the account be of another project."""
+    return lambda: line.config(f'{CONFIG}project = "another-lab"\n')
+
+
+def test_what_is_kept_in_a_project_that_the_account_left_goes_on_costing(line, gcp, elsewhere):
+    assert line(UP, "--volume data:500").code == 0
+    assert line("down otter --yes").code == 0
+    elsewhere()
+    said = line("ls --refresh")
+    assert (said.code, "launched in the project cloudgpu-test" in said.err) == (8, True)
+    before = total(line)
+    gcp.advance(86_400)
+    assert total(line) > before + 1
+    line.config(CONFIG)
+    assert line("volume rm data --yes").code == 0
+    assert line("ls --refresh").code == 0
+    elsewhere()
+    assert line("ls --refresh").code == 0, "nothing is left there"
+
+
+def test_an_interrupted_launch_in_a_project_that_the_account_left_is_not_settled(line, gcp, elsewhere):
+    fault = gcp.faults.lose_reply(INSERT, times=99)
+    assert line(UP).code == 8
+    gcp.faults.remove(fault)
+    elsewhere()
+    gcp.advance(3600)
+    assert line("ls --refresh").code == 8
+    assert line("down otter --yes").code == 8
+    line.config(CONFIG)
+    assert line("down otter --yes").code == 0
+    assert gcp.billable() == []
