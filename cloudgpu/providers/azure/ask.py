@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.azure.codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_of
 
@@ -36,5 +36,10 @@ def look(
 
 
 def is_absent(fault: CloudgpuError) -> bool:
-    """Say whether Azure answered that it has no such thing, or that its group is going already."""
-    return code_of(fault) in GONE or getattr(fault.__cause__, "status_code", None) == ABSENT
+    """Say whether Azure answered that it has no such thing, or that its group is going already.
+
+    A 404 of the subscription (`SubscriptionNotFound`: another login, another tenant) says nothing of what is in it.
+    """
+    if code_of(fault) in GONE:
+        return True
+    return getattr(fault.__cause__, "status_code", None) == ABSENT and not isinstance(fault, AuthFailed)

@@ -71,7 +71,7 @@ def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
     `but` is the name of the disk that is just being deleted. Two calls, one where something is left.
     """
     found, going = inside(azure, region, group), (_DISK, but.lower())
-    if found is not None and all(one[0] in _FREE or one == going for one in map(_kind_and_name, found)):
+    if found is not None and all(_is_free(one, group) or one == going for one in map(_kind_and_name, found)):
         delete(azure, region, group)
 
 
@@ -79,6 +79,11 @@ def inside(azure: Azure, region: str, group: str) -> list[Raw] | None:
     """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
     listed = azure.resources.resources.list_by_resource_group
     return look(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=group)
+
+
+def _is_free(one: tuple[str, str], group: str) -> bool:
+    """Say whether something of this kind and name is what the launch has made, and costs nothing."""
+    return one[0] in _FREE and one[1].startswith(group)
 
 
 def _kind_and_name(found: Raw) -> tuple[str, str]:

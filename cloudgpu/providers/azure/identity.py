@@ -7,6 +7,7 @@ not allowed to be updated" (RoleAssignmentUpdateNotPermitted, Troubleshoot Azure
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
@@ -70,20 +71,27 @@ def take(azure: Azure, assignment: str) -> None:
     look(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
 
 
-def take_from(azure: Azure, id: str) -> None:  # noqa: A002
-    """Take its role from a machine that is about to be ended; what fails is left for `orphans`. Two calls.
+def given_to(azure: Azure, id: str) -> str:  # noqa: A002
+    """Return the whole id of the assignment of a machine's role; empty where it has none, or Azure does not tell.
 
-    None without `machine_role` in the settings: a role that was given under other settings is found by `orphans`, too.
+    One call; none without `machine_role` in the settings: a role that was given under other settings is found by
+    `orphans`, too.
     """
     if not azure.options.machine_role:
-        return
+        return ""
     scope = ids.machine_id(azure.subscription, ids.machine(id)[1])
     try:
         principal = str((machine.raw(azure, id).get("identity") or {}).get("principalId") or "")
-        if principal:
-            take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name(scope, principal)}")
     except CloudgpuError:  # whatever it is, it is no reason to leave the machine on
-        return
+        return ""
+    return f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name(scope, principal)}" if principal else ""
+
+
+def take_given(azure: Azure, assignment: str) -> None:
+    """Take its role from a machine that is being ended; what fails is left for `orphans`. One call, none for none."""
+    if assignment:
+        with suppress(CloudgpuError):
+            take(azure, assignment)
 
 
 def name(of: str, principal: str) -> str:

@@ -25,7 +25,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.azure import groups, identity, ids, listing, request, rules, translate
+from cloudgpu.providers.azure import groups, identity, ids, listing, owner, request, rules, translate
 from cloudgpu.providers.azure.ask import ask, is_absent
 from cloudgpu.providers.azure.codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
@@ -69,6 +69,7 @@ class _Launch:
 
     def launched(self) -> Instance:
         """Return the machine, made now or before."""
+        self._check_subscription()
         found = self._look()
         if found is None or translate.is_unmade(found, translate.statuses_of(found)):
             self._make()
@@ -77,6 +78,14 @@ class _Launch:
             raise self._uncertain("it was accepted, and is not there")
         self._finish(found)
         return listing.described(self._azure, found)
+
+    def _check_subscription(self) -> None:
+        """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
+        try:
+            owner.check(self._azure, self._group)
+        except AuthFailed as fault:
+            raise self._uncertain(fault.message) from fault
+        owner.remember(self._azure, self._group)
 
     def _look(self) -> Raw | None:
         return listing.raw(self._azure, self._call.region, self._group)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_ID, Address, Instance, Listing, State, Unanswered
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.azure import evicted, groups, ids, translate
+from cloudgpu.providers.azure import evicted, groups, ids, owner, translate
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.machine import READ
@@ -24,6 +24,8 @@ _INTERFACES = "Microsoft.Network/networkInterfaces/read"
 
 def get(azure: Azure, id: str) -> Instance:  # noqa: A002
     """Return the machine now; raise InstanceNotFound when Azure has it no more, and its group is gone, too.
+
+    Raises AuthFailed where the account's subscription is another one now than the machine's: that one was not asked.
 
     One call, a second one for the address of one that runs. A machine that is gone while its group is still being
     deleted is `stopping`: its disk may be there. A group that stays without its machine is for `orphans`.
@@ -59,6 +61,8 @@ def _going(azure: Azure, region: str, group: str) -> Instance:
     found = look(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
     if found is not None and _state(found) == "deleting":
         return translate.of_group(found, account=azure.account)
+    owner.check(azure, group)
+    owner.forget(azure, group)
     message = f"Azure {region} has no machine {group}."
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
 
@@ -113,26 +117,33 @@ def listed(azure: Azure) -> Listing:
     more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
     found, silent = both(azure)
+    silent += owner.elsewhere(azure)
     return Listing(tuple(evicted.told(azure, [one for _, one in sorted(found.items())])), tuple(silent))
 
 
 def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     """Return the machines of ours by their ids, and those that have been moved away.
 
-    One whose power the listing of power does not tell (it was made in between, say) is asked for by itself.
+    One whose power the listing of power does not tell (it was made in between, say, or is not made) is asked for by
+    itself.
     """
     with ThreadPoolExecutor(max_workers=2) as pool:
         told, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
         views = {_key(one): translate.statuses_of(one) for one in power.result()}
         ours = [one for one in told.result() if TAG_ID in (one.get("tags") or {})]
     home = [one for one in ours if _is_at_home(one)]
-    untold = [one for one in home if translate.state_of(one, views.get(_key(one), ())) is State.UNKNOWN]
+    untold = [one for one in home if _is_untold(one, views.get(_key(one), ()))]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         views |= {
             _key(one): view for one, view in zip(untold, pool.map(lambda one: _view(azure, one), untold), strict=True)
         }
     seen = [translate.instance(one, views.get(_key(one), ()), account=azure.account) for one in home]
     return {one.id: one for one in seen}, [_moved(one) for one in ours if not _is_at_home(one)]
+
+
+def _is_untold(found: Raw, statuses: Sequence[Raw]) -> bool:
+    """Say whether the listing of power tells nothing to go by of a machine; that it was never made, is no such word."""
+    return translate.state_of(found, statuses) is State.UNKNOWN or translate.is_unmade(found, statuses)
 
 
 def _view(azure: Azure, found: Raw) -> Sequence[Raw]:

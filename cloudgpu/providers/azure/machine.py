@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure import ids, owner
 from cloudgpu.providers.azure.ask import ask, look
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
     machines = azure.compute.virtual_machines
     found = look(azure, READ, lambda: machines.get(group, group), region=region, value=id)
     if found is None:
+        owner.check(azure, group)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
     said: Raw = found.as_dict()
     return said

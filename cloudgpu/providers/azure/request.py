@@ -111,6 +111,14 @@ def disk_name(name: str) -> str:
     return f"{name}-os"
 
 
+def is_system_disk(disk: str, group: str) -> bool:
+    """Say whether a disk is called as that of a launch's machine is, by us or by Azure where it chooses the name.
+
+    The portal calls a person's own data disk `MACHINE_DataDisk_0`: that it begins with the group's name, says nothing.
+    """
+    return disk.lower() == disk_name(group) or disk.lower().startswith(f"{group}_osdisk_")
+
+
 def _disk(call: Call, name: str) -> Body:
     """Return the system disk. Every managed disk is encrypted at rest, with keys of the platform."""
     return {

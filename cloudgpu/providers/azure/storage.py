@@ -16,6 +16,7 @@ from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftove
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import gallery, groups, ids, things
 from cloudgpu.providers.azure.ask import ask, look
+from cloudgpu.providers.azure.request import is_system_disk
 from cloudgpu.providers.azure.tiers import tier
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[Leftover]:
 
 def _is_system(found: Raw) -> bool:
     """Say whether a disk is that of a launch's machine: it is called after the group."""
-    return str(found["name"]).lower().startswith(group_of(found) or " ")
+    return is_system_disk(str(found["name"]), group_of(found))
 
 
 def _is_ours(found: Raw) -> bool:

@@ -101,8 +101,12 @@ def state_of(found: Raw, statuses: Sequence[Raw]) -> State:
 
 
 def is_unmade(found: Raw, statuses: Sequence[Raw]) -> bool:
-    """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there."""
-    return provisioning(found) == "failed" and power_of(statuses) in ("", "creating", "unknown")
+    """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
+
+    The view has to say so: one that runs is `failed`, too, when an extension or a later change of it has failed. A view
+    without a word, or with the power state `unknown`, is no proof.
+    """
+    return provisioning(found) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
 
 
 def power_of(statuses: Sequence[Raw]) -> str:

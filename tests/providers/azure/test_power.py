@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.facts import Market, State
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
+from cloudgpu.errors import (
+    AuthFailed,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+)
+from cloudgpu.providers.azure import listing, translate
 from tests.providers.azure.attempts import USUAL, attempt_at, calls, launched, offered, provider_of
 from tests.providers.azure.launched import GROUP, ID, launch
 
 STOP = "VirtualMachines.Deallocate"
+OTHER_SUBSCRIPTION = "22222222-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
@@ -82,6 +91,46 @@ def test_a_machine_whose_creation_failed_is_not_billed_and_says_why(azure_arm, p
     found = provider.get(ID)
     assert (found.state, found.billed) == (State.DEALLOCATED, False)
     assert "could not be made" in found.reason
+
+
+def test_a_failed_machine_of_which_the_listing_of_power_says_nothing_is_asked_and_runs(azure_arm, provider, sdk):
+    """An extension that failed makes it so, while it runs: what a listing lacks is no proof that nothing is billed."""
+    launch(sdk)
+    machine = azure_arm.thing(ID)
+    machine.body["properties"]["provisioningState"] = "Failed"
+    told, whole = listing._all, translate.statuses_of
+    (view,) = told(provider._azure, status_only="true")
+    assert whole(view)
+    found = translate.instance(view, (), account="lab")
+    assert (found.state, found.billed) == (State.UNKNOWN, True)
+    unknown = [{"code": "ProvisioningState/failed/VMExtensionProvisioningError"}, {"code": "PowerState/unknown"}]
+    assert translate.instance(view, unknown, account="lab").billed
+    (seen,) = provider.list().instances
+    assert (seen.state, seen.billed) == (State.RUNNING, True)
+
+
+def test_another_subscription_or_login_proves_no_end(azure_arm, tmp_path, provider, monkeypatch):
+    made = launched(provider, attempt_at(provider))
+    other = provider_of(azure_arm, tmp_path, pause=azure_arm.advance, subscription=OTHER_SUBSCRIPTION)
+    for look in (other.get, other.terminate):
+        with pytest.raises(AuthFailed):
+            look(made.id)
+    monkeypatch.setattr(listing, "raw", lambda *_: None)  # as a subscription answers that the login may read
+    monkeypatch.setattr(listing, "look", lambda *_, **__: None)
+    with pytest.raises(AuthFailed, match="was launched in the subscription 1111"):
+        other.get(made.id)
+    monkeypatch.setattr(listing, "both", lambda _: ({}, []))
+    assert [one.scope for one in other.list().unanswered] == [made.id.partition("/")[2]]
+    monkeypatch.undo()
+
+
+def test_an_attempt_is_not_sent_again_in_another_subscription(azure_arm, tmp_path, provider):
+    attempt = attempt_at(provider)
+    launched(provider, attempt)
+    other = provider_of(azure_arm, tmp_path, pause=azure_arm.advance, subscription=OTHER_SUBSCRIPTION)
+    with calls(azure_arm) as made, pytest.raises(LaunchUncertain, match="was launched in the subscription 1111"):
+        launched(other, attempt)
+    assert made == []
 
 
 def test_a_machine_with_the_address_is_two_calls_and_a_stopped_one_is_one(azure_arm, provider, sdk):
@@ -208,3 +257,23 @@ def test_what_somebody_put_into_the_group_is_not_lost(azure_arm, provider, sdk):
     with pytest.raises(InstanceNotFound):
         provider.get(made.id)
     assert azure_arm.billable() == [("disk", "thesis")]
+
+
+def test_a_data_disk_that_the_portal_named_after_the_machine_is_not_lost(azure_arm, provider, sdk):
+    made = launched(provider, attempt_at(provider))
+    group = made.id.partition("/")[2]
+    body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 10}}
+    sdk.compute.disks.begin_create_or_update(group, f"{group}_DataDisk_0", body).result()
+    assert [one.id.rpartition("/")[2] for one in provider.leftovers().items] == [f"{group}-os"]
+    provider.terminate(made.id)
+    assert azure_arm.billable() == [("disk", f"{group}_DataDisk_0")]
+
+
+def test_a_machine_that_a_lock_keeps_from_its_end_is_deallocated_and_said(azure_arm, provider):
+    made = launched(provider, attempt_at(provider))
+    azure_arm.faults.add("ResourceGroups.Delete", error="ScopeLocked", status=409)
+    with pytest.raises(InvalidRequest) as refused:
+        provider.terminate(made.id)
+    assert "deallocated instead: its disk and its address go on costing" in refused.value.message
+    assert "lock" in refused.value.next
+    assert (provider.get(made.id).state, provider.get(made.id).billed) == (State.DEALLOCATED, False)

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.azure import identity, ids, role
+from cloudgpu.providers.azure import identity, ids, power, role
 from tests.clouds.azure.model import SUBSCRIPTION
 from tests.providers.azure.launched import GROUP, ID, IDENTITY, OTHER, launch
 
@@ -119,13 +119,23 @@ def test_the_condition_lets_a_launcher_give_this_role_to_machines_alone(account)
     assert "roleAssignments/delete" in text
 
 
-def test_the_role_of_a_machine_goes_before_it_ends(account, azure_arm, sdk):
+def test_the_role_of_a_machine_goes_once_its_end_is_asked(account, azure_arm, sdk):
     azure = with_role(account)
     launch(sdk, identity=IDENTITY)
     give(azure, azure_arm)
-    identity.take_from(azure, ID)
+    power.terminate(azure, ID)
     assert azure_arm.model.assignments == {}
-    identity.take_from(azure, f"eastus/{OTHER}")
+    power.terminate(azure, f"eastus/{OTHER}")
+
+
+def test_a_machine_whose_end_is_refused_keeps_the_role_by_which_it_deallocates_itself(account, azure_arm, sdk):
+    azure = with_role(account)
+    launch(sdk, identity=IDENTITY)
+    give(azure, azure_arm)
+    azure_arm.faults.deny("ResourceGroups.Delete")
+    with pytest.raises(AuthFailed):
+        power.terminate(azure, ID)
+    assert len(azure_arm.model.assignments) == 1
 
 
 def test_a_role_that_cannot_be_taken_keeps_no_machine_on(account, azure_arm, sdk):
@@ -134,5 +144,6 @@ def test_a_role_that_cannot_be_taken_keeps_no_machine_on(account, azure_arm, sdk
     give(azure, azure_arm)
     azure_arm.faults.deny("RoleAssignments.DeleteById")
     azure_arm.faults.deny("RoleAssignments.Delete")
-    identity.take_from(azure, ID)
+    power.terminate(azure, ID)
     assert len(azure_arm.model.assignments) == 1
+    assert azure_arm.billable() == []
