@@ -127,9 +127,10 @@ class Gcp:
         request = {"project": self.project, **fields}
         if not _is_read(action):
             request.setdefault("requestId", str(uuid.uuid4()))
+        place = {name: fields[name] for name in ("zone", "region") if name in fields}  # an answer may leave it out
         for send in range(1, sends + 1):
             try:
-                return self._sent(action, where, value, request)
+                return {**place, **self._sent(action, where, value, request)}
             except (RateLimited, ProviderUnavailable) as fault:
                 if send == sends:
                     raise

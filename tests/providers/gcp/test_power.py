@@ -135,6 +135,15 @@ def test_a_start_sets_googles_timer_to_what_is_left(gcp, cloud):
     assert cloud.get(made.id).state is State.RUNNING
 
 
+def test_an_operation_that_does_not_say_where_it_is_is_looked_for_where_it_was_begun(gcp, cloud):
+    made = launched(cloud)
+    cloud.stop(made.id)
+    gcp.faults.add("compute.instances.start", status=200, body={"name": "op", "status": "RUNNING"})
+    gcp.faults.add("compute.zoneOperations.get", status=200, body={"name": "op", "status": "PENDING"})
+    gcp.faults.add("compute.zoneOperations.get", status=200, body={"name": "op", "status": "DONE"})
+    cloud.start(made.id)
+
+
 def test_a_start_of_what_runs_changes_nothing(gcp, cloud):
     made = launched(cloud)
     with calls(gcp) as asked:
