@@ -15,14 +15,16 @@ import pytest
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import session as sessions
 from cloudgpu.report.passes import pass_value
+from tests.cli import gcp_line
 from tests.cli.aws_line import Line
 from tests.cli.program import Program
 from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
+from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.core.past import a_backtest, a_why
 from tests.report.a_pass import a_pass
 
-__all__ = ["aws", "aws_process"]
+__all__ = ["aws", "aws_process", "gcp", "gcp_process"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -231,6 +233,22 @@ def test_what_is_printed_about_a_cloud_is_as_the_page_says(heading, written, own
     assert not faults(written, heading, said.json)
 
 
+ON_GOOGLE = {
+    "init aws": "init gcp --account other --yes",  # all clouds print the same document
+    "up --dry-run": "up --provider any --gpu t4 --ssh-from 203.0.113.7 --dry-run",
+}
+
+
+def test_what_is_printed_about_google_is_as_the_page_says(written, own_home, capsys, gcp):
+    line = gcp_line.Line(own_home, capsys, gcp)
+    said = {heading: line(words, "-o", "json") for heading, words in ON_GOOGLE.items()}
+    for heading, one in said.items():
+        assert one.code == 0, one.out
+        assert not faults(written, heading, one.json)
+    assert said["init aws"].json["findings"]
+    assert said["up --dry-run"].json["plan"]["of_accounts"]
+
+
 LEFT = (
     ("orphans", "orphans"),
     ("orphans", "orphans --clean --snapshot --yes"),
@@ -294,7 +312,7 @@ def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, tmp_path):
 
 
 def test_every_document_of_the_page_was_printed(printed, written):
-    parts = {"setup", "volume", "network", "extra", "door", "skipped"}
+    parts = {"finding", "account_offers", "setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
     parts |= {"standing", "budget", "budgeted", "stopping", "told", "budget test"}
     parts |= {
