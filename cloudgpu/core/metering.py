@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
@@ -13,6 +14,7 @@ from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import use_from_json
 
 _EMPTY = (0,) * 7
+LAUNCHES_WITHIN = timedelta(minutes=15)  # a launch takes its time, in which no cloud bills yet
 
 
 def new() -> Meter:
@@ -125,7 +127,18 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         yield from _run_ended(state, at, body.get("reason"), maybe)
     elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
         yield from _run_ended(state, body["alive_at"], None, at)
-    _begin(state, row, body.get("launched_at"), at, billed=body["billed"])
+    _begin(state, row, body.get("launched_at"), _began(state, body, at), billed=body["billed"])
+
+
+def _began(state: Meter, body: Mapping[str, Any], at: str) -> str:
+    """Return when what was just seen began: of a launch whose answer nobody heard, when the cloud says it was made.
+
+    A cloud that does not say since when a machine runs would else bill nothing for the hours in which nobody looked.
+    """
+    launched = body.get("launched_at")
+    if not launched or body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
+        return at
+    return launched if from_iso(at) - from_iso(launched) > LAUNCHES_WITHIN else at
 
 
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,6 +170,15 @@ def test_a_machine_that_is_over_when_it_is_first_seen_was_billed_since_its_launc
     stopped = [launch(0), down(2 * HOUR, since=HOUR, launched_at=at(60))]
     assert spans("instance", *stopped) == [(at(60), at(HOUR))]
     assert spans("disk", *stopped) == [(at(60), None)]
+
+
+@pytest.mark.parametrize(("seen", "begins"), [(3 * HOUR, 60), (300, 300)])
+def test_a_machine_that_nobody_saw_since_its_launch_is_billed_since_then_where_the_cloud_does_not_say(
+    seen: int, begins: int
+) -> None:
+    """Its launch was cut off, and it runs on; the minutes that a launch takes are billed by no cloud."""
+    life = [launch(0), up(seen, launched_at=at(60)), down(4 * HOUR, "terminated")]
+    assert spans("instance", *life) == [(at(begins), at(4 * HOUR))]
 
 
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:
