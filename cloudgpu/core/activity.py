@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
 LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
-_SHUT_DOWN = ("stopped", "deallocated")
+SHUT_DOWN = ("stopped", "deallocated")
 
 
 class Known(NamedTuple):
@@ -47,7 +47,7 @@ def known(seen: Seen, now: datetime) -> Known:
     if not seen.answered:
         silent = f"{row['region'] or row['account']} did not answer, so nothing is known of it"
         return Known(UNKNOWN, seen.judged_fault or silent)
-    if row["state"] in _SHUT_DOWN:
+    if row["state"] in SHUT_DOWN:
         return _shut_down(seen, now)
     word = _word(seen, now)
     if judged is None:
@@ -80,7 +80,7 @@ def _shut_down(seen: Seen, now: datetime) -> Known:
     row = seen.row
     quiet = now - from_iso(row["since"] or row["seen_at"] or row["intended_at"])
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
-    return Known(IDLE if quiet >= window(seen) else ACTIVE, why, quiet)
+    return Known(IDLE, why, quiet)
 
 
 def _word(seen: Seen, now: datetime) -> Known | None:

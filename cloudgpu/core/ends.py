@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from cloudgpu.core import budget_stops
-from cloudgpu.core.activity import window
+from cloudgpu.core.activity import SHUT_DOWN, window
 from cloudgpu.core.bill import spent
 from cloudgpu.core.cases import LAST, Case, Found, before, clock, end_of, told, waited, warned
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
@@ -73,6 +73,14 @@ def schedule(case: Case) -> Found | None:
     return waited(case, Rule.SCHEDULE, due, why)
 
 
+def shut_down(case: Case) -> Found | None:
+    """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
+    row = case.seen.row
+    if row["state"] not in SHUT_DOWN or case.held is not None or row["stoppable"] is False:
+        return None
+    return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
+
+
 def lease(case: Case) -> Found | None:
     """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
     at, last = case.time("expires"), case.time("renew_until")
@@ -132,6 +140,7 @@ RULES: tuple[Callable[[Case], Found | None], ...] = (
     budget,
     renew_until,
     schedule,
+    shut_down,
     lease,
     idle,
     unlabelled,

@@ -167,9 +167,15 @@ def test_a_policy_without_idle_rule_keeps_an_idle_machine() -> None:
 def test_a_machine_that_is_shut_down_and_billed_on_is_used_by_nobody() -> None:
     machine = Machine()
     machine.see(50, "stopped", billed=True)
-    assert what(machine.decided(109, None)) == ("keep", "none")
-    assert what(machine.decided(111, None)) == ("warn", "idle")
-    assert what(machine.decided(121, None)) == ("stop", "idle")
+    assert what(machine.decided(51, None)) == ("stop", "idle")
+
+
+def test_a_machine_that_is_shut_down_and_billed_on_ends_by_any_policy_and_not_while_it_is_held() -> None:
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF)))
+    machine.tell(40, "hold_set", until=iso(minute(60)))
+    machine.see(50, "stopped", billed=True)
+    assert what(machine.decided(51, None)) == ("keep", "hold")
+    assert what(machine.decided(61, None)) == ("stop", "idle")
 
 
 def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
