@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
+ASKED_AGAIN = timedelta(minutes=2)
 
 
 def prove(
@@ -24,14 +25,17 @@ def prove(
 ) -> Row:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
+    Also where it goes on running two minutes after it was asked: some clouds accept what they then fail to do.
     `watched`: it was seen to be there a moment ago, so that its end is now. Raises StopUnproved when the proof did not
     come in time.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
+    again = session.clock()
     while True:
         try:
-            if not arrived:
+            if not arrived or (last == "running" and session.clock() >= again):
                 ask()
+                again = session.clock() + ASKED_AGAIN
             row, arrived = _look_hard(session, row, watched=watched)
             watched, last = True, row["state"]
         except LedgerUnavailable:

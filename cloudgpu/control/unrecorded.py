@@ -41,7 +41,8 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
     provider has, StopUnproved when the proof did not come.
     """
     provider = session.provider(row["account"])
-    session.tell(f"{row['name']}: the ledger cannot be written; ending the machine all the same")
+    why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
+    session.tell(f"{row['name']}: {why}; ending the machine all the same")
     for instance in _known_of(session, provider, row, fault):
         provider.terminate(instance)
         _prove(session, row, partial(_gone, provider, instance))

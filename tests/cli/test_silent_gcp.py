@@ -71,3 +71,22 @@ def test_an_interrupted_launch_in_a_project_that_the_account_left_is_not_settled
     line.config(CONFIG)
     assert line("down otter --yes").code == 0
     assert gcp.billable() == []
+
+
+@pytest.mark.parametrize(("verb", "action"), [("stop", "compute.instances.stop"), ("down", "compute.instances.delete")])
+def test_what_google_accepts_and_does_not_do_is_asked_for_again(line, gcp, verb, action):
+    assert line(UP).code == 0
+    gcp.faults.add(action, status=200, body={"name": "op", "status": "PENDING"})
+    said = line(f"{verb} otter --yes")
+    assert said.code == 0, said.err
+    assert gcp.instances(live=True) == []
+
+
+def test_a_machine_that_somebody_protected_from_its_end_says_so_with_the_way_out(line, gcp):
+    assert line(UP).code == 0
+    (id_,) = gcp.instances()
+    gcp.instance(id_)["deletionProtection"] = True
+    said = line("down otter --yes")
+    assert (said.code, "--no-deletion-protection" in said.err) == (2, True)
+    assert "the ledger" not in said.err
+    assert line("stop otter --yes").code == 0

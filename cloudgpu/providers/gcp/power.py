@@ -38,12 +38,26 @@ def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
         with suppress(AuthFailed):  # the machine is gone, and that is what counts
             access.remove_all(gcp, id)
         return
+    _check_unprotected(id, found)
     with suppress(InstanceNotFound):  # somebody else was faster
         _mark_disk(gcp, id, found, goes=not keep_disk)
         _ask(gcp, "delete", id)
     if access.is_ours(found):
         with suppress(AuthFailed):
             access.remove_all(gcp, id, access.network_of(found))
+
+
+def _check_unprotected(id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+    """Raise InvalidRequest for a machine that somebody has protected from deletion: Google would refuse it."""
+    if not found.get("deletionProtection"):
+        return
+    zone, name = ids.machine(id)
+    raise InvalidRequest(
+        f"{id} is protected from deletion, which cloudgpu never asks for: it runs on, and is billed.",
+        field="instance",
+        value=id,
+        next=f"Run: gcloud compute instances update {name} --zone {zone} --no-deletion-protection; or stop it.",
+    )
 
 
 def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
