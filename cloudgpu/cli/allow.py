@@ -40,7 +40,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         before = f", and no longer to {plain(machine['before'])}" if machine["before"] else ""
         now = f"open to {here} now{before}" if machine["changed"] else f"open to {here}, as it was"
         lines.append(f"{machine['name']}: SSH is {now}.")
-    if any(machine["changed"] for machine in document["machines"]):
+    if any(machine["changed"] and machine["provider"] == "aws" for machine in document["machines"]):
         lines.append("On AWS one rule serves all your machines in the same network: it has moved for each of them.")
     lines += [f"{one['name']}: left as it is: {one['why'].rstrip('.')}." for one in document["skipped"]]
     return lines + [f"FAILED: {fault['message']} {fault['next'] or ''}".rstrip() for fault in document["failed"]]

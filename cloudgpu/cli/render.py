@@ -151,7 +151,7 @@ def _state(value: dict[str, Any]) -> str:
 
 def _pauses(value: dict[str, Any]) -> bool:
     """Say whether a machine is stopped, and only what stands beside it may be billed."""
-    return bool(value["state"] == "stopped" and not value["billed"] and not value["ended"])
+    return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["ended"])
 
 
 def _costs_nothing(value: dict[str, Any]) -> bool:

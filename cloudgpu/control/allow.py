@@ -125,7 +125,8 @@ def _moved(session: Session, row: Row, keeper: Reachable, cidr: str, known: dict
         for label in before:
             if _is_of_the_dead(label, known):
                 keeper.allow(machine, label, None)
-    return {"name": row["name"], "before": before.get(CALLER), "changed": before.get(CALLER) != cidr}
+    was = before.get(CALLER)
+    return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
 
 
 def _is_of_the_dead(label: str, known: dict[str, Row]) -> bool:

@@ -13,7 +13,8 @@ from cloudgpu.core.budget_stops import WARNINGS
 from cloudgpu.core.policy import Act, Policy
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.providers.base import SetsTimer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -39,7 +40,17 @@ def _moments(session: Session, row: Row, policy: Policy | None, until: datetime)
     if off is not None and off < until and (end is None or off < end):
         yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; start brings it back until the next off"
     if end is not None and end < until:
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same; extend moves that"
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{_moved(session, row)}"
+
+
+def _moved(session: Session, row: Row) -> str:
+    """Return what moves a machine's renew-until, as the end of a sentence."""
+    try:
+        provider = session.provider(row["account"])
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(row["provider_id"]) is not None
+    except CloudgpuError:
+        return ""  # extend says it
+    return f": {row['provider']} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
 def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:

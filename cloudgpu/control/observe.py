@@ -26,6 +26,7 @@ from cloudgpu.core.facts import (
     Instance,
     Leftover,
     Price,
+    State,
 )
 from cloudgpu.core.names import digest
 from cloudgpu.core.plan import Extra
@@ -117,6 +118,8 @@ def observed(instance: Instance, now: datetime, alive: str | None = None, *, row
     and its word of its use stays where an answer has none.
     """
     body = _said(instance)
+    if row is not None:
+        body["address"] = _address_now(row, instance)
     if alive is not None:
         body["alive_at"] = alive
     if row is not None and body["last_active"] is None and row["provider_id"] == instance.id:
@@ -156,6 +159,18 @@ def _address(address: Address) -> dict[str, Any]:
     return {"host": address.host, "port": address.port, "user": address.user}  # a tenth of what `asdict` takes
 
 
+def _address_now(row: Row, instance: Instance) -> dict[str, Any] | None:
+    """Return where a machine answers by this word; one that goes on running keeps its address where that says none.
+
+    Azure's listings tell no address: silence about it is no word that the machine has lost it.
+    """
+    if instance.address is not None:
+        return _address(instance.address)
+    same = row["provider_id"] == instance.id and row["state"] == State.RUNNING
+    kept: dict[str, Any] | None = row["address"] if same and instance.state is State.RUNNING else None
+    return kept
+
+
 def not_before(row: Row, now: datetime) -> datetime:
     """Return `now`, or the machine's last known time where this clock is behind it.
 
@@ -178,7 +193,7 @@ def is_news(row: Row, instance: Instance) -> bool:
     known = (row["provider_id"], row["state"], row["billed"], row["reason"])
     if known != (instance.id, str(instance.state), instance.billed, instance.reason):
         return True
-    if row["address"] != (_address(instance.address) if instance.address else None):
+    if row["address"] != _address_now(row, instance):
         return True
     if _time(row["since"]) != instance.since or has_moved_on(_time(row["last_active"]), instance.last_active):
         return True

@@ -24,6 +24,7 @@ from cloudgpu.core import keeping
 from cloudgpu.core.attempts import setup_from_json
 from cloudgpu.core.facts import Kind, LaunchRequest, Market, Network, Setup, Want
 from cloudgpu.core.names import machine_id
+from cloudgpu.core.orphan import PAUSED
 from cloudgpu.core.plan import Extra
 from cloudgpu.core.policy import Origin, Spans
 from cloudgpu.core.rows import comes_back, stays
@@ -164,7 +165,7 @@ def plan_move(session: Session, row: Row) -> Move:
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not kept.keeps(session, row) or row["state"] != "stopped":
+    if not kept.keeps(session, row) or row["state"] not in PAUSED:
         raise _not_to_be_moved(row)
     check_comeback(session, row)
     provider, wish = session.provider(row["account"]), _want(row, wider=True)
@@ -289,9 +290,7 @@ def _stays(row: Row, fault: NoCapacity, *, wider: bool) -> NoCapacity:
 
 
 def _not_to_be_moved(row: Row) -> InvalidRequest:
-    says = (
-        "cannot keep an image" if row["state"] == "stopped" else f"is {row['state']}: only a stopped machine is moved"
-    )
+    says = "cannot keep an image" if row["state"] in PAUSED else f"is {row['state']}: only a stopped machine is moved"
     return InvalidRequest(
         f"{row['name']} on {row['provider']} {says}.",
         field="--move",

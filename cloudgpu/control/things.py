@@ -20,9 +20,11 @@ from cloudgpu.core.facts import (
     Kind,
     Leftover,
     Leftovers,
+    State,
     Unanswered,
 )
 from cloudgpu.core.names import NAME, NAME_RULE, near, tag_value
+from cloudgpu.core.orphan import PAUSED
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.base import HasLeftovers, Imageable
 from cloudgpu.report.values import kept_value
@@ -138,7 +140,7 @@ def save(session: Session, row: Row, name: str | None, *, restart: bool = True) 
     if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
         raise _no_images(row)
     row = refresh(session, row) if row["ended"] is None and row["provider_id"] else row
-    if row["state"] not in ("running", "stopped"):
+    if row["state"] not in (State.RUNNING, *PAUSED):
         raise _not_now(row)
     name = name or f"{row['name'][:31]}-{session.clock():%Y%m%d}"
     _check_name(name)

@@ -31,6 +31,8 @@ def test_what_an_interrupted_launch_made_keeps_the_last_end_for_which_google_fix
     renews = said.json["machine"]["renew_until"]
     assert line("ls --refresh -o json").json["machines"][0]["renew_until"] == renews
     assert line("extend otter 300h --yes").code == 2
+    held = line("hold otter 300h --yes").err
+    assert ("gcp has fixed that until it is stopped" in held, "extend moves that" in held) == (True, False)
     assert gcp.status(id_) == "RUNNING"
 
 

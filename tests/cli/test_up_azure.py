@@ -109,6 +109,7 @@ def test_a_stop_deallocates_and_a_start_brings_it_back_to_the_same_address(line)
     (machine,) = line("ls -o json").json["machines"]
     assert (machine["state"], machine["billed"]) == ("deallocated", False)
     assert [kind for kind, _ in line.azure.billable()] == ["address", "disk"]
+    assert f"${float(machine['stopped_usd_per_month']):.2f}/mo" in line("ls").out, "not what an hour of it would cost"
     assert line("start --yes --no-wait").code == 0
     (again,) = line.azure.instances()
     assert (again.state, again.addresses) == ("running", made.addresses)
@@ -135,6 +136,7 @@ def test_an_eviction_is_seen_with_its_reason_and_a_start_goes_on(line):
     line.azure.interrupt(group)
     (machine,) = line("ls --refresh -o json").json["machines"]
     assert (machine["state"], machine["billed"], machine["reason"]) == ("deallocated", False, "interrupted")
+    assert line("image save otter --name asleep --yes").code == 0
     assert line("start --yes --no-wait").code == 0
     assert line.azure.instance(group).state == "running"
 
@@ -150,9 +152,21 @@ def test_lease_and_hold_are_written_where_the_machine_reads_them_and_erase_nothi
     assert set(before) <= set(after)
 
 
+def test_a_listing_that_tells_no_address_takes_none_away(line):
+    assert line(UP).code == 0
+    known = line("show otter --refresh -o json").json["address"]
+    assert known["host"] in line.azure.instances()[0].addresses
+    assert line("ls --refresh").code == 0
+    assert line("show otter -o json").json["address"] == known
+    assert known["host"] in (line.home / "ssh_config").read_text()
+    assert line("stop --yes").code == 0
+    assert line("show otter -o json").json["address"] is None
+
+
 def test_another_caller_is_let_in_for_one_machine_and_the_one_before_is_out(line):
     assert line(UP).code == 0
-    assert line("allow otter --from 203.0.113.8").code == 0
+    said = line("allow otter --from 203.0.113.8")
+    assert (said.code, "AWS" in said.out) == (0, False)
     azure, group = line.azure, group_of(line)
     assert [azure.allows(group, one, 22) for one in (CALLER, "203.0.113.8")] == [False, True]
 

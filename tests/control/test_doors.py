@@ -180,7 +180,7 @@ def test_allow_moves_the_rule_and_says_from_where(street):
     street.move(CAFE)
     document, fault = allow(street.session, row["name"], None)
     assert fault is None
-    moved = {"name": row["name"], "before": f"{HOME}/32", "changed": True}
+    moved = {"name": row["name"], "provider": row["provider"], "before": f"{HOME}/32", "changed": True}
     assert document == {"from": f"{CAFE}/32", "machines": [moved], "skipped": [], "failed": []}
     assert street.doors(row) == {"caller": f"{CAFE}/32"}
 
@@ -190,7 +190,8 @@ def test_allowing_twice_changes_once(street):
     street.move(CAFE)
     allow(street.session, None, None)
     document, _ = allow(street.session, None, None)
-    assert document["machines"] == [{"name": row["name"], "before": f"{CAFE}/32", "changed": False}]
+    (door,) = document["machines"]
+    assert (door["before"], door["changed"]) == (f"{CAFE}/32", False)
     assert street.doors(row) == {"caller": f"{CAFE}/32"}
 
 
