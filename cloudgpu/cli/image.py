@@ -39,8 +39,9 @@ def command(
     """Save a machine as an image under a name, list images, or remove one.
 
     A machine can be ended and come back with everything on it: cloudgpu up --image IMG. `image save` restarts a
-    running machine, so that what is on its disk is whole. An image costs money until it is removed. NAME is the
-    machine for `save`, the image for `rm`. Exit code 8 when an account or a region did not answer.
+    running machine, so that what is on its disk is whole; on Google Cloud and Azure it goes on running, and its image
+    is as if its power had been cut: stop it first for a whole one. An image costs money until it is removed. NAME is
+    the machine for `save`, the image for `rm`. Exit code 8 when an account or a region did not answer.
     """
     session = open_here()
     if action is Action.LS:
@@ -55,16 +56,22 @@ def command(
         _save(session, name, image, restart=not no_restart, yes=yes, output=output)
 
 
+_CUT = "The machine goes on running, so what it was just writing may be cut in two; after a stop an image is whole"
+
+
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.things import leftover_value, save
 
     row = session.find(name)
-    if row["state"] == "running" and restart:
+    goes_on = row["state"] == "running" and getattr(session.provider(row["account"]), "saves_running", False)
+    if goes_on:
+        confirm(f"Save an image of {row['name']}? {_CUT}.", yes=yes)
+    elif row["state"] == "running" and restart:
         confirm(f"Save an image of {row['name']}? It restarts: what runs on it ends.", yes=yes)
     else:
         confirm(f"Save an image of {row['name']}? It costs money until it is removed.", yes=yes)
     value = leftover_value(save(session, row, image, restart=restart))
-    emit(output, value, _said(value, row))
+    emit(output, value, _said(value, row) + (f"\n{_CUT}." if goes_on else ""))
 
 
 def _said(value: dict[str, Any], row: dict[str, Any]) -> str:
