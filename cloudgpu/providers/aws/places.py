@@ -12,6 +12,10 @@ from cloudgpu.core.offers import markets
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.wishes import region as wished_region
+
+NO_ZONE = "no availability zone of AWS (local zones are not used)"
+ZONE_LIKE = "Write it like us-east-1a."
 
 
 def wanted_regions(aws: Aws, want: Want, names: Sequence[str]) -> tuple[str, ...]:
@@ -32,22 +36,9 @@ def wanted_regions(aws: Aws, want: Want, names: Sequence[str]) -> tuple[str, ...
 
 def named_region(aws: Aws, want: Want) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = _named(want)
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(aws, region)
-    return region
-
-
-def _named(want: Want) -> str | None:
-    if want.zone is None:
-        return want.region
-    region = ids.region_of(want.zone)
-    if region is None:
-        message = f"{want.zone!r} is no availability zone of AWS (local zones are not used)."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next="Write it like us-east-1a.")
-    if want.region not in (None, region):
-        message = f"The zone {want.zone} lies in {region}, not in {want.region}."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Leave --region out, or name {region}.")
     return region
 
 

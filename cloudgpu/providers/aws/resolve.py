@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import data_volume
 from cloudgpu.providers.aws.client import KIND
@@ -20,6 +19,7 @@ from cloudgpu.providers.aws.timer import no_timer
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.data import Data
 from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
+from cloudgpu.providers.wishes import disk_gb
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
@@ -94,18 +94,7 @@ def _place(aws: Aws, request: LaunchRequest, item: Available) -> tuple[network.S
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    if wished is None:
-        return max(USUAL_GB, image.size_gb)
-    if image.size_gb <= wished <= LARGEST_GB:
-        return wished
-    says = f"{image.name} needs {image.size_gb}" if wished < image.size_gb else f"gp3 has {LARGEST_GB:,}"
-    bound = "at least" if wished < image.size_gb else "at most"
-    raise InvalidRequest(
-        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
-        field="--disk",
-        value=str(wished),
-        next=f"Ask for {image.size_gb} to {LARGEST_GB} GB.",
-    )
+    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="gp3")
 
 
 def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[Beside]:

@@ -13,12 +13,15 @@ from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids, plainly
 from cloudgpu.providers.azure.ask import look
+from cloudgpu.providers.wishes import region as wished_region
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
+NO_ZONE = "no zone of Azure"
+ZONE_LIKE = "Write it like eastus-1, or like eastus for anywhere in that region."
 
 
 def account_regions(azure: Azure) -> tuple[str, ...]:
@@ -46,23 +49,9 @@ def wanted_regions(azure: Azure, want: Want, names: Sequence[str]) -> tuple[str,
 
 def named_region(azure: Azure, want: Want) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = _named(want)
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(azure, region)
-    return region
-
-
-def _named(want: Want) -> str | None:
-    if want.zone is None:
-        return want.region
-    region = ids.region_of(want.zone)
-    if region is None:
-        message = f"{want.zone!r} is no zone of Azure."
-        way = "Write it like eastus-1, or like eastus for anywhere in that region."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=way)
-    if want.region not in (None, region):
-        message = f"The zone {want.zone} lies in {region}, not in {want.region}."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Leave --region out, or name {region}.")
     return region
 
 

@@ -127,7 +127,8 @@ class Gcp:
         request = {"project": self.project, **fields}
         if not _is_read(action):
             request.setdefault("requestId", str(uuid.uuid4()))
-        place = {name: fields[name] for name in ("zone", "region") if name in fields}  # an answer may leave it out
+        # an answer may leave out where it is about
+        place: dict[str, Any] = {name: fields[name] for name in ("zone", "region") if name in fields}
         for send in range(1, sends + 1):
             try:
                 return {**place, **self._sent(action, where, value, request)}

@@ -11,8 +11,10 @@ from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.wishes import region as wished_region
 
 HTTPS, HTTP = 443, 80
+NO_ZONE, ZONE_LIKE = "no zone of Google Cloud", "Write it like us-central1-a."
 
 
 def used_regions(gcp: Gcp) -> tuple[str, ...]:
@@ -24,24 +26,11 @@ def used_regions(gcp: Gcp) -> tuple[str, ...]:
 
 def named_region(gcp: Gcp, want: Want) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = _named(want)
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(gcp, region)
     if want.zone is not None and not gcp.options.uses_zone(want.zone):
         raise _unused(gcp, "--zone", want.zone)
-    return region
-
-
-def _named(want: Want) -> str | None:
-    if want.zone is None:
-        return want.region
-    region = ids.region_of(want.zone)
-    if region is None:
-        message = f"{want.zone!r} is no zone of Google Cloud."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next="Write it like us-central1-a.")
-    if want.region not in (None, region):
-        message = f"The zone {want.zone} lies in {region}, not in {want.region}."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Leave --region out, or name {region}.")
     return region
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.facts import Available, LaunchRequest, Market
-from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
+from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.gcp import images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
@@ -19,6 +19,7 @@ from cloudgpu.providers.gcp.request import LONGEST, Call
 from cloudgpu.providers.gcp.shapes import Shape, named
 from cloudgpu.providers.gcp.volumes import DEVICE, LARGEST_GB
 from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
+from cloudgpu.providers.wishes import disk_gb
 
 if TYPE_CHECKING:
     from cloudgpu.providers.data import Data
@@ -122,18 +123,7 @@ def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.P
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    if wished is None:
-        return max(USUAL_GB, image.size_gb)
-    if image.size_gb <= wished <= LARGEST_GB:
-        return wished
-    says = f"{image.name} needs {image.size_gb}" if wished < image.size_gb else f"Google has {LARGEST_GB:,}"
-    bound = "at least" if wished < image.size_gb else "at most"
-    raise InvalidRequest(
-        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
-        field="--disk",
-        value=str(wished),
-        next=f"Ask for {image.size_gb} to {LARGEST_GB} GB.",
-    )
+    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Google")
 
 
 def _beside(request: LaunchRequest, item: Available, call: Call, volume: Data | None) -> Iterator[Beside]:
