@@ -8,6 +8,7 @@ from typing import Any
 
 from cloudgpu.core.times import from_iso
 
+_NOT_THERE = {"agent": "none, as a shutdown from inside does not end what it costs", "timer": "none"}
 LAYERS = (("agent", "the agent"), ("timer", "the timer in the cloud"), ("reaper", "the reaper"))
 
 
@@ -21,7 +22,7 @@ def guards(value: dict[str, Any], now: datetime) -> str | None:
     for key, name in LAYERS:
         at = value["guards"][key]
         if at is None:
-            said.append(f"{name}: none" if key == "timer" else f"{name}: nothing decided")
+            said.append(f"{name}: {_NOT_THERE.get(key, 'nothing decided')}")
             continue
         left = (from_iso(at) - now).total_seconds()
         said.append(f"{name} {'in ' + rounded(left) if left > 0 else 'now'}")

@@ -57,6 +57,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         made.append(attempt)
         means = stop_means(request, offer)
         line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand, resolved.licence)
+        line = replace(line, body={**line.body, "ends_itself": resolved.ends_itself})
         before = next((row for row in rows if row["id"] == attempt.machine), None)
         return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
 

@@ -51,7 +51,8 @@ def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
     said = f"{_agent(session, row)}; {timer}; {reaper}"
     if timed or watched:
         return Check(name, Verdict.OK, said)
-    return Check(name, Verdict.WARN, f"{said}. Nothing but its own agent would end it.", way)
+    but = "Nothing" if row.get("ends_itself") is False else "Nothing but its own agent"
+    return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
 
 
 def _agent(session: Session, row: Row) -> str:
@@ -59,6 +60,8 @@ def _agent(session: Session, row: Row) -> str:
 
     It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
     """
+    if row.get("ends_itself") is False:
+        return "its agent can only shut it down, which does not end what it costs"
     ends = f"the agent ends it at {_minute(row['expires'])}" if row["expires"] else "the agent knows no end"
     marked = from_iso(row["last_active"]).timestamp() if row["last_active"] else 0.0
     heard = max(marked, Shelf(session.home.samples, row["id"]).last())

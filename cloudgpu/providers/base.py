@@ -335,7 +335,8 @@ class Resolved:
 
     `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
     `remarks` are sentences for the plan: what is bound, lost or could not be checked. `licence` is that of the image's
-    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty.
+    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty. `ends_itself`:
+    a machine that shuts itself down is not billed any more.
     """
 
     call: Mapping[str, Any]
@@ -345,6 +346,7 @@ class Resolved:
     left_out: tuple[str, ...] = ()  # kinds of template parts that this image cannot run
     driver: Mapping[str, str] | None = None  # settings of the template that installs one; None: the image has one
     licence: str = ""
+    ends_itself: bool = True
 
 
 @runtime_checkable

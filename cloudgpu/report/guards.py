@@ -21,7 +21,16 @@ def guards_value(row: Row) -> dict[str, str | None]:
     """
     if row["ended"] is not None or not row["billed"]:
         return {"agent": None, "timer": None, "reaper": None}
-    return {"agent": row["expires"], "timer": timer_of(row), "reaper": (row.get("decision") or {}).get("at")}
+    return {
+        "agent": row["expires"] if ends_itself(row) else None,
+        "timer": timer_of(row),
+        "reaper": (row.get("decision") or {}).get("at"),
+    }
+
+
+def ends_itself(row: Row) -> bool:
+    """Say whether the agent's shutdown ends what the machine costs; a line of an earlier version does not say so."""
+    return row.get("ends_itself") is not False
 
 
 def unjudged(row: Row) -> str | None:

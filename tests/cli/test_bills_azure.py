@@ -115,8 +115,15 @@ def guarded(line):
     return line
 
 
+def test_without_an_identity_the_agent_is_told_as_no_layer(line):
+    launched(line)
+    assert "the agent: none, as a shutdown from inside does not end what it costs" in line("ls -v").out
+    assert shown(line)["guards"]["agent"] is None
+
+
 def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(guarded):
     _, id_ = launched(guarded)
+    assert "the agent in " in guarded("ls -v").out
     assert guarded(UP.replace("otter", "fox"), "--new").code == 0
     azure = guarded.azure
     other = next(one.id for one in azure.instances() if one.id != id_)

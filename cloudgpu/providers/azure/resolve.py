@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.providers import layers
-from cloudgpu.providers.azure import ids, images, network, usage
+from cloudgpu.providers.azure import ids, images, network, permissions, usage
 from cloudgpu.providers.azure.bound import data_volume
 from cloudgpu.providers.azure.client import KIND
 from cloudgpu.providers.azure.images import Choice, Image
@@ -22,6 +22,7 @@ from cloudgpu.providers.azure.tiers import tier
 from cloudgpu.providers.azure.timer import no_timer
 from cloudgpu.providers.azure.volumes import SKU as VOLUME_SKU
 from cloudgpu.providers.base import Beside, Resolved
+from cloudgpu.providers.wishes import disk_gb
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -34,8 +35,10 @@ OWN = "its own identity deallocates it, so that a shutdown from inside ends what
 NO_IDENTITY = (
     "the machine has no identity, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not "
     "end what it costs, until cloudgpu reap or watch deallocates it, and it cannot write when somebody last worked on "
-    "it, so idle cannot be judged from outside (cloudgpu init azure prepares one; accounts.{}.machine_role)"
+    "it, so idle cannot be judged from outside"
 )
+ABSENT = "none on the machine: its agent can only shut it down, which does not end what Azure bills"
+GIVES = "Microsoft.Authorization/roleAssignments/write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class _Found:
     place: network.Place
     limits: str | None
     volume: Data | None
+    role: bool
 
 
 def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
@@ -60,22 +64,37 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     return Resolved(
         call=call.to_json(),
         beside=tuple(_beside(request, call, found.volume)),
-        guards=_guards(azure),
+        guards=_guards(azure, call),
         remarks=tuple(_remarks(azure, request, item, found)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
+        ends_itself=call.role,
     )
 
 
 def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     setup, sku = request.setup, _sku(azure, item)
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    with ThreadPoolExecutor(max_workers=5) as pool:
         choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
         place = pool.submit(network.place, azure, item.region, setup.network)
         limits = pool.submit(usage.check, azure, item.region, sku, item.market)
         volume = pool.submit(data_volume, azure, item, setup.volume)
+        role = pool.submit(_gives_roles, azure)
         # the first fault in this order is said, whichever came first
-        return _Found(sku, choice.result(), place.result(), limits.result(), volume.result())
+        return _Found(sku, choice.result(), place.result(), limits.result(), volume.result(), role.result())
+
+
+def _gives_roles(azure: Azure) -> bool:
+    """Say whether the machine gets an identity with a role: the settings name one, and this login may give it.
+
+    One call, none where they name none. What Azure does not tell is tried: only a clear no is one.
+    """
+    if not azure.options.machine_role:
+        return False
+    try:
+        return permissions.allows(permissions.rights(azure), GIVES) is not False
+    except CloudgpuError:
+        return True
 
 
 def _sku(azure: Azure, item: Available) -> Sku:
@@ -103,7 +122,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
         ssh_port=azure.options.ssh_port,
         trusted=image.trusted and sku.trusted,
         secure_boot=not item.accelerators,  # NVIDIA's modules are not signed for it
-        role=azure.options.machine_role is not None,
+        role=found.role,
         host_at=azure.options.encryption_at_host and sku.encrypts_at_host,
         extension=found.choice.extension,
     )
@@ -111,18 +130,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
-    if wished is None:
-        return max(USUAL_GB, image.size_gb)
-    if image.size_gb <= wished <= LARGEST_GB:
-        return wished
-    says = f"{image.name} needs {image.size_gb}" if wished < image.size_gb else f"Azure has {LARGEST_GB:,}"
-    bound = "at least" if wished < image.size_gb else "at most"
-    raise InvalidRequest(
-        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
-        field="--disk",
-        value=str(wished),
-        next=f"Ask for {max(1, image.size_gb)} to {LARGEST_GB} GB.",
-    )
+    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Azure")
 
 
 def _beside(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[Beside]:
@@ -136,11 +144,11 @@ def _beside(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator
         yield Beside(f"volume {wanted.name} of {size} GB", tier(VOLUME_SKU, size), size, kept=True, named=True)
 
 
-def _guards(azure: Azure) -> tuple[str, ...]:
+def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
     own = f"{layers.TIMER}, which stops it; its disk stays"
-    inside = (own, OWN) if azure.options.machine_role else ()
+    inside = (layers.AGENT, own, OWN) if call.role else (ABSENT,)
     cloud = () if no_timer(azure) else (layers.in_the_cloud("Azure's own scheduled actions", "deallocates"),)
-    return layers.AGENT, *inside, *cloud
+    return *inside, *cloud
 
 
 def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Found) -> Iterator[str]:
@@ -153,7 +161,9 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
     if not azure.options.machine_role:
-        yield NO_IDENTITY.format(request.account)
+        yield f"{NO_IDENTITY} (cloudgpu init azure prepares one; accounts.{request.account}.machine_role)"
+    elif not found.role:
+        yield f"{NO_IDENTITY}: this login may not give it the role (cloudgpu doctor says who lets it)"
     if no_timer(azure):
         yield no_timer(azure)
     if azure.options.encryption_at_host and not found.sku.encrypts_at_host:

@@ -120,13 +120,26 @@ def test_a_plan_names_disk_and_address_as_the_price_list_does(provider):
 def test_without_an_identity_the_plan_says_that_a_shutdown_from_inside_does_not_end_it(azure_arm, tmp_path):
     without = plan(provider_of(azure_arm, tmp_path))
     assert any("does not end what it costs" in one for one in without.remarks)
-    assert not any("deallocates it" in one for one in without.guards)
+    assert not any("deallocates it" in one or "renews while" in one for one in without.guards)
+    assert not without.ends_itself
     role = "/subscriptions/00000000-0000-4000-8000-000000000000/providers/Microsoft.Authorization/roleDefinitions/"
     options = {"machine_role": f"{role}00000000-0000-4000-8000-000000000001", "timers": True}
     having = plan(provider_of(azure_arm, tmp_path, **options))
     assert not any("does not end what it costs" in one for one in having.remarks)
     assert any("deallocates it" in one for one in having.guards)
     assert any("scheduled actions" in one for one in having.guards)
+
+
+def test_a_login_that_may_not_give_the_role_makes_no_plan_that_counts_on_it(azure_arm, tmp_path):
+    """A Contributor may not: the machine would try in vain for half an hour before it shuts itself down."""
+    role = "/subscriptions/00000000-0000-4000-8000-000000000000/providers/Microsoft.Authorization/roleDefinitions/"
+    provider = provider_of(azure_arm, tmp_path, machine_role=f"{role}00000000-0000-4000-8000-000000000001")
+    not_these = ["Microsoft.Authorization/*/Write", "Microsoft.Authorization/*/Delete"]
+    azure_arm.model.permissions = [{"actions": ["*"], "notActions": not_these}]
+    found = plan(provider)
+    assert (found.ends_itself, found.call["role"]) == (False, False)
+    assert any("may not give it the role" in one for one in found.remarks)
+    assert not any("renews while" in one for one in found.guards)
 
 
 def test_a_plan_for_a_share_of_an_a10_says_what_drives_it(provider):
