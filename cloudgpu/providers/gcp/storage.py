@@ -17,6 +17,7 @@ from cloudgpu.providers.gcp.things import (
     changed,
     checked,
     joined,
+    lacking,
     machine_of,
     missed,
     ours,
@@ -82,8 +83,10 @@ def _disks(gcp: Gcp) -> Part:
 
 
 def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], Leftover]) -> Part:
-    pages = gcp.pages(f"compute.{sort}.list", filter=OURS)
-    return [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)], ()
+    pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
+    silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
+    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)]
+    return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
 def _is_there(found: Raw) -> bool:

@@ -87,15 +87,15 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     silent: dict[str, str] = {}
     for page in gcp.pages(f"compute.{service}.aggregatedList", **asked):
         silent |= {ids.last(scope): NOT_REACHED for scope in page.get("unreachables", ())}
-        silent |= _lacking(gcp.account, page)
+        silent |= lacking(gcp.account, page)
         for scope, answer in page.get("items", {}).items():
             zone = {"zone": ids.last(scope)} if scope.startswith("zones/") else {}
             found += [{**zone, **one} for one in answer.get(key or service, ())]
-            silent |= _lacking(ids.last(scope), answer)
+            silent |= lacking(ids.last(scope), answer)
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
-def _lacking(scope: str, answer: Raw) -> dict[str, str]:
+def lacking(scope: str, answer: Raw) -> dict[str, str]:
     """Return the scope, and why, where a warning says that something of it is missing here; else nothing."""
     warning = answer.get("warning", {})
     return {scope: warning.get("message") or NOT_REACHED} if warning.get("code") in LACKING else {}

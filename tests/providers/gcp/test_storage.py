@@ -96,6 +96,11 @@ def test_a_list_that_does_not_answer_is_a_gap_and_two_are_an_error(gcp, cloud):
         cloud.leftovers()
 
 
+def test_a_list_of_images_that_lacks_something_is_a_gap(gcp, cloud):
+    gcp.faults.add("compute.images.list", status=200, body={"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}})
+    assert [(gap.scope, gap.why) for gap in cloud.leftovers().unanswered] == [("lab", "some")]
+
+
 def test_what_cloudgpu_never_makes_hinders_no_proof_where_it_cannot_be_listed(gcp, cloud):
     gcp.faults.deny("compute.snapshots.list")
     gcp.faults.deny("compute.machineImages.list")
