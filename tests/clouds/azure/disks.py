@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.clouds.azure.groups import REGIONS
 from tests.clouds.azure.handlers import answers, check_tags, settled, used_by
-from tests.clouds.azure.model import DISKS, MACHINES, Ask, Model, Thing, stamp
+from tests.clouds.azure.model import Ask, Model, Thing, stamp
 from tests.clouds.azure.operations import begin
 from tests.clouds.rest import Refusal, Reply
 
@@ -221,14 +221,3 @@ def _attach(model: Model, machine: Thing, profile: dict[str, Any], one: dict[str
     row |= {"deleteOption": one.get("deleteOption", "Detach"), "toBeDetached": False}
     profile["dataDisks"] = [*others, row]
     hold(disk, machine)
-
-
-def machines_of(model: Model, disk: Thing) -> list[Thing]:
-    """Return the machine that has a disk, if one does."""
-    owner = str(disk.body.get("managedBy", "")).lower()
-    return [one for one in model.of_kind(MACHINES) if one.id.lower() == owner]
-
-
-def free_disks(model: Model) -> list[Thing]:
-    """Return the disks that no machine has."""
-    return [one for one in model.of_kind(DISKS) if not one.body.get("managedBy")]

@@ -23,7 +23,6 @@ MACHINES = "Microsoft.Compute/virtualMachines"
 DISKS = "Microsoft.Compute/disks"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
 INTERFACES = "Microsoft.Network/networkInterfaces"
-SECURITY = "Microsoft.Network/networkSecurityGroups"
 
 
 @dataclass

@@ -99,6 +99,22 @@ def test_a_request_of_ours_with_an_unknown_field_is_refused_and_recorded(azure_a
     assert not azure_arm.things("Microsoft.Compute/virtualMachines")
 
 
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (Reply(200, {"name": "g", "location": "eastus", "colour": "red"}), "colour"),
+        (Reply(206, {"name": "g", "location": "eastus"}), "no status 206"),
+    ],
+)
+def test_an_answer_of_ours_that_is_not_azures_is_recorded_and_fails_the_test(azure_arm, monkeypatch, reply, says):
+    monkeypatch.setitem(HANDLERS, "ResourceGroups.Get", lambda _model, _ask: reply)
+    with contextlib.suppress(HttpResponseError):
+        Sdk(azure_arm).resources.resource_groups.get("g")
+    assert len(azure_arm.wrong) == 1
+    assert azure_arm.wrong[0].startswith("answer ResourceGroups.Get: ")
+    assert says in azure_arm.wrong.pop()
+
+
 def test_a_wrong_secret_and_a_foreign_token_open_nothing(azure_arm, monkeypatch):
     import requests
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tests.clouds.gcp.errors import OperationFailed, over_quota
+from tests.clouds.gcp.errors import over_quota
 from tests.clouds.gcp.model import Key, Model, Thing, linked, not_found
 from tests.clouds.gcp.stock import GPU_COUNTS, GPUS, N1_LIMITS, TYPES, Type, metric_of, region_of, zones_of
 from tests.clouds.rest import Refusal
@@ -146,8 +146,3 @@ def usage(model: Model, region: str, metric: str, but: Key | None = None) -> int
         if one["status"] != "TERMINATED" and region in {"", where}
         if metric in {ALL_REGIONS, _metric(model, where, one)}
     )
-
-
-def unsupported(message: str) -> OperationFailed:
-    """Return the failure of an operation that this machine does not take."""
-    return OperationFailed("UNSUPPORTED_OPERATION", message)
