@@ -26,7 +26,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.azure import groups, identity, ids, listing, owner, request, rules, translate
-from cloudgpu.providers.azure.ask import ask, is_absent
+from cloudgpu.providers.azure.ask import ask, is_absent, look
 from cloudgpu.providers.azure.codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.machine import WRITE
@@ -70,7 +70,7 @@ class _Launch:
     def launched(self) -> Instance:
         """Return the machine, made now or before."""
         self._check_subscription()
-        found = self._look()
+        found = self._look_made()
         if found is None or translate.is_unmade(found, translate.statuses_of(found)):
             self._make()
             found = self._look()
@@ -86,6 +86,12 @@ class _Launch:
         except AuthFailed as fault:
             raise self._uncertain(fault.message) from fault
         owner.remember(self._azure, self._group)
+
+    def _look_made(self) -> Raw | None:
+        """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
+        while (found := self._look()) is not None and _is_begun(found):
+            self._wait(ProviderUnavailable("Azure is still making it."))
+        return found
 
     def _look(self) -> Raw | None:
         return listing.raw(self._azure, self._call.region, self._group)
@@ -201,10 +207,18 @@ class _Launch:
                 region=self._call.region,
             )
         except CloudgpuError as fault:
-            if not is_absent(fault) or code_of(fault) in _UNSURE:
+            if (not is_absent(fault) or code_of(fault) in _UNSURE) and self._leaves_group():
                 raise self._uncertain(
                     f"{refusal.message} What it had made could not be removed yet: {fault.message}"
                 ) from fault
+
+    def _leaves_group(self) -> bool:
+        """Say whether the group is there, or may be: who may not make one, may not delete it either."""
+        named = self._azure.resources.resource_groups
+        try:
+            return look(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
+        except CloudgpuError:
+            return True
 
     def _finish(self, found: Raw) -> None:
         """Give the machine its role and its driver. A fault of these does not lose it: it is there, and is billed."""
@@ -260,6 +274,12 @@ class _Launch:
             value=ids.joined(self._call.region, self._group),
             next="Run the same up again: it sends the same call for the same name, which never makes a second one.",
         )
+
+
+def _is_begun(found: Raw) -> bool:
+    """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
+    power = translate.power_of(translate.statuses_of(found))
+    return translate.provisioning(found) == "creating" and power in ("", "creating")
 
 
 def boot_data(attempt: Attempt, call: Call) -> bytes:

@@ -147,6 +147,7 @@ def remove(azure: Azure, thing: Leftover) -> None:
     named = things.named(thing.id, thing.kind)
     if thing.kind is Kind.ROLE:
         scope = ids.machine_id(azure.subscription, named.group)
+        _refuse_living(azure, named)  # a launch may have made it since the groups were listed
         identity.take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
     elif thing.kind is Kind.GROUP:
         _remove_group(azure, named)
@@ -158,10 +159,8 @@ def remove(azure: Azure, thing: Leftover) -> None:
 
 def _remove_group(azure: Azure, named: things.Thing) -> None:
     """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
-    machines, region = azure.compute.virtual_machines, named.region
-    action = f"{_COMPUTE}/virtualMachines/read"
-    if look(azure, action, lambda: machines.get(named.group, named.group), region=region) is not None:
-        raise _used(named, "its machine")
+    region = named.region
+    _refuse_living(azure, named)
     inside = groups.inside(azure, region, named.group)
     if inside is None:
         return
@@ -172,6 +171,13 @@ def _remove_group(azure: Azure, named: things.Thing) -> None:
     if others:
         raise _used(named, f"{others[0].get('name')}, which cloudgpu has not made")
     groups.delete(azure, region, named.group)
+
+
+def _refuse_living(azure: Azure, named: things.Thing) -> None:
+    """Raise InvalidRequest where the machine of a launch's group is there. One call."""
+    machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
+    if look(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
+        raise _used(named, "its machine")
 
 
 def _remove_interface(azure: Azure, named: things.Thing) -> None:

@@ -29,7 +29,7 @@ TAG = "cloudgpu-timer"
 NONE = "none"
 SOONEST = timedelta(minutes=2)
 AT_ONCE = 100  # ids in a question
-OVER = ("succeeded", "failed", "cancelled")
+OVER = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
 # A call that failed is made again.
 RETRY = {"retryCount": 5, "retryWindowInMinutes": 60}
 _ACTIONS = "Microsoft.ComputeSchedule/locations"

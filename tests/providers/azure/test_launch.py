@@ -237,6 +237,23 @@ def test_a_launch_that_began_elsewhere_and_goes_on_is_waited_for(azure_arm, prov
     assert len(found) == len(azure_arm.instances(live=True)) == 1
 
 
+def test_a_replay_waits_for_a_machine_that_is_being_made_and_says_what_becomes_of_it(azure_arm, provider):
+    """Azure may still find no capacity: a machine that is not made yet is none, and leaves what it had made."""
+    azure_arm.dwell(creating=60)
+    attempt = attempt_at(provider)
+    with pytest.raises(LaunchUncertain):
+        launched(provider, attempt, minutes=0)
+    assert launched(provider, attempt).state is State.RUNNING
+
+
+def test_who_may_neither_make_a_group_nor_delete_one_is_told_so_and_nothing_is_uncertain(azure_arm, provider):
+    attempt = attempt_at(provider)
+    azure_arm.faults.deny("ResourceGroups.CreateOrUpdate")
+    azure_arm.faults.deny("ResourceGroups.Delete")
+    with pytest.raises(AuthFailed, match="resourceGroups/write"):
+        launched(provider, attempt)
+
+
 def test_credentials_that_end_on_the_way_are_said_as_such(azure_arm, provider):
     attempt = attempt_at(provider)
     azure_arm.faults.add(PUT, error="AuthorizationFailed", times=100)
