@@ -103,6 +103,7 @@ class _Launch:
             self._make_machine()
         except _REFUSED as refusal:
             self._undo(refusal)
+            owner.forget(self._azure, self._group)
             raise
         except InstanceNotFound as fault:  # somebody deletes the group meanwhile
             raise self._uncertain(fault.message) from fault

@@ -124,6 +124,18 @@ def test_another_subscription_or_login_proves_no_end(azure_arm, tmp_path, provid
     monkeypatch.undo()
 
 
+def test_what_was_never_made_or_is_gone_is_no_machine_of_another_subscription(azure_arm, tmp_path, provider):
+    azure_arm.stockout(times=1)
+    with pytest.raises(NoCapacity):
+        launched(provider, attempt_at(provider))
+    made = launched(provider, attempt_at(provider))
+    assert [one.name for one in (tmp_path / "owners").iterdir()] == [made.id.partition("/")[2]]
+    provider.terminate(made.id)
+    with pytest.raises(InstanceNotFound):
+        provider.get(made.id)
+    assert list((tmp_path / "owners").iterdir()) == []
+
+
 def test_an_attempt_is_not_sent_again_in_another_subscription(azure_arm, tmp_path, provider):
     attempt = attempt_at(provider)
     launched(provider, attempt)
