@@ -84,4 +84,4 @@ def test_a_verb_killed_at_every_change_is_finished_by_the_next(life, verb):
         return died
 
     # Whether a start sets the timer anew depends on how long the machine was stopped.
-    assert check_each(points, case) >= 0.8 * len(points)
+    assert check_each(points, case) >= 0.7 * len(points)
