@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from cloudgpu.core.facts import Market
+from cloudgpu.providers.aws.client import _counted, _session
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.aws.plain import client, launch, spot
@@ -18,6 +20,22 @@ def account(home, *, clock=lambda: datetime.now(UTC), pause=lambda _: None, ledg
     """Return the provider of an account with these options: one region, unless they say more."""
     options.setdefault("regions", ["us-east-1"])
     return AwsProvider(ProviderSettings("lab", options, home, clock, pause, ledger))
+
+
+def quick(provider):
+    """Let a provider share the SDK's session and clients, which take long to make; return the provider."""
+    aws = provider._aws
+    first = _SHARED.setdefault((os.environ.get("AWS_ENDPOINT_URL"), aws.options.profile), aws)
+    aws._clients, aws._lock = first._clients, first._lock
+    with first._lock:
+        if first._session is None:
+            first._session, first._attempts = _session(first.options.profile)
+            first._session.events.register("before-send.*", _counted)
+    aws._session, aws._attempts = first._session, first._attempts
+    return provider
+
+
+_SHARED = {}  # by what the SDK's clients depend on
 
 
 def machine(region="us-east-1", *, tags=TAGS, market=Market.ON_DEMAND, persistent=False, keep=False, **asked):

@@ -34,6 +34,7 @@ from cloudgpu.testing import (
 )
 from tests.clouds.aws.plain import role_of_timers
 from tests.clouds.aws.quotas import QUOTAS
+from tests.providers.aws.accounts import quick
 
 
 class TestAws(
@@ -64,7 +65,7 @@ class TestAws(
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make
+        return lambda settings: quick(make(settings))
 
     @pytest.fixture
     def settings(self, aws, tmp_path: Path) -> ProviderSettings:
