@@ -212,6 +212,11 @@ class _Launch:
                 raise self._uncertain(
                     f"{refusal.message} What it had made could not be removed yet: {fault.message}"
                 ) from fault
+            return
+        while self._leaves_group():  # an answer that names no operation says nothing of its end
+            if self._azure.clock() >= until:
+                raise self._uncertain(f"{refusal.message} What it had made is not gone yet.") from refusal
+            self._azure.pause(SETTLES_S)
 
     def _leaves_group(self) -> bool:
         """Say whether the group is there, or may be: who may not make one, may not delete it either."""

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure import groups, ids, launch
 from tests.providers.azure.attempts import (
     A10,
     CALLER,
@@ -244,6 +244,21 @@ def test_a_replay_waits_for_a_machine_that_is_being_made_and_says_what_becomes_o
     with pytest.raises(LaunchUncertain):
         launched(provider, attempt, minutes=0)
     assert launched(provider, attempt).state is State.RUNNING
+
+
+def test_a_deletion_whose_answer_names_no_operation_is_followed_by_the_group_itself(azure_arm, provider, monkeypatch):
+    """The SDK takes such an answer for the end; the disk of the failed launch is billed until the group is gone."""
+    waited = launch.finished
+
+    def finished(azure, action, begin, **how):
+        return begin(False) if action == groups.DELETE else waited(azure, action, begin, **how)
+
+    monkeypatch.setattr(launch, "finished", finished)
+    azure_arm.dwell(group=60)
+    azure_arm.stockout(times=1)
+    with pytest.raises(NoCapacity):
+        launched(provider, attempt_at(provider))
+    assert nothing_left(azure_arm)
 
 
 def test_who_may_neither_make_a_group_nor_delete_one_is_told_so_and_nothing_is_uncertain(azure_arm, provider):
