@@ -6,14 +6,13 @@ import shutil
 import psutil
 import pytest
 
-from tests.cli.many import Many
-from tests.cli.program import Program
+from tests.cli.many import Many, QuickProgram
 
 
 @pytest.fixture
-def cloudgpu(tmp_path):
+def cloudgpu(tmp_path, many):
     """A home with nothing in it; `down` has to leave no process, whatever the test has done."""
-    program = Program(tmp_path / "home")
+    program = QuickProgram(tmp_path / "home", many=many)
     yield program
     program("down", "--all", "--yes", timeout=120)
     _, left = psutil.wait_procs(processes_of(str(program.home)), timeout=10)  # one may be on its way out

@@ -15,15 +15,15 @@ import pytest
 
 from cloudgpu.access.hostkey import fingerprint
 from tests.access.sshserver import Server
-from tests.cli.program import Program
+from tests.cli.many import QuickProgram
 
 FIRST = ("init", "--yes", "--owner", "ada")
 
 
 @pytest.fixture
-def cloudgpu(tmp_path):
+def cloudgpu(tmp_path, many):
     """A home with nothing in it. No test here launches anything, so that there is nothing to end."""
-    return Program(tmp_path / "home")
+    return QuickProgram(tmp_path / "home", many=many)
 
 
 @pytest.fixture
