@@ -88,6 +88,19 @@ def test_giving_twice_is_fine_and_a_later_machine_of_that_name_gets_its_own(acco
     assert identity.name(machine, "one") != identity.name(machine, "two")
 
 
+def test_a_machine_that_is_ended_loses_its_role_where_azure_leaves_that_behind(account, azure_arm, sdk):
+    azure_arm.model.roles_stay = True
+    azure = with_role(account)
+    for group in (GROUP, OTHER):
+        launch(sdk, group, identity=IDENTITY)
+        give(azure, azure_arm, f"eastus/{group}")
+    power.terminate(azure, ID)
+    azure_arm.advance(600)
+    assert [one.scope for one in identity.given(azure, azure.options.machine_role)] == [
+        ids.machine_id(azure.subscription, OTHER)
+    ]
+
+
 def test_without_a_role_in_the_settings_nothing_is_given(account, azure_arm):
     identity.assign(account(), "/subscriptions/x", "someone")
     assert azure_arm.calls == []

@@ -6,9 +6,9 @@ import pytest
 
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Setup, Volume, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.azure import bound, imaging, keeping, storage, volumes
+from cloudgpu.providers.azure import bound, groups, imaging, keeping, storage, volumes
 from cloudgpu.providers.azure.tiers import tier
-from tests.providers.azure.launched import GROUP, ID, OTHER, launch
+from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}
 
@@ -18,10 +18,11 @@ def told(azure, kind=None, region=None):
 
 
 def gone_machine(azure, server, sdk):
-    """Leave the disk of a machine that is gone."""
+    """Leave the disk of a machine that is gone, in a group that says so beside all that it said before."""
     launch(sdk)
     keeping.end_keeping_disk(azure, ID)
     server.advance(600)
+    assert tags().items() < groups.tags_of(azure, GROUP).items()
     return told(azure)[0]
 
 
