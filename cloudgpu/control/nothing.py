@@ -31,12 +31,18 @@ def nothing_fits(
         return NoCapacity(
             "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
             field="price",
-            next="Set the price in config.toml, or choose something else.",
+            next=_to_a_price(provider),
         )
     if provider.kind in PROVIDERS:
         said = _contradiction(provider, want, items) or _elsewhere(provider, want) or retired(provider, want)
         return said or _nothing(provider, want)
     return _nothing(provider, want)
+
+
+def _to_a_price(provider: Provider) -> str:
+    if provider.kind in PROVIDERS:
+        return f"Ask for a newer list: cloudgpu catalog refresh; or for a GPU: cloudgpu gpus --provider {provider.kind}"
+    return "Set the price in config.toml, or choose something else."
 
 
 def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:

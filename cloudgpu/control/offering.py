@@ -121,7 +121,8 @@ def offers_in(
             named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             said = " and ".join(f"{option} {value}" for option, value in named.items() if value)
             why = f"The place is that of {said}: name another, or leave it out."
-            fault.next = f"{why} {fault.next}" if fault.next else why
+            placed = fault.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
+            fault.next = why if placed or not fault.next else f"{why} {fault.next}"
         raise
 
 

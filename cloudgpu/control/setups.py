@@ -127,7 +127,7 @@ def setup_remarks(setup: Setup) -> tuple[str, ...]:
     if setup.network.public_ip:
         return ()
     alone = "without a public address"
-    fetches = f"{alone} it fetches packages only where its subnet has a way out (a NAT gateway, say)"
+    fetches = f"{alone} it fetches packages only where its subnet has a way out (a NAT gateway, Cloud NAT)"
     reached = f"{alone} your computer has to be in its network (by a VPN, say), or --jump names a host in between"
     return (fetches,) if setup.network.jump else (reached, fetches)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+# azure-identity warns of each login that failed; the error says it once. Who wants its log sets a handler.
+logging.getLogger("azure").addHandler(logging.NullHandler())
 _SECRET = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
 AUTHORITY = "AZURE_AUTHORITY_HOST"
 # By these variables azure-identity knows that a managed identity is served here.

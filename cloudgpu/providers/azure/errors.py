@@ -181,9 +181,14 @@ def _denied(sentence: str, asked: Asked) -> AuthFailed:
     return AuthFailed(says, field="permission", value=action, next=way)
 
 
-def _no_credentials(error: Exception, asked: Asked) -> AuthFailed:
-    """Return the error for a token that nobody gave: Entra's code says why, where it was asked."""
+def _no_credentials(error: Exception, asked: Asked) -> CloudgpuError:
+    """Return the error for a token that nobody gave: Entra's code says why, where it was asked and answered."""
+    from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+
     entra = _ENTRA.search(str(error))
+    if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
+        why = f"Entra ID did not answer the login of account {asked.account}: {_short(str(error.__cause__))}."
+        return ProviderUnavailable(why, field="provider", value=asked.value)
     if entra and entra[0] == NOT_NOW:
         return wrong_clock("Entra ID", "", {}, asked.now)
     if entra:

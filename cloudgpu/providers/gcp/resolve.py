@@ -150,8 +150,6 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
     if call.disk_type == HYPERDISK:
         yield f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
-    if not request.setup.network.public_ip:
-        yield "without a public address it reaches packages and drivers only where its network has Cloud NAT"
     if request.renew_s > LONGEST.total_seconds():
         yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -183,6 +184,20 @@ def test_what_is_no_answer_is_said_without_what_it_held(error, kind, words):
     assert words in found.message
     assert "hunter2" not in str(found.as_dict())
     assert "<html>" not in found.message
+
+
+def test_a_login_that_nobody_answered_is_no_login_that_is_missing():
+    error = ClientAuthenticationError("Authentication failed: Connection refused")
+    error.__cause__ = ServiceRequestError("Connection refused")
+    found = translated(error, Asked("write", "eastus", "lab", NOW))
+    assert (type(found), found.message) == (
+        ProviderUnavailable,
+        "Entra ID did not answer the login of account lab: Connection refused.",
+    )
+
+
+def test_what_the_sdk_logs_of_a_failed_login_is_on_nobodys_stderr():
+    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("azure").handlers)
 
 
 @pytest.mark.parametrize(("hours", "field"), [(1, "clock"), (-1, "clock"), (0, "credentials")])
