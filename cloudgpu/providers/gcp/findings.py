@@ -38,6 +38,9 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
         raise denied
     if denied is not None and denied.field == "project":
         return [Finding(PROJECT, good=False, says=denied.message, next=denied.next or "", needed=True)]
+    if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
+        says = f"Google Cloud has no project {project!r}, or this login may not see it"
+        return [Finding(PROJECT, good=False, says=says, next="See yours: gcloud projects list", needed=True)]
     named = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
     there = region or "us-central1"
     return [named, _os_login(gcp, answers), _quota(gcp, answers, there), *_network(gcp, answers)]

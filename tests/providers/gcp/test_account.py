@@ -296,6 +296,13 @@ def test_a_usual_project_is_open_to_everybodys_ssh_and_says_so(gcp, cloud):
     assert not found[findings.OPEN].needed
 
 
+def test_a_project_that_is_not_there_is_said_so_and_nothing_is_said_of_what_is_in_it(gcp, cloud):
+    gcp.faults.add("compute.projects.get", error="notFound")
+    (found,) = told(cloud).values()
+    assert (found.what, found.good, found.needed) == (findings.PROJECT, False, True)
+    assert "has no project" in found.says
+
+
 def test_os_login_is_noticed(gcp, cloud):
     gcp.model.project_metadata["enable-oslogin"] = "TRUE"
     found = told(cloud)[findings.LOGIN]
