@@ -7,6 +7,8 @@ start of the interpreter and the import of the modules that are named is shared.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import json
 import os
@@ -53,6 +55,14 @@ class Many:
         self.process.stdin.close()
         self.process.wait(timeout=10)
         self.process.stdout.close()
+
+
+@functools.cache
+def shared(*modules: str) -> Many:
+    """Return one such process for all tests of this process."""
+    many = Many.open(*modules)
+    atexit.register(many.close)
+    return many
 
 
 @dataclass

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.program import Program
+from tests.cli.many import QuickProgram, shared
 
 # `?`: a call that this processor's Linux does not have is left out
 CALLS = ",".join(
@@ -110,7 +110,8 @@ class Life:
     """One home, its commands, and what must hold in it."""
 
     def __init__(self, home: Path) -> None:
-        self.program = Program(home, {"PYTHONDONTWRITEBYTECODE": "1"})
+        # What is killed is a process of its own (`traced`); what looks afterwards is a fork, which begins sooner.
+        self.program = QuickProgram(home, {"PYTHONDONTWRITEBYTECODE": "1"}, shared())
         self.home = home
         self.log = home.parent / f"{home.name}.calls"
 

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.cli.many import shared
 from tests.clouds.aws.plain import client, role_of_timers
 from tests.clouds.aws.server import AwsServer
 from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
+SDK = ("boto3", "cloudgpu.providers.aws.provider")
 REGION = "us-east-1"
 CONFIG = f'provider = "aws"\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '
 HEADLINE = ("up", "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
@@ -33,7 +35,8 @@ class AwsLife(CloudLife):
         server.reset()
         if ssh:
             server.serve_ssh()
-        super().__init__(server, home, f'{CONFIG}{server.ssh_port}\ntimer_role = "{role_of_timers()}"\n')
+        config = f'{CONFIG}{server.ssh_port}\ntimer_role = "{role_of_timers()}"\n'
+        super().__init__(server, home, config, shared(*SDK))
 
     def take(self) -> None:
         """Let AWS take the spot machine."""
