@@ -1,9 +1,10 @@
-"""What offers cost now: by the dated list, and asked of the retail price list for what that lacks."""
+"""What offers cost now: by the dated list, and asked of the retail price list where that says nothing, or is old."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import listed_price
@@ -16,22 +17,29 @@ from cloudgpu.providers.azure.retail import Retail
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
+OLD = timedelta(days=90)  # of a spot price in the dated list
 Place = tuple[str, str]  # size and region
 
 
 def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
     """Return one price per offer, in order; None where nobody knows one: no estimate stands in for a spot price.
 
-    One call per size and region that the dated list lacks. A price list that does not answer is no fault of an offer:
-    what it would have told is not known.
+    One call per size and region that the dated list lacks, or of which it has a spot price that is older than `OLD`:
+    those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). A price list that does not
+    answer is no fault of an offer: the dated price stands, where there is one.
     """
     listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
-    lacking = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if price is None})
-    asked = _asked(azure, lacking) if lacking else {}
+    since = azure.clock() - OLD
+    to_ask = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
+    asked = _asked(azure, to_ask) if to_ask else {}
     return [
-        price if price is not None else asked.get(_place(one), {}).get(one.market)
+        (asked.get(_place(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
         for one, price in zip(offers, listed, strict=True)
     ]
+
+
+def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
+    return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
 def _place(item: Available) -> Place:

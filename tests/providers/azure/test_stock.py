@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.facts import Basis, Market, Network, Setup, Want
+from cloudgpu.core.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.providers.azure.attempts import A10, T4, USUAL, attempt_at, calls, offered, provider_of
 
@@ -98,6 +99,16 @@ def test_prices_are_those_of_the_dated_list_and_asked_for_what_it_lacks(azure_ar
     assert all(price is None or price.basis in (Basis.LISTED, Basis.ASKED) for price in found)
     azure_arm.faults.add("RetailPrices.List", status=500, error="InternalServerError", times=100)
     assert len(provider.prices(items[:1])) == 1
+
+
+def test_a_spot_price_of_years_ago_is_asked_anew_and_stands_where_nobody_answers(azure_arm, provider):
+    items = [offered(provider, T4, market) for market in Market]
+    on_demand, spot = provider.prices(items)
+    assert spot.per_hour == Money.usd("0.1052")
+    assert spot.as_of > on_demand.as_of
+    assert len(azure_arm.called("RetailPrices.List")) == 1
+    azure_arm.faults.add("RetailPrices.List", status=400, error="BadRequest", times=100)
+    assert provider.prices(items)[1].as_of < on_demand.as_of
 
 
 def test_a_price_list_that_does_not_answer_is_no_fault_of_an_offer(azure_arm, provider):
