@@ -85,7 +85,8 @@ def test_init_makes_nothing_there_says_what_is_not_right_and_writes_the_account_
     assert "SSH from anywhere: default-allow-ssh" in said.err
     assert "gcp-launch.json" in said.err
     text = (line.home / "config.toml").read_text()
-    assert text.split() == '[accounts.lab] provider = "gcp" project = "cloudgpu-test" regions = [ "us-central1", ]'.split()
+    wanted = '[accounts.lab] provider = "gcp" project = "cloudgpu-test" regions = [ "us-central1", ]'
+    assert text.split() == wanted.split()
     again = line("init gcp --account lab")
     assert (again.code, again.out) == (0, "Nothing to change.\n")
     assert {call.action.rpartition(".")[2] for call in gcp.calls} <= {"get", "list"}
