@@ -145,6 +145,11 @@ def _since(thing: Leftover, row: Row | None, known: Known) -> datetime | None:
     return max(moments, default=thing.made_at)
 
 
+def _is_settled(thing: Leftover, row: Row | None) -> bool:
+    """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
+    return row is not None and row["ended"] is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
+
+
 def _not_now(thing: Leftover, row: Row | None, found: _Found, since: datetime | None, known: Known) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
     return next(filter(None, _reasons(thing, row, found, since, known)), "")
@@ -166,5 +171,5 @@ def _reasons(
     yield found.kept
     if not thing.ready:
         yield "it is still being made"
-    if any(at is not None and known.now - at < YOUNG for at in (since, thing.made_at)):
+    if not _is_settled(thing, row) and any(at is not None and known.now - at < YOUNG for at in (since, thing.made_at)):
         yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"

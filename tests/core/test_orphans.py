@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def known(*rows, **more):
     return Known(**(usual | more))
 
 
+STORED = (Kind.DISK, Kind.VOLUME, Kind.IMAGE, Kind.SNAPSHOT)
 ENDED = {"ended": iso(NOW - timedelta(days=2)), "state": "terminated", "billed": False, "kept": [{"id": "disk-1"}]}
 
 SPANS = st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(days=2), timedelta(days=30)])
@@ -122,10 +124,9 @@ def _may_go(gone, machine):
     assert gone.tags.get(TAG_LEDGER) == MINE
     assert gone.attached_to is None
     assert gone.ready
-    assert not {"cloudgpu-image", "cloudgpu-volume"} & set(gone.tags) or gone.kind not in (
-        Kind.DISK, Kind.VOLUME, Kind.IMAGE, Kind.SNAPSHOT,
-    )  # fmt: skip
-    assert gone.made_at is None or NOW - gone.made_at >= timedelta(minutes=15)
+    assert not {"cloudgpu-image", "cloudgpu-volume"} & set(gone.tags) or gone.kind not in STORED
+    settled = TAG_ID in gone.tags and machine["ended"] is not None and gone.kind not in STORED
+    assert settled or gone.made_at is None or NOW - gone.made_at >= timedelta(minutes=15)
     lives = machine["ended"] is None
     if TAG_ID in gone.tags:
         assert not lives, gone
@@ -194,3 +195,14 @@ def test_a_disk_that_was_put_in_order_since_the_look_counts_no_more():
 def test_the_disk_of_an_earlier_life_stays_where_its_machine_is_back():
     (one,) = orphans([thing()], known(row(kept=[{"id": "disk-1"}])))
     assert (one.do, "otter is back" in one.stays) == (Do.STAY, True)
+
+
+@pytest.mark.parametrize(("kind", "goes"), [(Kind.GROUP, True), (Kind.SECURITY_GROUP, True), (Kind.SNAPSHOT, False)])
+def test_what_a_machine_that_is_proved_gone_left_needs_no_age_unless_it_holds_data(kind, goes):
+    fresh = thing(kind=kind, made_at=NOW - timedelta(minutes=2))
+    ended = ENDED | {"ended": iso(NOW - timedelta(minutes=1))}
+    (one,) = orphans([fresh], known(row(**ended)), Wish())
+    assert (one.do is Do.REMOVE) == goes
+    assert goes or "15 minutes" in one.stays
+    living = orphans([fresh], known(row()), Wish())
+    assert all(one.do is Do.STAY for one in living)
