@@ -31,6 +31,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 TIMEOUT_S = 60.0
 PAGE = 500  # things in an answer: the most that Google gives
 MOST_PAGES = 500
+NOT_IMPLEMENTED = 501
 CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
 _READS = ("get", "list", "aggregatedList", "listUsable", "test")
@@ -133,7 +134,7 @@ class Gcp:
             try:
                 return {**place, **self._sent(action, where, value, request)}
             except (RateLimited, ProviderUnavailable) as fault:
-                if send == sends:
+                if send == sends or _is_for_good(fault):
                     raise
                 self.pause(_wait(fault, send))
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
@@ -206,6 +207,11 @@ def _capital(word: str) -> str:
 
 def _snake(word: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
+
+
+def _is_for_good(fault: CloudgpuError) -> bool:
+    """Say whether the same call would be refused again: a server that does not have it (501) will not have it soon."""
+    return getattr(fault.__cause__, "code", None) == NOT_IMPLEMENTED
 
 
 def _is_read(action: str) -> bool:

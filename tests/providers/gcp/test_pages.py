@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.errors import ProviderUnavailable
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import TAGS, account, calls
 
@@ -26,3 +27,11 @@ def test_a_list_is_a_page_for_each_500_machines_and_misses_none(gcp, tmp_path, m
     with calls(gcp) as asked:
         found = cloud.list().instances
     assert (asked, len({one.id for one in found})) == ([LIST] * pages, many)
+
+
+@pytest.mark.parametrize(("status", "sends"), [(501, 1), (503, 5)])
+def test_a_call_that_a_server_does_not_have_is_not_sent_again(gcp, tmp_path, status, sends):
+    gcp.faults.add(LIST, error="backendError", status=status, times=9)
+    with calls(gcp) as asked, pytest.raises(ProviderUnavailable):
+        account(gcp, tmp_path).list()
+    assert asked == [LIST] * sends
