@@ -17,6 +17,8 @@ from cloudgpu.control import session as sessions
 from cloudgpu.report.passes import pass_value
 from tests.cli import gcp_line
 from tests.cli.aws_line import Line
+from tests.cli.conftest import many
+from tests.cli.many import QuickProgram
 from tests.cli.program import Program
 from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
@@ -24,7 +26,7 @@ from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.core.past import a_backtest, a_why
 from tests.report.a_pass import a_pass
 
-__all__ = ["aws", "aws_process", "gcp", "gcp_process"]
+__all__ = ["aws", "aws_process", "gcp", "gcp_process", "many"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -117,10 +119,10 @@ def _costs(run):
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory) -> dict[str, list[Any]]:
+def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
     """Heading -> the documents that were printed in one life of a machine."""
     root = tmp_path_factory.mktemp("json")
-    cloudgpu = Program(root / "home")
+    cloudgpu = QuickProgram(root / "home", many=many)
     cloudgpu.config(
         '[accounts.local]\ninterruption_notice = "1s"\n[[credits]]\nname = "trial"\namount = 1\nprovider = "local"\n'
     )
