@@ -16,7 +16,7 @@ from cloudgpu.errors import InstanceNotFound
 from tests.providers.local.cloud import now, processes_under
 
 ROOT = Path(cloudgpu.__path__[0]).parent
-STRIDE = 23  # every so many points here; the soak run takes them all
+STRIDE = 46  # every so many points here; the soak run takes them all
 
 
 def killed_at(cloud, call, point, argument) -> bool:
