@@ -15,7 +15,7 @@ from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
 REGION = "eastus"
-CONFIG = f'provider = "azure"\n[accounts.lab]\nprovider = "azure"\nregions = ["{REGION}"]\n'
+CONFIG = f'provider = "azure"\naddress_services = []\n[accounts.lab]\nprovider = "azure"\nregions = ["{REGION}"]\n'
 SDK = tuple(
     "azure.mgmt.compute azure.mgmt.network azure.mgmt.resource.resources azure.identity "
     "cloudgpu.providers.azure.provider".split()

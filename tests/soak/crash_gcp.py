@@ -14,7 +14,7 @@ from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
 REGION = "us-central1"
-CONFIG = f'provider = "gcp"\n[accounts.lab]\nprovider = "gcp"\nregions = ["{REGION}"]\n'
+CONFIG = f'provider = "gcp"\naddress_services = []\n[accounts.lab]\nprovider = "gcp"\nregions = ["{REGION}"]\n'
 HEADLINE = ("up", "--gpu", "t4", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 READS = ("get", "list", "aggregatedList", "wait", "testIamPermissions")
 SDK = ("google.cloud.compute_v1", "google.auth.transport.requests", "cloudgpu.providers.gcp.provider")

@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 import pytest
 
 from cloudgpu.access.notebook import run_cell
-from tests.cli.conftest import chromium, cloudgpu  # noqa: F401  (fixtures)
+from tests.cli.conftest import chromium, cloudgpu, many  # noqa: F401  (fixtures)
 from tests.cli.people import Browser, Shell, Site, until
 
 pytestmark = [pytest.mark.soak, pytest.mark.browser]
