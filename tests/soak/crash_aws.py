@@ -17,7 +17,9 @@ from tests.soak.crash_cloud import CloudLife, Moment
 
 SDK = ("boto3", "cloudgpu.providers.aws.provider")
 REGION = "us-east-1"
-CONFIG = f'provider = "aws"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '
+CONFIG = (
+    f'provider = "aws"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '
+)
 HEADLINE = ("up", "--gpu", "v100", "--spot", "--ssh-from", "203.0.113.7/32", "--no-wait", "--yes")
 ON_DEMAND = tuple(word for word in HEADLINE if word != "--spot")
 READS = ("Describe", "Get", "List")
