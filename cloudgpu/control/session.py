@@ -67,8 +67,12 @@ class Session:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
-        made = ProviderSettings(account, options, home, self.clock, self.pause, ledger.id, lambda: ledger.id)
+        whose = (ledger.id, lambda: ledger.id, self._told)
+        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose)
         return open_provider(configured.provider, made)
+
+    def _told(self, sentence: str) -> None:
+        self.tell(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
 
     def account(self, name: str) -> Account | None:
         """Return the account called `name`, None for none such.

@@ -46,7 +46,8 @@ class ProviderSettings:
 
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
-    `ledger_now` says whether it has one meanwhile.
+    `ledger_now` says whether it has one meanwhile. `tell` says a sentence to whoever waits: what a call could not do
+    beside what it was asked for, and did.
     """
 
     account: str
@@ -56,6 +57,7 @@ class ProviderSettings:
     pause: Callable[[float], None] = time.sleep
     ledger: str = ""
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
+    tell: Callable[[str], object] = str  # nobody: no more than the text itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Azure:
         self.options: AzureOptions = azure_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
+        self.tell = settings.tell
         self.home = settings.home
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now

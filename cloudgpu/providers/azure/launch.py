@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -227,11 +226,23 @@ class _Launch:
             return True
 
     def _finish(self, found: Raw) -> None:
-        """Give the machine its role and its driver. A fault of these does not lose it: it is there, and is billed."""
-        with suppress(CloudgpuError):
+        """Give the machine its role and its driver. A fault of these is told: the machine is there, and is billed."""
+        try:
             self._give_role(found)
-        with suppress(CloudgpuError):
+        except CloudgpuError as fault:
+            self._tell(
+                "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
+                "what it costs until cloudgpu reap or stop does",
+                fault,
+            )
+        try:
             self._extend()
+        except CloudgpuError as fault:
+            self._tell("has no GPU driver: the extension that installs it was not taken", fault)
+
+    def _tell(self, what: str, fault: CloudgpuError) -> None:
+        name = self._attempt.request.name
+        self._azure.tell(f"{name} {what}. {fault.message}")
 
     def _give_role(self, found: Raw) -> None:
         principal = str((found.get("identity") or {}).get("principalId") or "")

@@ -49,6 +49,13 @@ def body_of(server, action=PUT):
     return [one.body for one in server.calls if one.action == action][-1]
 
 
+def told_by(provider):
+    """Return what a provider says from now on beside what it gives back."""
+    said = []
+    provider._azure.tell = said.append
+    return said
+
+
 def nothing_left(server):
     return not server.things() and not server.billable()
 
@@ -160,7 +167,9 @@ def test_a_share_of_an_a10_gets_its_driver_by_the_extension(azure_arm, provider)
 
 def test_an_extension_that_is_refused_loses_no_machine(azure_arm, provider):
     azure_arm.faults.add("VirtualMachineExtensions.CreateOrUpdate", error="OperationNotAllowed", times=100)
+    said = told_by(provider)
     assert launched(provider, attempt_at(provider, offered(provider, A10))).state is State.RUNNING
+    assert [one for one in said if "has no GPU driver" in one] == said != []
 
 
 def test_no_public_address_where_none_is_wanted(azure_arm, provider):
@@ -390,8 +399,10 @@ def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(azure_arm, with
 
 def test_a_role_that_cannot_be_given_loses_no_machine(azure_arm, with_role):
     azure_arm.faults.deny("RoleAssignments.Create")
+    said = told_by(with_role)
     found = launched(with_role, attempt_at(with_role))
     assert found.state is State.RUNNING
+    assert ["cannot deallocate itself" in one for one in said] == [True]
     assert not azure_arm.may(found.id, "Microsoft.Compute/virtualMachines/deallocate/action", found.id)
 
 
