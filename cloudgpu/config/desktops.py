@@ -9,9 +9,10 @@ from pathlib import Path
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.compare import Desktop
+from cloudgpu.core.desktop import YEAR, Desktop
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, near
+from cloudgpu.core.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 
 KEYS = (
@@ -56,12 +57,13 @@ def desktop_from(table: Table, name: str) -> Desktop:
     return Desktop(
         name=name,
         gpu=table.line("gpu"),
+        gpus=1,
         purchase=Money.usd(table.number("purchase_usd", least=0, most=MOST_USD)),
-        life_years=table.number("life_years", least=Decimal("0.1"), most=100),
-        gpu_watts=table.number("gpu_watts", least=0, most=MOST_WATTS),
-        rest_watts=table.number("rest_watts", least=0, most=MOST_WATTS),
-        idle_watts=table.number("idle_watts", least=0, most=MOST_WATTS),
-        tariff=Money.usd(table.number("usd_per_kwh", least=0, most=100)),
+        life=YEAR * float(table.number("life_years", least=Decimal("0.1"), most=100)),
+        gpu_power=Power.of(table.number("gpu_watts", least=0, most=MOST_WATTS)),
+        rest_power=Power.of(table.number("rest_watts", least=0, most=MOST_WATTS)),
+        idle_power=Power.of(table.number("idle_watts", least=0, most=MOST_WATTS)),
+        tariff=Tariff(Money.usd(table.number("usd_per_kwh", least=0, most=100))),
         source=table.line("source"),
         as_of=_day(table, "as_of"),
     )

@@ -10,9 +10,10 @@ from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.core.billing import money
-from cloudgpu.core.compare import desktop_cost, said
 from cloudgpu.core.cost import CALENDAR, By
 from cloudgpu.core.cost import costs as grouped
+from cloudgpu.core.desktop import YEAR, Depreciation, counted_by, owned
+from cloudgpu.core.money import Money
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
 from cloudgpu.core.times import from_iso, iso
@@ -152,18 +153,26 @@ def desktop(session: Session, micros: int, kept: timedelta) -> dict[str, Any]:
 
     A first figure: one GPU is counted as fast as another, and every billed hour as an hour of work.
     """
-    owned = load_desktop(session.settings.desktop, search=[session.home.root / "desktops"])
+    it = load_desktop(session.settings.desktop, search=[session.home.root / "desktops"])
     worked = timedelta(microseconds=micros)
-    cost = desktop_cost(owned, worked, kept)
+    cost = owned(counted_by(it, Depreciation.STRAIGHT), max(kept, worked), worked, 1)
+    share = cost.purchase - cost.worth
     return {
-        "name": owned.name,
-        "gpu": owned.gpu,
+        "name": it.name,
+        "gpu": it.gpu,
         "hours": f"{worked / timedelta(hours=1):.4f}",
         "electricity_usd": usd(cost.electricity),
-        "purchase_share_usd": usd(cost.purchase_share),
-        "purchase_usd": usd(cost.purchase),
+        "purchase_share_usd": usd(share),
+        "purchase_usd": usd(it.purchase),
         "total_usd": usd(cost.total),
-        "source": owned.source,
-        "as_of": owned.as_of.isoformat(),
-        "sentence": said(owned, cost),
+        "source": it.source,
+        "as_of": it.as_of.isoformat(),
+        "sentence": (
+            f"The same hours on an owned desktop ({it.gpu}): {_shown(cost.electricity)} of electricity and "
+            f"{_shown(share)} of its price over {it.life / YEAR:g} years, after {it.purchase.text(0)} on the first day."
+        ),
     }
+
+
+def _shown(amount: Money) -> str:
+    return amount.text(2 if amount >= Money.usd(1) else 4)

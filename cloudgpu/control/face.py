@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
+from cloudgpu.control.face_advice import Advice
 from cloudgpu.control.session import open_session, silent, utc_now
 from cloudgpu.control.view import listed
 from cloudgpu.control.words import check_reason
@@ -31,7 +32,7 @@ Document = dict[str, Any]
 FIRST_PORT = 8888
 
 
-class Cloudgpu:
+class Cloudgpu(Advice):
     """One user's machines, ledger and settings: what `cloudgpu.connect()` returns.
 
     Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,9 @@ import pytest
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.desktops import desktop_from, load_desktop
 from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.core.desktop import YEAR
 from cloudgpu.core.money import Money
+from cloudgpu.core.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 
 LINES = {
@@ -33,8 +34,8 @@ def desktop(**changes):
 
 def test_the_shipped_desktop_is_the_published_example():
     shipped = load_desktop("rtx3090")
-    assert (shipped.purchase, shipped.tariff) == (Money.usd(2200), Money.usd("0.12"))
-    assert (shipped.gpu_watts, shipped.rest_watts) == (350, 100)
+    assert (shipped.purchase, shipped.tariff) == (Money.usd(2200), Tariff(Money.usd("0.12")))
+    assert (shipped.gpu_power, shipped.rest_power) == (Power.of(350), Power.of(100))
     assert "published example" in shipped.source
 
 
@@ -48,7 +49,7 @@ def test_every_shipped_desktop_is_read():
 def test_a_users_own_desktop_is_read_exactly(tmp_path):
     (tmp_path / "own.yaml").write_text("\n".join(f"{key}: {value}" for key, value in LINES.items()))
     own = load_desktop("own", search=(tmp_path,))
-    assert (own.tariff.nanos, own.idle_watts, own.life_years) == (120_000_000, Decimal(60), Decimal(4))
+    assert (own.tariff.per_kwh.nanos, own.idle_power, own.life) == (120_000_000, Power.of(60), 4 * YEAR)
     assert own.as_of == date(2026, 11, 20)
 
 
