@@ -29,8 +29,8 @@ from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource, Use, use_from_json
 
 __all__ = (  # the exact parts of time and money are part of this room's face
-    "EXACT", "Charge", "Sum", "billed_span", "billed_units", "billed_until", "charge", "micros_of", "money", "rated",
-    "stamp", "total",
+    "EXACT", "Charge", "Course", "Sum", "billed_span", "billed_units", "billed_until", "charge", "course", "micros_of",
+    "money", "rated", "stamp", "total",
 )  # fmt: skip
 
 
@@ -51,6 +51,25 @@ class Charge:
     on_demand: int | None
     unpriced_micros: int
     reasons: tuple[str, ...] = ()
+
+
+Strands = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a use costs in time, as strands: (begin, end, exact parts per microsecond), microseconds since 1970.
+
+    What `charge` says of any period is what the strands say within it: `low`, `amount` and `high`. It is billed from
+    `begin` to `end`; `unpriced`: no price is known for that.
+    """
+
+    begin: int
+    end: int
+    low: Strands
+    amount: Strands
+    high: Strands
+    unpriced: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +167,28 @@ def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
     if not use.segments or rule.free(use, span.longest_run):
         return []
     return [strand for piece in pieces(use, span.begin, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
+
+
+def course(use: Use, now: int) -> Course:
+    """Return what a use costs up to `now` (microseconds since 1970), laid out in time: cut as often as one likes."""
+    rule = rule_for(use)
+    if use.resource is Resource.TRAFFIC:
+        counted = _counted(use)
+        once = [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
+        return Course(counted, counted + 1, [] if use.at_most else once, once, once, not use.segments)
+    span = span_of(use, rule, now)
+    if not use.segments or rule.free(use, span.longest_run):
+        return Course(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
+    amount = low = high = _laid(use, rule, (span.begin, span.end), 0)
+    if any(_doubts(use, rule, span)):
+        low = _laid(use, rule, (span.sure, span.end), -1)
+        high = _laid(use, rule, (span.begin, span.latest), 1)
+        low = [] if use.at_most or rule.maybe_free(use, span.shortest_run) else low
+    return Course(span.begin, span.end, low, amount, high)
+
+
+def _laid(use: Use, rule: Rule, span: tuple[int, int], side: int) -> Strands:
+    return [strand for piece in pieces(use, *span, side) for strand in strands_of(use, rule, piece, side)]
 
 
 def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:

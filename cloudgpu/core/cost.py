@@ -74,7 +74,7 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for part in _parts(_with_whole_names(list(rows), asked.by), ended, now, asked):
+    for part in _parts(with_whole_names(list(rows), asked.by), ended, now, asked):
         group = groups.setdefault(part.key, Tally())
         if isinstance(part.found, str):
             group.add_ended(part.row, part.found)
@@ -88,7 +88,7 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
     return Costs({key: groups[key] for key in order}, total)
 
 
-def _with_whole_names(rows: list[Row], by: By) -> list[Row]:
+def with_whole_names(rows: list[Row], by: By) -> list[Row]:
     """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
 
     So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.

@@ -52,7 +52,7 @@ def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Stra
     if rule.month_hours is not None:
         return [(begin, end, nanos * (PARTS // rule.month_hours))]
     least = rule.maybe_month_hours or 31 * 24
-    return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in _months(begin, end)]
+    return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
 def amount(found: Iterable[Strand], begin: int, end: int) -> int:
@@ -123,7 +123,7 @@ def moment_of(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def _months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def in_months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval at the months of UTC, each with its hours."""
     while begin < end:
         last, hours = _month_of(begin // _DAY)
