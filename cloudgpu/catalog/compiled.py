@@ -67,6 +67,7 @@ def _gpu(row: Row) -> Made:
         "bandwidth_gbs": row["mem_bw_gbs"],
         "fp32_tflops": row["fp32_tflops"],
         "tensor_tflops": row["fp16_tensor_dense_tflops"],
+        "fp8_tflops": row["fp8_dense_tflops"],
         "watts": row["tdp_w"],
         "trains_vs_h100": row["rel_train_vs_H100SXM"],
     }

@@ -17,7 +17,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 
-GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops watts trains_vs_h100".split()
+GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
 
 
 @cache

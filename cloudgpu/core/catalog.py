@@ -49,6 +49,7 @@ class GpuSpec:
     trains_vs_h100: float | None
     notes: str
     source: str
+    fp8_tflops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

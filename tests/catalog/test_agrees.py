@@ -83,6 +83,7 @@ def test_every_gpu_of_the_facts_is_in_the_catalogue():
         assert spec.tensor_tflops == (
             float(row["fp16_tensor_dense_tflops"]) if row["fp16_tensor_dense_tflops"] else None
         )
+        assert spec.fp8_tflops == (float(row["fp8_dense_tflops"]) if row["fp8_dense_tflops"] else None)
 
 
 def test_every_disk_price_of_the_facts_is_in_the_catalogue():
