@@ -24,6 +24,7 @@ UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per
 BASES = {"listed", "derived", "recalled"}
 MARKETS = {"on_demand", "spot"}
 MOST_GPUS, MOST_GIB, MOST_USD = 16, 300, 1000  # more than any machine here has, or costs an hour
+MOST_CARD_USD = 100_000  # more than any card costs
 
 
 def faults_of_facts(facts: Facts) -> Iterator[str]:
@@ -57,6 +58,7 @@ def faults_of_made(made: Made) -> Iterator[str]:
     for name, gpu in made["gpus"].items():
         if not gpu.get("memory_gib"):
             yield f"GPU {name} has no memory"
+        yield from (f"GPU {name}: {fault}" for fault in _card_faults(gpu.get("card", {})))
     for provider, types in made["types"].items():
         for name, shape in types.items():
             yield from (f"{provider} {name}: {fault}" for fault in _type_faults(shape, made))
@@ -66,6 +68,15 @@ def faults_of_made(made: Made) -> Iterator[str]:
             yield from (f"{provider} {name}: {fault}" for fault in _prices_faults(provider, prices, made))
     yield from _quota_faults(made)
     yield from _storage_faults(made)
+
+
+def _card_faults(card: Made) -> Iterator[str]:
+    prices = {key: text for key, text in card.items() if key.endswith("_usd")}
+    for key, text in prices.items():
+        if not _is_amount(text, MOST_CARD_USD):
+            yield f"{key} of its card is {text}"
+    if prices and rules.day(card["dated"]) is None:
+        yield "its card has a price and no date"
 
 
 def _storage_faults(made: Made) -> Iterator[str]:
@@ -130,7 +141,11 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterat
 
 
 def _is_price(text: str) -> bool:
+    return _is_amount(text, MOST_USD)
+
+
+def _is_amount(text: str, most: int) -> bool:
     try:
-        return 0 < Decimal(text) < MOST_USD
+        return 0 < Decimal(text) < most
     except InvalidOperation:
         return False

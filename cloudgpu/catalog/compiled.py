@@ -77,7 +77,18 @@ def _gpu(row: Row) -> Made:
         "notes": row["tensor_note"],
         "source": "; ".join(filter(None, [row["spec_source"], row["speed_source"]])),
     }
-    return {name: rules.number(text) for name, text in figures.items() if text} | {k: v for k, v in texts.items() if v}
+    made = {name: rules.number(text) for name, text in figures.items() if text}
+    return made | {key: text for key, text in texts.items() if text} | _card(row)
+
+
+def _card(row: Row) -> Made:
+    """Return what a card costs, where that is known; prices stay text, so that they stay exact."""
+    prices = {name: row[f"{column}_usd"] for name, column in _CARD.items() if row[f"{column}_usd"]}
+    note = {"note": row["price_note"]} if row["price_note"] else {}
+    return {"card": {**prices, "dated": row["price_as_of"], **note}} if prices else {}
+
+
+_CARD = {"launch_usd": "launch_msrp", "new_usd": "street_new", "used_usd": "street_used"}
 
 
 def _types(facts: Facts, provider: str) -> dict[str, Made]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day, families
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
+from cloudgpu.core.catalog import CardPrices, CatalogOffer, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
 from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
@@ -204,7 +204,15 @@ def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
     texts = {key: row.get(key, "") for key in ("architecture", "compute_capability", "notes", "source")}
     figures: dict[str, Any] = {key: row.get(key) for key in GPU_FIGURES}
     figures["year"] = None if figures["year"] is None else int(figures["year"])
-    return GpuSpec(name=name, **figures, **texts)
+    return GpuSpec(name=name, **figures, **texts, card=_card(row["card"]) if "card" in row else None)
+
+
+def _card(row: dict[str, str]) -> CardPrices:
+    prices = {name: Money.usd(row[f"{name}_usd"]) if f"{name}_usd" in row else None for name in _CARD_PRICES}
+    return CardPrices(**prices, dated=row["dated"], as_of=at(row["dated"]), note=row.get("note", ""))
+
+
+_CARD_PRICES = ("launch", "new", "used")
 
 
 def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:

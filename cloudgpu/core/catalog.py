@@ -31,10 +31,26 @@ class SpeedBasis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CardPrices:
+    """What one card costs to buy, for those that are sold apart: at its launch, on the street new and used.
+
+    `dated` is the date of the street prices as given; `as_of` the earliest day that it can mean. None: not known.
+    """
+
+    launch: Money | None
+    new: Money | None
+    used: Money | None
+    dated: str
+    as_of: datetime
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One GPU model. Memory in GiB, bandwidth in GB/s, dense TFLOPs, board watts; None where no source was found.
 
-    `trains_vs_h100` is the measured PyTorch training throughput as a fraction of one H100 SXM.
+    `trains_vs_h100` is the measured PyTorch training throughput as a fraction of one H100 SXM. `card` is None where no
+    price of the card is known.
     """
 
     name: str
@@ -49,6 +65,7 @@ class GpuSpec:
     trains_vs_h100: float | None
     notes: str
     source: str
+    card: CardPrices | None = None
     fp8_tflops: float | None = None
 
 
@@ -176,6 +193,11 @@ def speed(spec: GpuSpec) -> Speed | None:
         return _against(spec.fp32_tflops, _H100_FP32, SpeedBasis.FP32)
     if spec.tensor_tflops is not None and (spec.bandwidth_gbs or _H100_BANDWIDTH + 1) > _H100_BANDWIDTH:
         return _against(spec.tensor_tflops, _H100_TENSOR, SpeedBasis.TENSOR)
+    return _against(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
+
+
+def decoding_speed(spec: GpuSpec) -> Speed | None:
+    """Return how fast one GPU decodes a language model beside one H100 SXM: by memory bandwidth."""
     return _against(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
 
 

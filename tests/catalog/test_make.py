@@ -95,6 +95,8 @@ WRONG = [
     ("gpu_instances", TYPE, {"as_of": ""}, "has no date"),
     ("gpu_instances", TYPE, {"instance_type": "g4dn.2xlarge"}, "stands there 2 times"),
     ("gpus", {"gpu": "T4"}, {"spec_source": ""}, "has no source"),
+    ("gpus", {"gpu": "RTX3090"}, {"street_used_usd": "cheap"}, "used_usd of its card is cheap"),
+    ("gpus", {"gpu": "RTX3090"}, {"price_as_of": ""}, "its card has a price and no date"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"unit": "usd_per_mb"}, "unknown unit"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"as_of": ""}, "has no date"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is no price"),
