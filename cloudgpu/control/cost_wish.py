@@ -58,8 +58,8 @@ def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -
     begin = None if since is None else moment_of(since, "--since", now, zone)
     end = None if until is None else moment_of(until, "--until", now, zone)
     _check_order(begin, end, now)
-    currency = _currency(settings, given.get("currency"), given.get("rate"), given.get("rate_date"))
-    _check_past(currency, now.astimezone(zone).date())
+    rate = (given.get("rate"), given.get("rate_date"))
+    currency = currency_wish(settings, now.astimezone(zone).date(), given.get("currency"), *rate)
     return CostWish(Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end), name, currency)
 
 
@@ -126,6 +126,18 @@ def _by(text: str) -> By:
         value=text,
         next=f"Use one of: {', '.join(By)}.",
     )
+
+
+def currency_wish(
+    settings: Settings, today: date, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
+) -> Currency | None:
+    """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
+
+    Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
+    """
+    found = _currency(settings, code, rate, rate_date)
+    _check_past(found, today)
+    return found
 
 
 def _currency(

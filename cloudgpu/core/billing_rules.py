@@ -93,6 +93,11 @@ def rule_for(use: Use) -> Rule:
     return _found(use.provider, use.market, use.resource, use.licence)
 
 
+def rule_of(provider: str, market: str, resource: Resource) -> Rule:
+    """Return the rule by which a resource is billed there, under a system without a licence of its own."""
+    return _found(provider, market, resource, "")
+
+
 @cache
 def _found(provider: str, market: str, resource: str, licence: str) -> Rule:
     fitting = (rule for rule in RULES if rule.provider in (provider, ANY))

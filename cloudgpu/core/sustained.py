@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 from cloudgpu.core.bill import Billed, Row
-from cloudgpu.core.billing_time import PARTS, micros_of, pieces, stamp
+from cloudgpu.core.billing_time import EXACT, PARTS, micros_of, pieces, stamp
+from cloudgpu.core.money import Money
 from cloudgpu.core.uses import Per, Resource
 
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
@@ -54,6 +56,14 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
         if amount:
             found.append(Discount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
     return found
+
+
+def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
+    """Return what comes off the price of one machine that is on for `held_us` of a month; None where nothing does."""
+    if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_SERIES):
+        return None
+    exact = _taken_off([(0, held_us, per_hour.nanos)], month_us)
+    return Money(round(Fraction(exact, EXACT))) if exact else None
 
 
 def _pool(row: Row) -> tuple[str, str, str]:
