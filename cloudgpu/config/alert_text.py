@@ -24,12 +24,27 @@ VALUES = ("title", "text", "facts", "kind", "urgent", "since", "age", "over")  #
 
 
 @dataclass(frozen=True, slots=True)
+class Attached:
+    """A file beside a text: what it is called and what is in it.
+
+    `instead` is the text for whoever cannot be sent a file; `whole` that with all there is, where a message holds it.
+    """
+
+    name: str
+    type: str  # "text/html"
+    content: bytes
+    instead: str
+    whole: str
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent: a subject line, the text, and whether any of it is urgent."""
+    """What is sent: a subject line, the text, whether any of it is urgent, and perhaps a file; that is no warning."""
 
     subject: str
     body: str
     urgent: bool
+    attached: Attached | None = None
 
 
 def message(news: Sequence[News], now: datetime, template: str) -> Message:

@@ -21,6 +21,7 @@ ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"
 DESKTOP = "desktop"
 LONGEST = 2000  # characters of one receiver's address
 LARGEST_FACTOR = 1000
+MONTHLY, NEVER = "monthly", "never"
 _RECEIVER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[\x21-\x7e]+")
 _HTTP = re.compile(r"https?://[^\s/@?#]+(?:[/?][\x21-\x7e]*)?")
 
@@ -30,6 +31,7 @@ class Alerts:
     """What [alerts] says. `price_jump` is the factor at which a price that moved is news; at least a little above 1.
 
     `to` and `deadman` hold secrets. `to_file` names a file with an address per line; `template` one with the text.
+    `report` says whether `watch` sends each receiver the report of a month that is over.
     """
 
     to: tuple[str, ...] = field(default=(), repr=False)
@@ -37,6 +39,7 @@ class Alerts:
     price_jump: Decimal = Decimal("1.5")
     deadman: str | None = field(default=None, repr=False)
     template: str | None = None
+    report: str = MONTHLY
 
 
 def alerts_from(table: object) -> Alerts:
@@ -129,6 +132,13 @@ def _path(key: str, value: object) -> str:
     return value.strip()
 
 
+def _often(key: str, value: object) -> str:
+    if value in (MONTHLY, NEVER):
+        return str(value)
+    says, way = f'has to be "{MONTHLY}" or "{NEVER}"', f'Write it like report = "{NEVER}"'
+    raise _fault(key, says, next=way, value=shown(value))
+
+
 def _factor(key: str, value: object) -> Decimal:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     factor = Decimal(str(value)) if number else Decimal(0)
@@ -149,4 +159,5 @@ READERS: dict[str, Callable[[str, object], Any]] = {
     "price_jump": _factor,
     "deadman": _deadman,
     "template": _path,
+    "report": _often,
 }

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import re
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from cloudgpu.config.alerts import DESKTOP
 from cloudgpu.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from cloudgpu.config.alert_text import Message
+    from cloudgpu.config.alert_text import Attached, Message
 
 WAIT_S = (
     30.0  # a receiver's whole time; apprise itself waits 4 seconds for a connection and for each answer, 15 for mail
 )
 _THREAD = "cloudgpu-alert"
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.util.retry", "urllib3.connection", "requests", "asyncio")
+_NO_FILES = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps to the file, not to the text
 _DESKTOPS = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
 
 
@@ -64,14 +70,16 @@ def load() -> Any:
 def send(messages: Iterable[tuple[str, Message]], *, wait_s: float = WAIT_S) -> tuple[Outcome, ...]:
     """Send each address its message, side by side, and return how each attempt ended, in order.
 
-    One attempt each. One that has not ended within `wait_s` seconds counts as failed and is left to itself: it may
-    still arrive, so what is sent again later can come twice. Raises MissingExtra.
+    One attempt each; whoever refuses a file is told at once without it. One that has not ended within `wait_s` seconds
+    counts as failed and is left to itself: it may still arrive, so what is sent again later can come twice. A file lies
+    in a directory of its own meanwhile, which nobody else may read. Raises MissingExtra.
     """
     apprise = load()
     pairs = list(messages)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_EAR)  # once: a second time changes nothing
-    outcomes = _side_by_side([partial(_attempt, apprise, *pair) for pair in pairs], wait_s)
+    with _files(one.attached for _, one in pairs if one.attached is not None) as places:
+        outcomes = _side_by_side([partial(_attempt, apprise, *pair, places) for pair in pairs], wait_s)
     late = f"did not answer within {wait_s:g} seconds"
     answers = (late if outcome is _NEVER else outcome for outcome in outcomes)
     return tuple(Outcome(label_of(address), why) for (address, _), why in zip(pairs, answers, strict=True))
@@ -105,7 +113,22 @@ def _side_by_side(calls: list[Callable[[], str | None]], wait_s: float) -> list[
     return list(found)
 
 
-def _attempt(apprise: Any, address: str, message: Message) -> str | None:
+@contextmanager
+def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
+    """Yield where each file lies while it is sent: many services of apprise read it from disk alone."""
+    wanted = dict.fromkeys(attached)
+    if not wanted:
+        yield {}
+        return
+    with TemporaryDirectory(prefix="cloudgpu-") as place:  # 0700, as it makes them
+        places = {one: Path(place) / f"{number}" for number, one in enumerate(wanted)}
+        for one, path in places.items():
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(one.content)
+        yield places
+
+
+def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached, Path]) -> str | None:
     """Return why the receiver did not take it, in words that hold nothing of its address; None when it did."""
     heard = _Heard()
     _HEARD.set(heard)  # for this thread, which ends with the attempt
@@ -115,7 +138,12 @@ def _attempt(apprise: Any, address: str, message: Message) -> str | None:
         receiver = _receiver(apprise, address)
         if receiver is None:
             return "is no address that apprise knows or can use here"
-        return None if _notified(apprise, receiver, message) else heard.why
+        if message.attached is not None and receiver.attachment_support:
+            if _notified(apprise, receiver, message, message.body, places[message.attached]):
+                return None
+            if heard.why not in _NO_FILES:
+                return heard.why
+        return None if _notified(apprise, receiver, message, _text_for(receiver, message)) else heard.why
     except Exception as error:  # noqa: BLE001  (130 services are behind it; their words may hold the address)
         return f"failed ({type(error).__name__})"
 
@@ -136,24 +164,38 @@ def _receiver(apprise: Any, address: str) -> Any:
     return receiver
 
 
-def _notified(apprise: Any, receiver: Any, message: Message) -> bool:
+def _text_for(receiver: Any, message: Message) -> str:
+    """Return the text for a receiver that gets no file: all that would be in it, where one message holds that."""
+    if message.attached is None:
+        return message.body
+    whole = message.attached.whole
+    return whole if len(message.subject) + len(whole) < receiver.body_maxlen else message.attached.instead
+
+
+def _notified(apprise: Any, receiver: Any, message: Message, body: str, file: Path | None = None) -> bool:
     """Say whether it was taken. Not through `Apprise.notify`: its threads would keep the process from ending."""
-    kind = apprise.NotifyType.FAILURE if message.urgent else apprise.NotifyType.WARNING
-    text = apprise.NotifyFormat.TEXT
-    return bool(receiver.notify(body=message.body, title=message.subject, notify_type=kind, body_format=text))
+    usual = apprise.NotifyType.WARNING if message.attached is None else apprise.NotifyType.INFO
+    kind = apprise.NotifyType.FAILURE if message.urgent else usual
+    words = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
+    if file is None or message.attached is None:
+        return bool(receiver.notify(**words))
+    said = urlencode({"name": message.attached.name, "mime": message.attached.type})
+    attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{said}", asset=receiver.asset)
+    return bool(receiver.notify(**words, attach=attach))
 
 
 def _to_desktop(apprise: Any, message: Message) -> str | None:
     """Show it on this computer's screen, by apprise where it can, else by notify-send."""
+    text = message.body if message.attached is None else message.attached.instead
     for address in _DESKTOPS.get(platform.system(), ()):
         receiver = _receiver(apprise, address)
-        if receiver is not None and _notified(apprise, receiver, message):
+        if receiver is not None and _notified(apprise, receiver, message, text):
             return None
     program = shutil.which("notify-send")
     if program is None:
         return "cannot be used here: there is neither a desktop that apprise knows nor notify-send"
     urgency = "critical" if message.urgent else "normal"
-    words = [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", message.subject, message.body]
+    words = [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", message.subject, text]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
     return None if done.returncode == 0 else f"notify-send ended with {done.returncode}"
 

@@ -50,6 +50,7 @@ budget_set           budgets  name nanos paid_in(amount code per_usd as_of sourc
                               actions tz allow_override
 budget_removed       budgets  name
 budget_overridden    budgets  machine name reason passed(of each: name, nanos too much) host
+report_sent          reports  month receiver
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 """

@@ -51,6 +51,9 @@ def test_the_table_is_read():
         ('price_jump = "2"', "alerts.price_jump"),
         ('template = ""', "alerts.template"),
         ("to_file = []", "alerts.to_file"),
+        ('report = "weekly"', "alerts.report"),
+        ("report = true", "alerts.report"),
+        ("report = []", "alerts.report"),
     ],
 )
 def test_a_fault_names_its_place_and_never_the_address(text, field):
@@ -59,6 +62,10 @@ def test_a_fault_names_its_place_and_never_the_address(text, field):
     assert fault.value.field == f"config.toml: {field}"
     assert SECRET not in str(fault.value.as_dict())
     assert fault.value.next
+
+
+def test_a_report_is_sent_monthly_or_never():
+    assert [alerts("").report, alerts('report = "never"').report] == ["monthly", "never"]
 
 
 def test_a_misspelt_key_names_the_near_one():

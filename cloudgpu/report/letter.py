@@ -1,0 +1,87 @@
+"""The report as a message: its subject, its summary as the text, and what the page beside it is called. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.core.currency import Currency
+from cloudgpu.core.money import Money
+from cloudgpu.core.monthly import month_name, whole_month
+from cloudgpu.core.times import from_iso
+
+Document = dict[str, Any]
+LARGE = Decimal(10)  # dollars: below it, amounts have two more digits
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is sent: `file` is the page's name; `text` speaks of it, `alone` says how to get it."""
+
+    subject: str
+    file: str
+    text: str
+    alone: str
+
+
+def letter(document: Document, zone: tzinfo) -> Letter:
+    """Return the letter for a report's document, whose days are those of `zone`."""
+    since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
+    as_of = from_iso(document["as_of"]).astimezone(zone).date()
+    month = whole_month(since, until, zone)
+    name = month_name(month, zone) if month else f"{as_of}"
+    file = f"cloudgpu-report-{name}.html"
+    subject = f"cloudgpu: report {_span(since, until, as_of, zone)}: {amount_text(document)}"
+    said = [_line(one) for one in document["summary"]]
+    beside = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
+    command = f"cloudgpu report{_options(since, until, zone)}"
+    return Letter(
+        subject,
+        file,
+        "\n\n".join([*said, f"{beside} It can be made anew: {command}"]),
+        "\n\n".join([*said, f"The whole report, as a page for a browser: {command}"]),
+    )
+
+
+def amount_text(document: Document) -> str:
+    """Return the total for a subject line: in the report's currency, at least that where a price is missing."""
+    total, rate = document["total"], document["currency"]
+    if total["usd"] is None:
+        return "no price is known"
+    amount = Money.usd(Decimal(total["usd"]))
+    at_least = "at least " if total["without_price"] else ""
+    if rate is None:
+        return at_least + amount.text(2 if amount >= Money.usd(LARGE) or not amount else 4)
+    currency = Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])
+    return f"{at_least}{currency.text(amount)} {currency.code}"
+
+
+def _span(since: datetime | None, until: datetime | None, as_of: date, zone: tzinfo) -> str:
+    month = whole_month(since, until, zone)
+    if month is not None:
+        return f"of {month_name(month, zone)}"
+    first, last = _day(since, zone), _last_day(until, zone) or as_of
+    return f"up to {last}" if first is None else f"of {first} to {last}"
+
+
+def _options(since: datetime | None, until: datetime | None, zone: tzinfo) -> str:
+    month = whole_month(since, until, zone)
+    if month is not None:
+        return f" --month {month_name(month, zone)}"
+    named = (("--since", since), ("--until", until))
+    return "".join(f" {option} {at.astimezone(zone):%Y-%m-%dT%H:%M}" for option, at in named if at is not None)
+
+
+def _day(at: datetime | None, zone: tzinfo) -> date | None:
+    return None if at is None else at.astimezone(zone).date()
+
+
+def _last_day(until: datetime | None, zone: tzinfo) -> date | None:
+    return None if until is None else _day(until - timedelta(microseconds=1), zone)
+
+
+def _line(text: str) -> str:
+    """Return it on one line, without what a terminal or a mail's header would obey: names come from tags."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
