@@ -1,7 +1,8 @@
 """What machines' agents have seen, kept for 90 days: a file a day and machine, beside the ledger and not part of it.
 
 Samples are many and prove nothing about money: losing them loses no amount. The day that runs is a file of JSON lines,
-appended to; the days before it are packed. A line that was torn by a crash is left out.
+appended to; the days before it are packed. A line that was torn by a crash is left out. How long a machine worked on
+each day stays when its samples go (`ledger.workdays`): it is written when a day is packed, and before one is dropped.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.worked import Span, joined, spans
 from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
 from cloudgpu.ledger.packing import packed, unpacked
+from cloudgpu.ledger.workdays import Workdays
 
 Sample = dict[str, Any]
 KEPT = timedelta(days=90)
 MOST_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
 CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
 MINUTE = 60.0
+DAY = 86400.0
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
@@ -74,6 +78,31 @@ class Shelf:
         found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
         return [found[at] for at in sorted(found)]
 
+    def worked(self, since: float, until: float) -> list[Span]:
+        """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
+
+        Days whose samples are gone are told by their summary, and it makes no difference which of both is read.
+        """
+        first, last = _day(since - DAY), _day(until + DAY)
+        with self._held(fcntl.LOCK_SH) as there:  # a day that is being packed is in neither file for a moment
+            if not there:
+                return []
+            known, fresh = Workdays(self.directory).read(), set(self._days())
+            found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
+            for day in fresh - found.keys():
+                if first <= day <= last:
+                    found[day] = self._summed(day)
+        return joined(found[day] for day in sorted(found))
+
+    def _summed(self, day: str) -> tuple[Span, ...]:
+        """Return what the samples of a day show. Raises OSError where they are there and cannot be read."""
+        found = {one["t"]: one for one in self._read(day, whole=True) if one.get("s")}
+        return spans(found[at] for at in sorted(found))
+
+    def _sum_up(self, days: Sequence[str]) -> None:
+        """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
+        Workdays(self.directory).add({day: self._summed(day) for day in days})
+
     def _days(self) -> list[str]:
         try:
             names = os.listdir(self.directory)  # noqa: PTH208  (half the time of iterdir, and it is asked for each machine)
@@ -93,10 +122,12 @@ class Shelf:
                     return float(found["t"])
         return max((one["t"] for one in self._read(day)), default=0.0)
 
-    def _read(self, day: str) -> Iterator[Sample]:
-        with suppress(OSError, ValueError):  # both, where packing was cut short
+    def _read(self, day: str, *, whole: bool = False) -> Iterator[Sample]:
+        """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
+        harmless = FileNotFoundError if whole else OSError
+        with suppress(harmless, ValueError):  # both, where packing was cut short
             yield from unpacked(self._path(day, _PACKED).read_bytes())
-        with suppress(OSError):
+        with suppress(harmless):
             yield from filter(None, map(_parsed, self._path(day).read_bytes().split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
@@ -113,11 +144,29 @@ class Shelf:
         """Pack the days before `today` and drop those that are too old."""
         oldest = _day((at - KEPT).timestamp())
         for day in self._days():
-            if day < oldest:
-                for ending in (_LINES, _PACKED):
-                    self._path(day, ending).unlink(missing_ok=True)
-            elif day < today and self._path(day).exists():
+            if oldest <= day < today and self._path(day).exists():
                 self._pack(day)
+        self._drop([day for day in self._days() if day < oldest])
+
+    def drop_before(self, oldest: str) -> int:
+        """Drop the samples of all days before that one and return how many files went. Raises OSError."""
+        days = [day for day in self._days() if day < oldest]
+        if not days:
+            return 0
+        with self._alone():
+            return self._drop(days)
+
+    def _drop(self, days: Sequence[str]) -> int:
+        """Remove these days' samples, once it is written what they showed; return how many files went."""
+        if not days:
+            return 0
+        known, gone = Workdays(self.directory).days(), 0
+        self._sum_up([day for day in days if day not in known or self._path(day).exists()])
+        for path in (self._path(day, ending) for day in days for ending in (_LINES, _PACKED)):
+            with suppress(FileNotFoundError):
+                path.unlink()
+                gone += 1
+        return gone
 
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
@@ -127,16 +176,27 @@ class Shelf:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path(day, _PACKED))
+        self._sum_up([day])
         self._path(day).unlink()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the machine's directory: a watch and a cron job may have asked at once."""
+        """Hold the machine's directory, made where it is not there: a watch and a cron job may have asked at once."""
         make_private_directory(self.directory)
-        handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with self._held(fcntl.LOCK_EX):
             yield
+
+    @contextmanager
+    def _held(self, how: int) -> Iterator[bool]:
+        """Hold the machine's directory by such a lock; false where there is none."""
+        try:
+            handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield False
+            return
+        try:
+            fcntl.flock(handle, how)
+            yield True
         finally:
             os.close(handle)
 
@@ -145,13 +205,10 @@ def sweep(root: Path, at: datetime) -> int:
     """Drop what is older than 90 days of all machines, ended ones too; return how many days' files went."""
     oldest, gone = _day((at - KEPT).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
-        for path in directory.iterdir() if directory.is_dir() else ():
-            found = _DAY_NAME.fullmatch(path.name)
-            if found and found[1] < oldest:
-                path.unlink(missing_ok=True)
-                gone += 1
-        with suppress(OSError):
-            directory.rmdir()  # only where nothing is left
+        if directory.is_dir():
+            gone += Shelf(root, directory.name).drop_before(oldest)  # its name is plain, or a hash, which is plain too
+            with suppress(OSError):
+                directory.rmdir()  # only where nothing is left
     return gone
 
 

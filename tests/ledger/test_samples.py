@@ -106,7 +106,7 @@ def test_days_that_are_over_are_packed_and_read_as_before(shelf):
     plain = sum(path.stat().st_size for path in shelf.directory.iterdir())
     keep(shelf, buckets(720))
     names = sorted(path.name for path in shelf.directory.iterdir())
-    assert names == ["2026-11-21.columns.xz", "2026-11-22.jsonl"]
+    assert names == ["2026-11-21.columns.xz", "2026-11-22.jsonl", "workdays.jsonl"]
     assert (shelf.directory / names[0]).stat().st_size < plain / 5
     assert times(shelf) == [*range(-100, 0), 720]
 
@@ -156,7 +156,7 @@ def test_samples_older_than_ninety_days_go_with_the_next_one(shelf):
     keep(shelf, buckets(0))
     later = NOON + 91 * DAY
     shelf.keep([{"t": later.timestamp(), "s": 60}], later.timestamp() + 60, later)
-    assert len(list(shelf.directory.iterdir())) == 1
+    assert {path.name for path in shelf.directory.iterdir()} == {"workdays.jsonl", f"{later:%Y-%m-%d}.jsonl"}
     assert shelf.read(0, later.timestamp()) == [{"t": later.timestamp(), "s": 60}]
 
 
@@ -166,7 +166,8 @@ def test_a_sweep_drops_what_is_old_of_machines_that_are_gone(tmp_path, shelf):
     keep(other, buckets(1440 * 60))
     assert sweep(shelf.root, NOON + 89 * DAY) == 0
     assert sweep(shelf.root, NOON + 92 * DAY) == 1
-    assert [path.name for path in shelf.root.iterdir()] == ["cg-2"]
+    assert [path.name for path in shelf.directory.iterdir()] == ["workdays.jsonl"]
+    assert [path.name for path in other.directory.iterdir()] == ["2027-01-20.jsonl"]
     assert sweep(tmp_path / "nowhere", NOON) == 0
 
 

@@ -1,0 +1,212 @@
+"""How long a machine worked in each hour that it was billed for, by its agent's samples. Pure.
+
+What counts is what counts for idleness (`core.idle`, docs/agent.md "What counts"), by the usual thresholds whatever a
+machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and nothing twice.
+What nobody sampled is not known; it is idle only by the machine's own word (`Word`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, NamedTuple
+
+from cloudgpu.core.idle import BASE, METERS, Thresholds
+
+Sample = Mapping[str, Any]
+GPU, USED, IDLE, UNKNOWN = KINDS = ("gpu", "used", "idle", "unknown")
+LIMITS = Thresholds()
+CPU = LIMITS.cpu + BASE  # of one sample alone: what it shows itself is noise, up to BASE
+HOUR = 3600
+MOMENT = 1  # seconds: the stamps of samples that meet differ by so much
+SAID_EVERY = 660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
+
+
+class Span(NamedTuple):
+    """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured."""
+
+    begin: int
+    end: int
+    kind: str
+    joules: float | None = None
+
+
+class Word(NamedTuple):
+    """What a machine said of itself, as epoch seconds: it was last in use by `active`, and so it still said at `at`.
+
+    What nobody sampled in between is idle, but for the last SAID_EVERY seconds: later use may not be said by then.
+    """
+
+    active: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Seconds of one UTC hour, which begins at `at`, that a machine was billed for; they add up to those.
+
+    `gpu`: a GPU at 3% or more; `used`: any other use, and all use where no GPU is read; `idle`; `unknown`. `joules` is
+    what its GPUs drew for it, None where nobody measured; they drew it in `drawing` of these seconds.
+    """
+
+    at: datetime
+    gpu: float
+    used: float
+    idle: float
+    unknown: float
+    joules: float | None = None
+    drawing: float = 0.0
+
+
+def kind_of(one: Sample) -> str:
+    """Return what one sample shows; a sign of use counts in one with a fault, too, as it does for idleness.
+
+    It is what `core.replay.signs_of` finds by the usual thresholds, in a hundredth of the time.
+    """
+    gpu = one.get("gpu")
+    if gpu is not None and gpu >= LIMITS.gpu:
+        return GPU
+    if _is_used(one):
+        return USED
+    blind = one.get("fault") or any(one.get(name, 0) is None for name in METERS)
+    return UNKNOWN if blind else IDLE
+
+
+def _is_used(one: Sample) -> bool:
+    long = one["s"] + 1.0
+    typed, printed, kernel = one.get("in"), one.get("out"), one.get("jup")
+    return (
+        (one.get("cpu") or 0.0) >= CPU
+        or (one.get("net") or 0.0) >= LIMITS.network
+        or (one.get("disk") or 0.0) >= LIMITS.disk
+        or bool(one.get("busy"))
+        or (typed is not None and typed < long)
+        or (kernel is not None and kernel < long)
+        or (printed is not None and printed < long and typed is not None and typed - printed <= LIMITS.terminal_output)
+    )
+
+
+def spans(samples: Iterable[Sample]) -> tuple[Span, ...]:
+    """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
+    found: list[Span] = []
+    reach = 0
+    for one in samples:
+        begin, end = max(round(one["t"] - one["s"]), reach), round(one["t"])
+        begin = reach if begin - reach <= MOMENT else begin
+        if end > begin:
+            watts = one.get("power")
+            _put(found, begin, end, kind_of(one), watts)
+            reach = end
+    return tuple(found)
+
+
+def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None) -> None:
+    """Add a piece, cut where an hour ends; what is like the piece before makes that longer."""
+    while begin < end:
+        stop = min(end, begin - begin % HOUR + HOUR)
+        joules = None if watts is None else watts * (stop - begin)
+        last = found[-1] if found else None
+        if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last.joules, joules):
+            total = None if joules is None else round((last.joules or 0.0) + joules, 3)
+            found[-1] = Span(last.begin, stop, kind, total)
+        else:
+            found.append(Span(begin, stop, kind, None if joules is None else round(joules, 3)))
+        begin = stop
+
+
+def _alike(one: float | None, other: float | None) -> bool:
+    """Say whether both were measured or neither, and whether both drew something or neither."""
+    return (one is None) == (other is None) and bool(one) == bool(other)
+
+
+def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
+    """Return the spans of several days, oldest first, as one list in which none overlaps another."""
+    found: list[Span] = []
+    reach = 0
+    for one in (span for day in days for span in day):
+        if one.end <= reach:
+            continue
+        begin = reach if one.begin - reach <= MOMENT else one.begin
+        joules = one.joules and one.joules * (one.end - max(begin, one.begin)) / (one.end - one.begin)
+        found.append(one._replace(begin=begin, joules=joules))
+        reach = one.end
+    return found
+
+
+def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word | None = None) -> tuple[Hour, ...]:
+    """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the spans show of them.
+
+    Runs may overlap: no second is billed twice here. `word` is of the last run.
+    """
+    billed = _merged(runs)
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(_FIELDS))
+    for begin, end in billed:
+        for hour, first, last in _by_hour(begin, end):
+            sums[hour][_BILLED] += last - first
+        known = _within(found, begin, end)
+        said = _said(known, word, begin, end) if word and end == billed[-1][1] else ()
+        for one in (*known, *said):
+            _count(sums, one, begin, end)
+    return tuple(_hour(number, sums[number]) for number in sorted(sums))
+
+
+_FIELDS = (*KINDS[:3], "billed", "joules", "drawing", "measured")
+_BILLED, _JOULES, _DRAWING, _MEASURED = range(3, 7)
+
+
+def _merged(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(run for run in runs if run[0] < run[1]):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
+    """Yield (number of the hour since 1970, begin, end) for each hour's part of a time."""
+    while begin < end:
+        hour = int(begin // HOUR)
+        stop = min(end, float((hour + 1) * HOUR))
+        yield hour, begin, stop
+        begin = stop
+
+
+def _within(found: Sequence[Span], begin: float, end: float) -> Sequence[Span]:
+    first = bisect_left(found, begin, key=lambda one: one.end)
+    return found[first : bisect_left(found, end, key=lambda one: one.begin)]
+
+
+def _said(known: Sequence[Span], word: Word, begin: float, end: float) -> Iterator[Span]:
+    """Yield, as idle, what lies between the spans of a run from the word's use on."""
+    reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
+    for one in known:
+        if reach < min(one.begin, until):
+            yield Span(reach, min(one.begin, until), IDLE)
+        reach = max(reach, one.end)
+    if reach < until:
+        yield Span(reach, until, IDLE)
+
+
+def _count(sums: dict[int, list[float]], one: Span, begin: float, end: float) -> None:
+    """Add the part of a span that lies within a run."""
+    for hour, first, last in _by_hour(max(one.begin, begin), min(one.end, end)):
+        part = last - first
+        if one.kind != UNKNOWN:
+            sums[hour][KINDS.index(one.kind)] += part
+        if one.joules is not None:
+            sums[hour][_JOULES] += one.joules * part / (one.end - one.begin)
+            sums[hour][_DRAWING] += part if one.joules else 0.0
+            sums[hour][_MEASURED] += part
+
+
+def _hour(number: int, sums: Sequence[float]) -> Hour:
+    gpu, used, idle, billed, joules, drawing = (round(one, 6) for one in sums[:_MEASURED])
+    unknown = max(0.0, round(billed - gpu - used - idle, 6))
+    at = datetime.fromtimestamp(number * HOUR, UTC)
+    return Hour(at, gpu, used, idle, unknown, joules if sums[_MEASURED] else None, drawing)

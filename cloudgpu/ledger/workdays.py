@@ -1,0 +1,93 @@
+"""How long one machine worked on each day that is over: a line a day, beside its samples, kept for ever.
+
+Some hundred bytes a day. What is here can be made again from the samples while those are there. Lines are appended; the
+last one of a day counts, and one that was torn by a crash is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.core.worked import KINDS, Span
+from cloudgpu.ledger.files import PRIVATE_FILE
+
+NAME = "workdays.jsonl"
+VERSION = 1  # of what counts as work: a line of another version is left out
+_WHOLE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
+_LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
+_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Workdays:
+    """The days of the machine whose directory that is. Who writes holds its lock."""
+
+    directory: Path
+
+    def read(self) -> dict[str, tuple[Span, ...]]:
+        """Return what is known of each day, by its UTC date; nothing where there is no file, or none to be read."""
+        try:
+            text = (self.directory / NAME).read_bytes()
+        except OSError:
+            return {}
+        found: dict[str, tuple[Span, ...]] = {}
+        for line in text.split(b"\n"):
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                said = json.loads(line)
+                if said["v"] == VERSION:
+                    found[said["day"]] = tuple(_spans(said))
+        return found
+
+    def days(self) -> set[str]:
+        """Return which days are known, by their UTC dates, in a tenth of the time of `read`."""
+        try:
+            text = (self.directory / NAME).read_bytes()
+        except OSError:
+            return set()
+        return {found.decode() for found in _WHOLE.findall(text)}
+
+    def add(self, days: Mapping[str, Sequence[Span]]) -> None:
+        """Write what these days showed, and return once it is on the disk. Raises OSError."""
+        if not days:
+            return
+        text = b"".join(_line(day, days[day]) for day in sorted(days))
+        handle = os.open(self.directory / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+        with os.fdopen(handle, "r+b", buffering=0) as file:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            file.write(b"\n" * torn + text)
+            os.fsync(handle)
+
+
+def _line(day: str, spans: Sequence[Span]) -> bytes:
+    """Return a day as a line: pairs of seconds since the span before and of its own, a letter for each, its joules."""
+    reach, steps = _midnight(day), []
+    for one in spans:
+        steps += [one.begin - reach, one.end - one.begin]
+        reach = one.end
+    value: dict[str, Any] = {"v": VERSION, "day": day, "steps": steps}
+    value["kinds"] = "".join(_LETTERS[one.kind] for one in spans)
+    if any(one.joules is not None for one in spans):
+        value["joules"] = [one.joules for one in spans]
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
+    reach, steps, kinds = _midnight(said["day"]), iter(said["steps"]), said["kinds"]
+    joules = said.get("joules", [None] * len(kinds))
+    for gap, length, letter, drawn in zip(steps, steps, kinds, joules, strict=True):
+        begin = reach + gap
+        reach = begin + length
+        yield Span(begin, reach, _KINDS[letter], drawn)
+
+
+def _midnight(day: str) -> int:
+    return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp())
