@@ -1,0 +1,238 @@
+"""The cloud beside a desktop as the plain values that `compare` prints, from a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.compare import Case, Machine, Own, Side, work
+from cloudgpu.core.desktop import YEAR, owned
+from cloudgpu.core.even import MICRO
+from cloudgpu.core.money import HOUR, Money
+from cloudgpu.core.times import iso
+from cloudgpu.report.compare_rests import assumptions
+from cloudgpu.report.compare_words import Shown, own_sentence, sentence
+from cloudgpu.report.values import price_value, usd
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.desktop import Desktop
+    from cloudgpu.core.speed import Faster
+    from cloudgpu.report.compare_words import Story
+
+Document = dict[str, Any]
+MOST_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met
+_MICROS = 1_000_000
+
+
+def compare_value(story: Story, tz: str, currency: Currency | None) -> Document:
+    """Return the whole document: amounts as decimal text in USD, hours as decimal text; a time that is never is null.
+
+    Of the cases `low` is for the cloud, `high` for the desktop.
+    """
+    shown = Shown(currency)
+    return {
+        "mode": "ledger",
+        "as_of": iso(story.now),
+        "since": _time(story.since or (story.history.begin if story.history else None)),
+        "until": _time(story.until),
+        "tz": tz,
+        "currency": currency and currency_value(currency),
+        "desktop": desktop_value(story.desktop),
+        "work": str(story.work),
+        "speeds": _speeds(story),
+        "cloud": _cloud(story),
+        "owned": {str(case): _owned(story, side) for case, side in story.sides.items()},
+        "break_even": _break_even(story),
+        "pace": {str(case): _pace(side) for case, side in story.sides.items()},
+        "still_worth": {"usd": usd(story.worth), "by": str(story.worth_by)},
+        "own_machines": [own_value(one) for one in story.own],
+        "own_sentence": own_sentence(story.own, shown) if story.own else None,
+        "paid_usd": _paid(story),
+        "assumptions": assumptions(story, shown),
+        "sentence": sentence(story, shown),
+        "curve": curve(story),
+    }
+
+
+def currency_value(currency: Currency) -> Document:
+    """Return a currency with its rate, the rate's day and its source."""
+    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
+    return {**rate, "source": currency.source}
+
+
+def desktop_value(desktop: Desktop) -> Document:
+    """Return a desktop as its file has it, with its source."""
+    return {
+        "name": desktop.name,
+        "gpu": desktop.gpu,
+        "gpus": desktop.gpus,
+        "purchase_usd": usd(desktop.purchase),
+        "quoted": None if desktop.quoted is None else str(desktop.quoted),
+        "life_years": round(desktop.life / YEAR, 4),
+        "busy_watts": float(desktop.busy_power.watts),
+        "waiting_watts": float(desktop.waiting_power.watts),
+        "usd_per_kwh": usd(desktop.tariff.per_kwh),
+        "pue": float(desktop.pue),
+        "maintenance_usd_per_year": usd(desktop.maintenance),
+        "resale_usd": usd(desktop.resale),
+        "depreciation": str(desktop.depreciation),
+        "source": desktop.source,
+        "as_of": desktop.as_of.isoformat(),
+    }
+
+
+def hours(seconds: float) -> str:
+    """Return seconds as decimal hours, to a hundred-millionth."""
+    return usd(Money(round(Fraction(round(seconds * _MICROS), HOUR) * 10**8) * 10))
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def _speeds(story: Story) -> list[Document]:
+    """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
+    kinds: dict[tuple[str, float | None, Faster], list[Machine]] = {}
+    for one in [] if story.history is None else story.history.machines:
+        if one.gpus:
+            kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
+    return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_named)]
+
+
+def _named(kind: tuple[tuple[str, float | None, Faster], list[Machine]]) -> tuple[str, float]:
+    return kind[0][0], kind[0][1] or 0.0
+
+
+def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Machine], desktop: float | None) -> Document:
+    gpu, memory, speed = kind
+    ratios = {"ratio": speed.ratio, "low": speed.low, "high": speed.high}
+    return {
+        "gpu": gpu,
+        "memory_gib": memory,
+        "hours": hours(sum(one.gpus * sum(work(one, Case.EXPECTED).values()) for one in machines)),
+        **{name: round(float(ratio), 4) for name, ratio in ratios.items()},
+        "rests": str(speed.rests),
+        "fits": None if memory is None or desktop is None else memory <= desktop,
+    }
+
+
+def _cloud(story: Story) -> Document:
+    machines = [] if story.history is None else story.history.machines
+    known = bool(story.sides) and not story.has_no_price
+    sums = {"low_usd": Case.LOW, "usd": Case.EXPECTED, "high_usd": Case.HIGH}
+    every = [one.all for one in machines]
+    parts = {name: hours(sum(getattr(one, name) for one in every)) for name in ("gpu", "used", "idle", "unknown")}
+    return {
+        **{name: usd(story.sides[case].cloud) if known else None for name, case in sums.items()},
+        "billed_hours": hours(sum(map(sum, every))),
+        **{f"{name}_hours": text for name, text in parts.items()},
+        "unpriced": list(story.unpriced),
+    }
+
+
+def _owned(story: Story, side: Side) -> Document:
+    cost, history = side.owned, story.history
+    elapsed = 0 if history is None else history.elapsed * cost.number // MICRO
+    share = Fraction(cost.worked // MICRO, elapsed) if elapsed else Fraction(0)
+    return {
+        "desktops": cost.number,
+        "hours": hours(cost.worked.total_seconds()),
+        "kwh": f"{float(cost.energy.kwh):.4f}",
+        "purchase_usd": usd(cost.purchase),
+        "electricity_usd": usd(cost.electricity),
+        "maintenance_usd": usd(cost.maintenance),
+        "worth_usd": usd(cost.worth),
+        "total_usd": usd(cost.total),
+        "utilization_percent": percent(share),
+    }
+
+
+def percent(share: Fraction | None) -> float | None:
+    """Return a share in percent, to a hundredth."""
+    return None if share is None else round(float(share) * 100, 2)
+
+
+def _break_even(story: Story) -> Document:
+    sides = {str(case): side for case, side in story.sides.items()}
+    usual = story.sides.get(Case.EXPECTED)
+    price = None if usual is None else usual.price
+    paid = None
+    if usual is not None and usual.worked and not story.has_no_price:
+        paid = usd(usual.cloud.scaled(Fraction(HOUR, usual.worked // MICRO)))
+    known = not story.unpriced or any(side.cloud for side in story.sides.values())
+    return {
+        "past": {name: _time(side.past) for name, side in sides.items()},
+        "projected": {name: _time(side.meets) for name, side in sides.items()},
+        "utilization_percent": {name: percent(side.use if known else None) for name, side in sides.items()},
+        "price_usd_per_hour": None if price is None else usd(price),
+        "paid_usd_per_hour": paid,
+    }
+
+
+def _pace(side: Side) -> Document | None:
+    if side.pace is None:
+        return None
+    return {"usd_per_day": usd(side.pace.cloud), "hours_per_day": hours(side.pace.worked.total_seconds())}
+
+
+def own_value(own: Own) -> Document:
+    """Return one of the user's own machines: what it took, and where the same could have been rented."""
+    offer, price = own.offer, own.per_hour
+    rented = None
+    if offer is not None and price is not None:
+        rented = {
+            "provider": offer.type.provider,
+            "instance_type": offer.type.name,
+            "region": offer.listed.region,
+            "gpu": offer.type.gpu.name,
+            "usd_per_gpu_hour": usd(price),
+            "ratio": round(float(own.ratio), 4),
+            "price": price_value(offer.listed.price),
+        }
+    return {
+        "id": own.id,
+        "name": own.name,
+        "gpu": own.gpu or None,
+        "gpus": own.gpus,
+        "hours": hours(own.worked.total_seconds()),
+        "kwh": None if own.energy is None else f"{float(own.energy.kwh):.4f}",
+        "measured": own.measured,
+        "electricity_usd": None if own.electricity is None else usd(own.electricity),
+        "cloud_usd": None if own.cloud is None else usd(own.cloud),
+        "offer": rented,
+    }
+
+
+def _paid(story: Story) -> str | None:
+    """Return what was paid in all: the cloud's, and the electricity of one's own machines; None: not known."""
+    if story.has_no_price or any(one.electricity is None for one in story.own):
+        return None
+    own = sum(one.electricity.nanos for one in story.own if one.electricity is not None)
+    cloud = story.usual.cloud.nanos if story.sides else 0
+    return usd(Money(cloud + own))
+
+
+def curve(story: Story) -> list[Document]:
+    """Return what both cost by the end of each day, as expected; the last entry has all there is."""
+    return [] if story.history is None else list(_curve(story))
+
+
+def _curve(story: Story) -> Iterator[Document]:
+    history, side = story.history, story.usual
+    if history is None:
+        return
+    points, number = side.points, side.owned.number
+    step = -(-len(points) // MOST_POINTS)
+    for index, point in enumerate(points):
+        last = index == len(points) - 1
+        if index % step and not last and point.at != side.past:
+            continue
+        elapsed = point.at - history.begin
+        done = min(point.worked, elapsed * number)
+        cost = owned(story.desktop, elapsed, done, number)
+        day = (point.at - MICRO if elapsed else point.at).astimezone(history.zone).date()
+        yield {"day": day.isoformat(), "cloud_usd": usd(point.cloud), "desktop_usd": usd(cost.total)}

@@ -1,0 +1,132 @@
+"""What a comparison rests on and leaves out, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.desktop import YEAR, Depreciation
+from cloudgpu.core.even import DAY
+from cloudgpu.core.speed import Rests
+from cloudgpu.report.compare_words import count, few, hours_text, pace_name
+
+if TYPE_CHECKING:
+    from cloudgpu.core.compare import Machine
+    from cloudgpu.report.compare_words import Shown, Story
+
+
+def assumptions(story: Story, shown: Shown) -> list[str]:
+    """Return what the sentence rests on and leaves out, the weightiest first."""
+    return list(filter(None, _assumptions(story, shown)))
+
+
+def _assumptions(story: Story, shown: Shown) -> Iterator[str]:
+    yield _behind(story)
+    yield _unpriced(story)
+    yield _local(story)
+    if story.history is not None:
+        yield from _of_work(story)
+        yield from _of_speed(story)
+        yield _pace(story)
+        yield _worth(story, shown)
+    yield from _of_own(story)
+
+
+def _behind(story: Story) -> str:
+    if story.last is None:
+        return ""
+    return (
+        f"This computer's clock says {story.now:%Y-%m-%d %H:%M} UTC, and the ledger's last line is of "
+        f"{story.last:%Y-%m-%d %H:%M} UTC: one of them is wrong, and what ran after the former is not in it."
+    )
+
+
+def _unpriced(story: Story) -> str:
+    return f"Without a price, and in no sum: {few(story.unpriced)}." if story.unpriced else ""
+
+
+def _local(story: Story) -> str:
+    if story.rehearsed:
+        return "Only local machines have run: they are counted as if they were a cloud's."
+    return f"Local machines are on this computer, and left out: {few(story.left_out)}." if story.left_out else ""
+
+
+def _of_work(story: Story) -> Iterator[str]:
+    machines = [] if story.history is None else [one for one in story.history.machines if sum(one.all)]
+    yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
+    blind = [one.name for one in machines if one.gpus and not one.read and one.all.used]
+    if blind:
+        yield f"No GPU was read on {few(blind)}: all use of it counts as work."
+    unknown = sum(one.all.unknown for one in machines if one.gpus)
+    if unknown >= 1:
+        yield (
+            f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
+            "what is known of the same machine (all, where nothing is); low takes all as work, high none."
+        )
+    without = [one.name for one in machines if not one.gpus]
+    if without:
+        yield f"Without GPUs, so that they take none of the desktop's: {few(without)}."
+    if story.unknown_gpus:
+        yield f"Which GPUs these have is not known, and they are counted as none: {few(story.unknown_gpus)}."
+    if any(one.gpus > 1 and one.all.gpu for one in machines):
+        yield "A machine with several GPUs counts with all of them while one works."
+    busiest = story.usual.busiest
+    if busiest is not None and busiest[1] > DAY * story.usual.owned.number:
+        number = -(-busiest[1] // DAY)
+        yield (
+            f"On the busiest day, {busiest[0]}, the work takes {count(number)} desktops; "
+            f"{'one does' if story.usual.owned.number == 1 else 'fewer do'} it later, with a queue."
+        )
+
+
+def _of_speed(story: Story) -> Iterator[str]:
+    machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.all)]
+    unknown = sorted({one.gpu for one in machines if one.speed.rests is Rests.SAME and not _is_its(one, story)})
+    if unknown:
+        yield f"How fast they are beside the desktop's GPU is not known, and counted as the same: {few(unknown)}."
+    rests = sorted({f"{one.gpu} by {one.speed.rests}" for one in machines if one.speed.rests is not Rests.SAME})
+    if rests:
+        yield f"Hours are scaled by speed at {story.work}: {few(rests)}."
+    memory = story.desktop_memory
+    large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
+    if large:
+        hours = sum(one.all.gpu for one in machines if one.gpu in large)
+        yield (
+            f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
+            f"{few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
+        )
+
+
+def _is_its(machine: Machine, story: Story) -> bool:
+    return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
+
+
+def _pace(story: Story) -> str:
+    if story.usual.pace is None or story.usual.is_dearer:
+        return ""
+    return (
+        f"Projected at {pace_name(story)}; low and high at the cheapest and the dearest week in them. "
+        "What would be launched later at another pace is not in it."
+    )
+
+
+def _worth(story: Story, shown: Shown) -> str:
+    desktop = story.desktop
+    life = f"{desktop.life / YEAR:g} years"
+    if desktop.depreciation is Depreciation.NONE:
+        sold = f" It could still be sold for about {shown(story.worth)} now (by {story.worth_by} over {life})."
+        return (
+            f"The desktop is paid in full on the first day, and bought anew after {life}.{sold if story.worth else ''}"
+        )
+    return (
+        f"What the desktop is still worth is taken off ({desktop.depreciation} over {life}): {shown(story.worth)} now."
+    )
+
+
+def _of_own(story: Story) -> Iterator[str]:
+    if not story.own:
+        return
+    yield "Your own machines stand apart from the cloud's sum; their electricity is at the desktop's price of it."
+    by_watts = [one.name for one in story.own if not one.measured and one.energy is not None]
+    if by_watts:
+        yield f"Power was not measured on {few(by_watts)}: it is counted by its GPUs' board watts, and theirs alone."

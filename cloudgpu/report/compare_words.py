@@ -1,0 +1,221 @@
+"""What a person would say of the cloud beside a desktop: what both cost so far, and when they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.compare import Case, History, Own, Side
+from cloudgpu.core.desktop import Depreciation, Desktop
+from cloudgpu.core.even import DAY
+from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.speed import Work
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
+
+FEW = 4  # names that are told one by one
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that the words are made of.
+
+    `history` and `sides` are empty where nothing ran on a cloud. `since` and `until` are what was asked for; `goes_on`:
+    that period is not over. `worth` is what the desktop could be sold for by now, by `worth_by`. `last` is when the
+    ledger's last line was written, where this computer's clock is before that. `rehearsed`: only local machines ran,
+    and stand for a cloud's; `left_out` names local ones that do not. `desktop_memory` is its GPU's, in GiB.
+    """
+
+    now: datetime
+    desktop: Desktop
+    desktop_memory: float | None
+    work: Work
+    history: History | None
+    sides: Mapping[Case, Side]
+    own: Sequence[Own]
+    unpriced: Sequence[str]
+    since: datetime | None
+    until: datetime | None
+    goes_on: bool
+    worth: Money = ZERO
+    worth_by: Depreciation = Depreciation.STRAIGHT
+    last: datetime | None = None
+    rehearsed: bool = False
+    left_out: Sequence[str] = ()
+    unknown_gpus: Sequence[str] = ()
+
+    @property
+    def usual(self) -> Side:
+        """The expected case."""
+        return self.sides[Case.EXPECTED]
+
+    @property
+    def has_no_price(self) -> bool:
+        """Whether nothing at all of what the cloud billed has a known price."""
+        return bool(self.unpriced) and not self.sides[Case.HIGH].cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Shows amounts: in dollars, or in a currency with its code."""
+
+    currency: Currency | None = None
+
+    def __call__(self, amount: Money) -> str:
+        """Return an amount; below a dollar with two more digits."""
+        more = 0 if not -_DOLLAR.nanos < amount.nanos < _DOLLAR.nanos else 2
+        if self.currency is None:
+            return amount.text(2 + more * bool(amount))
+        return f"{self.currency.text(amount, more * bool(amount))} {self.currency.code}"
+
+
+_DOLLAR = Money.usd(1)
+
+
+def sentence(story: Story, shown: Shown) -> str:
+    """Return what a person would say: what both cost so far, and when they meet."""
+    if story.history is None:
+        return _nothing(story, shown)
+    return f"{_so_far(story, shown)} {_meeting(story, shown)}".strip()
+
+
+def _nothing(story: Story, shown: Shown) -> str:
+    period = _period(story)
+    if not story.own:
+        when = f" {period}" if period else " yet"
+        return f"Nothing has run on a cloud{when}, so there is nothing to compare."
+    return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, shown)}"
+
+
+def _period(story: Story) -> str:
+    zone = story.history.zone if story.history else None
+    since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in (story.since, story.until))
+    return " ".join(filter(None, [f"from {since} on" if since else "", f"before {until}" if until else ""]))
+
+
+def _so_far(story: Story, shown: Shown) -> str:
+    side, period = story.usual, _period(story)
+    start = f"{period[0].upper()}{period[1:]}" if period else "So far"
+    cost = side.owned
+    owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
+    paid = f"{shown(story.desktop.purchase.scaled(_times(cost.number)))} on the first day"
+    aside = f" ({paid})" if cost.total != cost.purchase or cost.worth else ", all of it on the first day"
+    if story.has_no_price:
+        return f"{start}, what the cloud has cost is not known: none of it has a price. {_capital(owned)}{aside}."
+    least = "at least " if story.unpriced else ""
+    if not side.worked:
+        owned = f"{desktops(story.desktop, cost.number)} would have cost {shown(cost.total)}"
+        idle = f", and no work of a GPU is known in the {hours_text(_billed(story))} that were billed"
+        return f"{start} the cloud has cost {least}{shown(side.cloud)}{idle}; {owned}{aside}."
+    return f"{start} the cloud has cost {least}{shown(side.cloud)}; {owned}{aside}."
+
+
+def _times(number: int) -> Fraction:
+    return Fraction(number)
+
+
+def _meeting(story: Story, shown: Shown) -> str:
+    side = story.usual
+    if story.has_no_price:
+        return ""
+    if side.is_dearer:
+        return _met(story)
+    if not story.goes_on:
+        return f"In that time the desktop was the dearer one, by {shown(side.owned.total - side.cloud)}."
+    if side.pace is None:
+        return "Less than a day of history does not say how it goes on."
+    pace = pace_name(story)
+    early, late = story.sides[Case.HIGH], story.sides[Case.LOW]
+    soon = "now" if early.is_dearer else _day(story, early.meets)
+    if side.meets is None:
+        maybe = "" if soon == "never" else f"; taking all that is not known for the desktop, {_on(soon)}"
+        return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
+    found, last = _day(story, side.meets), _day(story, late.meets)
+    between = "" if (soon, last) == (found, found) else f" (between {soon} and {last})"
+    return f"At {pace} they meet on {found}{between}."
+
+
+def _on(soon: str) -> str:
+    return "they have met" if soon == "now" else f"they meet on {soon}"
+
+
+def _met(story: Story) -> str:
+    """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
+    side, early, late = story.usual, story.sides[Case.HIGH], story.sides[Case.LOW]
+    since = _end_day(story, side.past)
+    first, last = _end_day(story, early.past), _end_day(story, late.past) if late.is_dearer else "not yet"
+    between = "" if (first, last) == (since, since) else f" (between {first} and {last})"
+    if last == "not yet":
+        between = f" (at the earliest since {first}; where all that is not known is for the cloud, not yet)"
+    return f"The cloud has cost more than the desktop since {since}{between}."
+
+
+def pace_name(story: Story) -> str:
+    """Return of how many days the pace is that a projection goes on with."""
+    history = story.history
+    days = 30 if history is None or history.elapsed >= 30 * DAY else history.elapsed // DAY
+    return f"the pace of the last {days} day{'s'[: days != 1]}"
+
+
+def _day(story: Story, at: datetime | None) -> str:
+    zone = story.history.zone if story.history else None
+    return "never" if at is None else f"{at.astimezone(zone):%Y-%m-%d}"
+
+
+def _end_day(story: Story, at: datetime | None) -> str:
+    """Return the day that ends at this time, or in which it lies."""
+    return _day(story, None if at is None else at - timedelta(microseconds=1))
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def desktops(desktop: Desktop, number: int) -> str:
+    """Return `a desktop with one RTX 3090`, `three desktops with two RTX 3090 each`."""
+    cards = f"{count(desktop.gpus)} {desktop.gpu}"
+    return f"a desktop with {cards}" if number == 1 else f"{count(number)} desktops with {cards} each"
+
+
+def count(number: int) -> str:
+    """Return a small number as a word."""
+    return _NUMBERS[number] if number < len(_NUMBERS) else f"{number:,}"
+
+
+def hours_text(seconds: float) -> str:
+    """Return `30.0 hours`."""
+    return f"{seconds / 3600:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
+
+
+def _billed(story: Story) -> float:
+    return sum(sum(machine.all) for machine in story.history.machines) if story.history else 0.0
+
+
+def own_sentence(own: Sequence[Own], shown: Shown) -> str:
+    """Return what the user's own machines did, and what the same would have cost on a cloud."""
+    seconds = sum(one.worked.total_seconds() for one in own)
+    power = [one.electricity for one in own if one.electricity is not None]
+    text = f"Your own machine{'s'[: len(own) != 1]} worked for {hours_text(seconds)}"
+    if power:
+        least = "" if len(power) == len(own) else "at least "
+        text += f", with {least}{shown(_sum(power))} of electricity"
+    clouds = [one.cloud for one in own if one.cloud is not None]
+    if clouds and any(clouds):
+        least = "" if len(clouds) == len(own) else "at least "
+        text += f"; the same work would have cost {least}{shown(_sum(clouds))} at the cheapest on-demand price"
+    return f"{text}."
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, ZERO)
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"{', '.join(names[:FEW])}{more}"
