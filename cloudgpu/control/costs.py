@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.cost_wish import CostWish
     from cloudgpu.control.session import Session
     from cloudgpu.core.cost import Asked, Ended
+    from cloudgpu.core.currency import Currency
     from cloudgpu.core.tally import Tally
 
 Row = dict[str, Any]
@@ -64,15 +65,15 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "uncounted": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
-        **_to_come(rows, found.total, wanted.asked, now),
-        "budgets": _lasting(session, now),
+        **to_come(rows, found.total, wanted.asked, now),
+        "budgets": budgets_left(session, now),
         **deducted(session, rows, wanted.asked, now),
         "fees": _fees(session, found.total),
         "desktop": desktop(session, found.total.micros, _began(rows, wanted.asked, now)),
     }
 
 
-def _lasting(session: Session, now: datetime) -> list[dict[str, Any]]:
+def budgets_left(session: Session, now: datetime) -> list[dict[str, Any]]:
     """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
     try:
         return lasting(session, now)
@@ -91,19 +92,23 @@ def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
 
 
 def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
-    asked, currency = wanted.asked, wanted.currency
-    rate = None
-    if currency is not None:
-        rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
-        rate["source"] = currency.source
+    asked = wanted.asked
     return {
         "by": str(asked.by),
         "since": asked.since and iso(asked.since),
         "until": asked.until and iso(asked.until),
         "tz": wanted.tz,
         "as_of": iso(now),
-        "currency": rate,
+        "currency": rate_value(wanted.currency),
     }
+
+
+def rate_value(currency: Currency | None) -> dict[str, Any] | None:
+    """Return a currency with its rate, the day on which it held and its source; None for dollars."""
+    if currency is None:
+        return None
+    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
+    return {**rate, "source": currency.source}
 
 
 def _named(key: str, asked: Asked, rows: dict[str, Row]) -> dict[str, Any]:
@@ -114,7 +119,7 @@ def _named(key: str, asked: Asked, rows: dict[str, Row]) -> dict[str, Any]:
     return {"name": shown, "provider": row.get("provider"), "state": row.get("state")}
 
 
-def _to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
+def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
     found = running(rows, now)
     rate = burn_value(burn(found, now))

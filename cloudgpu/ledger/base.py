@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.events import Draft, Event, Said
 
 if TYPE_CHECKING:
     import sqlite3
@@ -58,6 +58,10 @@ class View(Protocol):
 
         What is billed still stands in the rows. A use is `core.uses.use_to_json`'s.
         """
+        ...
+
+    def said(self, kinds: Collection[str]) -> list[Said]:
+        """Return what every line of these kinds says, by seq; `dedupe` is left empty."""
         ...
 
     def head(self) -> tuple[int, str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from cloudgpu.ledger import faults, lines, projection
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     import sqlite3
 
-    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.core.events import Draft, Event, Said
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
@@ -106,6 +106,10 @@ class Book:
         while page := self._page(subject, after):
             yield from page
             after = page[-1].seq
+
+    def said(self, kinds: Collection[str]) -> list[Said]:
+        """Return what every line of these kinds says, by seq."""
+        return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""

@@ -72,6 +72,16 @@ def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
         after = found[-1][0]
 
 
+def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
+    """Return what every line of these kinds says, by seq; its `dedupe` is left empty."""
+    from cloudgpu.core.events import Said
+
+    query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
+    found = connection.execute(query, tuple(kinds)).fetchall()
+    bodies = json.loads(f"[{','.join(values[5] for values in found)}]")
+    return [Said(*values[:5], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
+
+
 def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every line by seq as it is stored: the ten columns, then the hash."""
     query = f"SELECT {COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq LIMIT {_SHEAF}"  # noqa: S608

@@ -36,9 +36,9 @@ def groups_value(found: Costs, names: Mapping[str, Document], by: By, currency: 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, and so within a nano-dollar of its own.
     """
-    amounts = _shares(tally.amount for tally in found.groups.values())
-    on_demand = _shares(tally.on_demand for tally in found.groups.values())
-    saved = _shares(tally.on_demand - tally.compared for tally in found.groups.values())
+    amounts = shares(tally.amount for tally in found.groups.values())
+    on_demand = shares(tally.on_demand for tally in found.groups.values())
+    saved = shares(tally.on_demand - tally.compared for tally in found.groups.values())
     parts = zip(found.groups.items(), amounts, on_demand, saved, strict=True)
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
@@ -49,7 +49,7 @@ def total_value(tally: Tally, by: By, currency: Currency | None) -> Document:
     return _sums(tally, sums, by, currency)
 
 
-def _shares(exact: Iterable[int]) -> list[Money]:
+def shares(exact: Iterable[int]) -> list[Money]:
     """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
     found, so_far = [], 0
     for one in exact:
@@ -63,7 +63,7 @@ def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None
     known = tally.on_demand > 0 or tally.compared > 0
     nothing_known = bool(tally.without_price) and not tally.high
     return {
-        "hours": _hours(tally.all_micros if by is By.RESOURCE else tally.micros),
+        "hours": hours_text(tally.all_micros if by is By.RESOURCE else tally.micros),
         "usd": None if nothing_known else usd(amount),
         "low_usd": None if nothing_known else usd(_bound(tally.low, tally.amount, amount)),
         "high_usd": None if nothing_known else usd(_bound(tally.high, tally.amount, amount)),
@@ -86,7 +86,7 @@ def lost_value(sums: Sequence[int]) -> Document:
     """Return what runs that were interrupted, or launches that failed, have cost."""
     low, amount, high, micros, number = sums
     shown = {"low_usd": usd(money(low)), "usd": usd(money(amount)), "high_usd": usd(money(high))}
-    return {**shown, "hours": _hours(micros), "number": number}
+    return {**shown, "hours": hours_text(micros), "number": number}
 
 
 def burn_value(found: Burn) -> Document:
@@ -146,6 +146,6 @@ def _cell(name: str, value: Any) -> str:
     return f"'{text}" if not number and text.startswith(_FORMULA) else text
 
 
-def _hours(micros: int) -> str:
+def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
     return usd(Money(round(Fraction(micros, HOUR) * 10**8) * 10))

@@ -1,0 +1,186 @@
+"""What the ends that rules made have saved at most: what ran would have gone on costing, until somebody ended it. Pure.
+
+An end that a person asked for saves nothing here, whoever was thrifty then. What counts is an end by a rule: one that a
+pass decided, and asked for right after; or one that the machine's own agent made, where its provider's word, its lease
+or a rule's warning says so. What nobody asked for and nothing explains is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.billing import EXACT
+from cloudgpu.core.decisions import ENDS, Rule
+from cloudgpu.core.events import Said
+from cloudgpu.core.money import HOUR
+from cloudgpu.core.times import from_iso
+
+Row = Mapping[str, Any]
+Use = Mapping[str, Any]
+RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
+KINDS = (  # the kinds of line that `stops` reads
+    "stop_asked", "park_asked", "end_asked", "decision_made", "warning_given", "launch_intended", "machine_adopted",
+    "lease_set",
+)  # fmt: skip
+RULE = (
+    "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end to its "
+    "next start, its renew-until, or now, whichever came first. At most: somebody might have ended it before. An end "
+    "that a person asked for counts for nothing."
+)
+_ASKED = ("stop_asked", "park_asked", "end_asked")
+_LEASED = ("launch_intended", "machine_adopted", "lease_set")
+_ENDS = frozenset(map(str, ENDS))
+_INSIDE = "shut down from inside"
+_SOON = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
+_BEFORE = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it
+_NEAR = timedelta(minutes=15)  # between the end that a rule had announced, and the one that came
+_QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it just before
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
+
+    `exact` is in exact parts (`core.billing.EXACT`); None where its price is not known.
+    """
+
+    machine: str
+    name: str
+    rule: str
+    at: datetime
+    until: datetime
+    exact: int | None
+
+    @property
+    def span(self) -> timedelta:
+        """How much longer it would have run at most."""
+        return self.until - self.at
+
+
+def stops(
+    rows: Iterable[Row],
+    ended: Iterable[tuple[str, Use]],
+    lines: Iterable[Said],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Stop]:
+    """Return every end by a rule within [`since`, `until`), by time, as far as it has saved any time until then.
+
+    `ended` are the uses that have ended, `lines` those of the `KINDS`, by seq; all of the same rows.
+    """
+    runs: dict[str, list[Use]] = {}
+    for subject, use in ended:
+        if use["resource"] == "instance" and use["end"] is not None:
+            runs.setdefault(subject, []).append(use)
+    told: dict[str, list[Said]] = {}
+    for line in lines:
+        if line.subject in runs:
+            told.setdefault(line.subject, []).append(line)
+    last = now if until is None else min(now, until)
+    found = (one for row in rows for one in _stops(row, runs.get(row["id"], ()), told.get(row["id"], ()), last))
+    return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
+
+
+def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], last: datetime) -> Iterator[Stop]:
+    if not runs:
+        return
+    begins = sorted(from_iso(use["begin"]) for use in (*runs, *row["uses"]) if use["resource"] == "instance")
+    in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
+    for use in runs:
+        end = from_iso(use["end"])
+        rule = in_time.rule_of(row, use, is_last=from_iso(use["begin"]) >= begins[-1])
+        if rule not in RULES:
+            continue
+        following = bisect_right(begins, end)
+        ends = [last, *begins[following : following + 1]]
+        renew_until = in_time.lease_at(end)[1]
+        until = min([*ends, renew_until] if renew_until is not None else ends)
+        if until > end:
+            yield Stop(row["id"], row["name"], str(rule), end, until, _cost(use, until - end))
+
+
+def _cost(use: Use, span: timedelta) -> int | None:
+    """Return what the machine alone would have cost for so much longer, at its last price."""
+    if not use["segments"]:
+        return None
+    micros = span // timedelta(microseconds=1)
+    return int(use["quantity"]) * int(use["segments"][-1]["nanos"]) * micros * (EXACT // HOUR)
+
+
+class _History:
+    """The lines of one machine in the order of time, asked about one end at a time."""
+
+    def __init__(self, lines: Sequence[Said]) -> None:
+        self._lines = lines
+        self._times = [from_iso(line.occurred_at) for line in lines]
+
+    def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
+        """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
+        begin, end = from_iso(use["begin"]), from_iso(use["end"])
+        asked = self._last(_ASKED, max(begin, end - _BEFORE), end + _SOON)
+        if asked is not None:
+            return self._decided(asked)
+        reason = str(use["reason"] or "")
+        if reason in RULES:
+            return reason  # the agent's own word
+        if reason != _INSIDE:
+            return None
+        return self._announced(end) or self._by_lease(end) or (_by_quiet(row, end) if is_last else None)
+
+    def lease_at(self, moment: datetime) -> tuple[datetime | None, datetime | None]:
+        """Return the lease's end and the renew-until that held then."""
+        place = self._last(_LEASED, None, moment)
+        body = {} if place is None else self._lines[place].body
+        texts = (body.get("expires"), body.get("renew_until"))
+        expires, renew_until = (None if text is None else from_iso(text) for text in texts)
+        return expires, renew_until
+
+    def _decided(self, asked: int) -> str | None:
+        """Return the rule by which a pass asked for it; None where somebody else did.
+
+        The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
+        """
+        at, line = self._times[asked], self._lines[asked]
+        place = self._last(("decision_made", *_ASKED), at - _BEFORE, at, before=asked)
+        decision = None if place is None else self._lines[place]
+        if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
+            return None
+        same = str(decision.body["why"]).split()[:2] == str(line.body["why"]).split()[:2]
+        return str(decision.body["rule"]) if same else None
+
+    def _announced(self, end: datetime) -> str | None:
+        """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
+        for kind, key in (("warning_given", "due"), ("decision_made", "at")):
+            place = self._last((kind,), end - timedelta(days=1), end)
+            body = {} if place is None else self._lines[place].body
+            due = body.get(key)
+            if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in RULES:
+                return str(body["rule"])
+        return None
+
+    def _by_lease(self, end: datetime) -> str | None:
+        expires = self.lease_at(end)[0]
+        return Rule.LEASE if expires is not None and timedelta(0) <= end - expires <= _NEAR else None
+
+    def _last(
+        self, kinds: Sequence[str], since: datetime | None, until: datetime, before: int | None = None
+    ) -> int | None:
+        """Return the place of the last line of these kinds within [`since`, `until`], and `before` a place."""
+        place = bisect_right(self._times, until) if before is None else before
+        while place and (since is None or self._times[place - 1] >= since):
+            place -= 1
+            if self._lines[place].kind in kinds:
+                return place
+        return None
+
+
+def _by_quiet(row: Row, end: datetime) -> str | None:
+    """Return idle time where the machine's own word says that nobody had used it for a while."""
+    last = row.get("last_active")
+    return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None

@@ -1,0 +1,217 @@
+"""The parts of a report as plain values: days, projects, machines, idle time, what rules saved, what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.billing import money
+from cloudgpu.core.daily import NOTHING, Sums, added
+from cloudgpu.core.saved import RULE
+from cloudgpu.report.costs import hours_text, shares
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.core.cost import Costs
+    from cloudgpu.core.daily import Daily
+    from cloudgpu.core.left import Left
+    from cloudgpu.core.money import Money
+    from cloudgpu.core.saved import Stop
+    from cloudgpu.core.tally import Tally
+    from cloudgpu.core.worked import Hour
+
+Document = dict[str, Any]
+Row = Mapping[str, Any]
+MOST_DAYS = 400  # a chart has no room for more: beyond it, months
+MOST_MACHINES = 200
+_SECOND = 1_000_000
+_TIMES = ("gpu_s", "used_s", "idle_s", "unknown_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine of a report: its row, what it cost, the hours that it was billed for, and what of that was idle."""
+
+    row: Row
+    tally: Tally
+    hours: Sequence[Hour]
+    idle: Sums
+
+
+def days_value(found: Daily, last: date) -> Document:
+    """Return `step` and `days`: each day from the first that cost anything to `last`, by month where they are many.
+
+    Amounts are rounded so that all of them add up to the rounded total.
+    """
+    if not found.days:
+        return {"step": "day", "days": []}
+    first = next(iter(found.days))
+    last = max(last, next(reversed(tuple(found.days))))
+    by_month = (last - first).days >= MOST_DAYS
+    sums: dict[str, dict[str, list[Sums]]] = {}
+    for day in _dates(first, last):
+        projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
+        for project, one in found.days.get(day, {}).items():
+            projects.setdefault(project, []).append(one)
+    return {"step": "month" if by_month else "day", "days": list(_rounded(sums))}
+
+
+def _dates(first: date, last: date) -> Iterator[date]:
+    return (first + timedelta(days=number) for number in range((last - first).days + 1))
+
+
+def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Document]:
+    cells = [(day, project, added(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
+    amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
+    for day, projects in sums.items():
+        shown = {project: amounts[day, project] for project in projects}
+        yield {
+            "day": day,
+            "usd": usd(_sum(shown.values())),
+            "projects": {project: usd(amount) for project, amount in shown.items()},
+        }
+
+
+def projects_value(found: Daily) -> list[Document]:
+    """Return what each project has cost, the dearest first; "" is what has none."""
+    sums: dict[str, list[Sums]] = {}
+    for day in found.days.values():
+        for project, one in day.items():
+            sums.setdefault(project, []).append(one)
+    totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+    amounts = shares(total.amount for _, total in totals)
+    return [
+        {"name": name, "usd": usd(amount), **_range(total, amount)}
+        for (name, total), amount in zip(totals, amounts, strict=True)
+    ]
+
+
+def machines_value(found: Iterable[Machine], things: Iterable[Tally]) -> Document:
+    """Return `machines`, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
+
+    With `machines_rest` and `kept_by_name` they add up to the total.
+    """
+    machines = sorted(found, key=lambda one: (-one.tally.amount, one.row["id"]))
+    first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
+    kept = [_sums(one) for one in things]
+    exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
+    amounts = shares(one.amount for one in exact)
+    return {
+        "machines": [_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
+        "machines_left_out": len(rest),
+        "machines_rest": {"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
+        "kept_by_name": {"number": len(kept), **_cost(exact[-1], amounts[-1])},
+    }
+
+
+def _machine(one: Machine, amount: Money) -> Document:
+    row = one.row
+    facts = "id name provider account region instance_type market state owner project".split()
+    unknown_price = bool(one.tally.without_price) and not one.tally.high
+    cost = dict.fromkeys(("usd", "low_usd", "high_usd")) if unknown_price else _cost(_sums(one.tally), amount)
+    return {
+        **{name: row[name] for name in facts},
+        "gpu": _gpus(row),
+        **cost,
+        **_times([one]),
+        "idle_usd": usd(money(one.idle.amount)),
+        "marks": one.tally.marks,
+        "without_price": one.tally.without_price,
+    }
+
+
+def _gpus(row: Row) -> str | None:
+    """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
+    found = [(one["name"], one["count"], one.get("share", 1.0)) for one in row["accelerators"] or ()]
+    return ", ".join(_gpu(*one) for one in found) or None
+
+
+def _gpu(name: str, count: int, share: float) -> str:
+    part = name if share >= 1 else f"{share:.3g} of {name}"
+    return part if count == 1 else f"{count} x {part}"
+
+
+def _times(found: Sequence[Machine]) -> Document:
+    """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
+    billed = round(sum(one.tally.micros for one in found) / _SECOND)
+    known = dict.fromkeys(_TIMES[:3], 0.0)
+    for hour in (hour for one in found for hour in one.hours):
+        known["gpu_s"] += hour.gpu
+        known["used_s"] += hour.used
+        known["idle_s"] += hour.idle
+    whole = {name: round(seconds) for name, seconds in known.items()}
+    return {"billed_s": billed, **whole, "unknown_s": max(0, billed - sum(whole.values()))}
+
+
+def idle_value(found: Sequence[Machine]) -> Document:
+    """Return what all machines cost while nobody used them, for how long, and how long nobody knows."""
+    total = added(one.idle for one in found)
+    times = _times(found)
+    return {
+        **_cost(total, money(total.amount)),
+        "hours": hours_text(times["idle_s"] * _SECOND),
+        "unknown_hours": hours_text(times["unknown_s"] * _SECOND),
+    }
+
+
+def stops_value(found: Sequence[Stop]) -> Document:
+    """Return what ends by rules have saved at most, in all and by rule, with the rule by which that is counted."""
+    by_rule: dict[str, list[Stop]] = {}
+    for one in found:
+        by_rule.setdefault(one.rule, []).append(one)
+    rules = [{"rule": rule, **_stopped(some)} for rule, some in sorted(by_rule.items())]
+    return {**_stopped(found), "by_rule": rules, "rule": RULE}
+
+
+def _stopped(found: Sequence[Stop]) -> Document:
+    span = sum((one.span for one in found), timedelta())
+    return {
+        "usd": usd(money(sum(one.exact or 0 for one in found))),
+        "hours": hours_text(span // timedelta(microseconds=1)),
+        "number": len(found),
+        "without_price": sum(one.exact is None for one in found),
+    }
+
+
+def spot_value(found: Costs) -> Document:
+    """Return what runs cost less than on demand; None where no on-demand price is known of any."""
+    tally = found.total
+    known = tally.on_demand > 0 or tally.compared > 0
+    return {
+        "usd": usd(money(tally.on_demand - tally.compared)) if known else None,
+        "on_demand_usd": usd(money(tally.on_demand)) if known else None,
+        "without_on_demand": tally.uncompared,
+    }
+
+
+def left_value(one: Left) -> Document:
+    """Return one thing that is left over; `usd_per_month` null where no price is known."""
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "provider": one.provider,
+        "region": one.region,
+        "usd_per_month": None if one.per_month is None else usd(one.per_month),
+        "since": one.since,
+        "why": one.why,
+    }
+
+
+def _sums(tally: Tally) -> Sums:
+    return Sums(tally.low, tally.amount, tally.high)
+
+
+def _cost(sums: Sums, amount: Money) -> Document:
+    return {"usd": usd(amount), **_range(sums, amount)}
+
+
+def _range(sums: Sums, amount: Money) -> Document:
+    """Return the bounds; where one is no other than the amount, the amount as it is shown."""
+    low, high = (amount if side == sums.amount else money(side) for side in (sums.low, sums.high))
+    return {"low_usd": usd(low), "high_usd": usd(high)}
+
+
+def _sum(amounts: Iterable[Money]) -> Money:
+    return sum(amounts, start=money(NOTHING.amount))

@@ -1,0 +1,144 @@
+"""What a report says first, in sentences, the most important ones first; made of the report's document alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.core.catalog import OLD_AFTER
+from cloudgpu.core.times import from_iso
+from cloudgpu.report.wording import Amounts, Clock, visible
+
+Document = dict[str, Any]
+FEW = 5  # names that are told one by one
+LATE = timedelta(days=1)  # a look that is older than that says little of now
+
+
+def summary(document: Document) -> list[str]:
+    """Return the sentences."""
+    shown, clock = Amounts(document), Clock(document["tz"])
+    found = [
+        *_doubts(document, clock),
+        _spent(document, shown, clock),
+        *_missing(document),
+        *filter(None, [document["comparison"].get("sentence")]),
+        *_going_on(document, shown),
+        *_budgets(document, shown),
+        *_idle(document, shown),
+        *_saved(document, shown),
+        *_left(document, shown),
+        *_old(document),
+    ]
+    return [visible(one) for one in found]
+
+
+def _doubts(document: Document, clock: Clock) -> Iterator[str]:
+    about = document["about"]
+    if about["doubt"]:
+        yield f"This may not be all, for the ledger is in doubt: {about['doubt']}"
+    seen, now = about["view_as_of"], document["as_of"]
+    if seen is not None and from_iso(now) - from_iso(seen) >= LATE:
+        yield f"Not every machine was looked at since {clock(seen)}: those are counted as they were then."
+
+
+def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
+    total, about = document["total"], document["about"]
+    when = _when(document, clock)
+    if not about["machines"] and not document["days"] and not total["without_price"]:
+        return (
+            "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
+        )
+    who = f"{about['machines']} {'machine' if about['machines'] == 1 else 'machines'}"
+    if total["usd"] is None:
+        return f"What {who} cost{when} is not known: nothing of it has a price."
+    hours = f"{Decimal(total['hours']):,.1f} machine hours"
+    between = ""
+    if total["low_usd"] != total["high_usd"]:
+        between = f", between {shown.said(total['low_usd'])} and {shown.said(total['high_usd'])}"
+    least = "at least " if total["without_price"] else ""
+    begin = when or (f" since {clock.day(about['begin'])}" if about["begin"] else "")
+    return f"The cloud has cost {least}{shown.said(total['usd'])}{between}{begin}: {who}, {hours}."
+
+
+def _when(document: Document, clock: Clock) -> str:
+    """Return the period that was asked for; empty for all of it."""
+    since, until = document["since"], document["until"]
+    return (f" from {clock(since)}" if since else "") + (f" until {clock(until)}" if until else "")
+
+
+def _missing(document: Document) -> Iterator[str]:
+    number = document["total"]["without_price"]
+    if number:
+        names = document["unpriced"]
+        more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+        have = "charge has" if number == 1 else "charges have"
+        yield f"{number} {have} no known price and are in no sum: {', '.join(names[:FEW])}{more}."
+
+
+def _going_on(document: Document, shown: Amounts) -> Iterator[str]:
+    burn, projected = document["burn"], document["projected"]
+    if burn["without_price"] and not Decimal(burn["usd_per_hour"]):
+        yield "What runs now has no known price."
+    if not Decimal(burn["usd_per_hour"]):
+        return
+    month = ""
+    if projected is not None:
+        month = f"; if that goes on, {shown.said(projected['end_of_month']['usd'])} at the month's end"
+    yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour{month}."
+
+
+def _budgets(document: Document, shown: Amounts) -> Iterator[str]:
+    for one in document["budgets"]:
+        if Decimal(one["left_usd"]) <= 0:
+            yield f"The budget {one['name']} of {shown.said(one['limit_usd'])} is used up."
+        elif one["empty_at"] is not None:
+            at = from_iso(one["empty_at"])
+            yield (
+                f"The budget {one['name']} is empty on {at:%Y-%m-%d} at this rate: "
+                f"{shown.said(one['left_usd'])} of {shown.said(one['limit_usd'])} are left."
+            )
+
+
+def _idle(document: Document, shown: Amounts) -> Iterator[str]:
+    idle = document["idle"]
+    unknown = Decimal(idle["unknown_hours"])
+    if Decimal(idle["usd"]):
+        more = f"; of {unknown:,.1f} more hours nobody knows" if unknown >= 1 else ""
+        at_most = f", at most {shown.said(idle['high_usd'])}" if idle["high_usd"] != idle["usd"] else ""
+        hours = f"{Decimal(idle['hours']):,.1f} hours in which nobody used a machine"
+        yield f"{shown.said(idle['usd'])} of it{at_most} went into {hours}{more}."
+    elif unknown >= 1 and Decimal(idle["high_usd"]):
+        yield f"Whether machines were used is not known for {unknown:,.1f} of their hours."
+
+
+def _saved(document: Document, shown: Amounts) -> Iterator[str]:
+    stops, spot = document["saved"]["stops"], document["saved"]["spot"]
+    if stops["number"]:
+        times = "once" if stops["number"] == 1 else f"{stops['number']} times"
+        yield f"Rules ended machines {times}, which saved {shown.said(stops['usd'])} at most."
+    if spot["usd"] is not None and Decimal(spot["usd"]):
+        word = "saved" if Decimal(spot["usd"]) > 0 else "cost more than on demand:"
+        amount = spot["usd"].removeprefix("-")
+        yield f"Spot machines {word} {shown.said(amount)} against {shown.said(spot['on_demand_usd'])} on demand."
+
+
+def _left(document: Document, shown: Amounts) -> Iterator[str]:
+    found = document["leftovers"]
+    if not found:
+        return
+    known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]
+    things = "One thing goes" if len(found) == 1 else f"{len(found)} things go"
+    amount = f" {shown.said(f'{sum(known):f}')} a month" if known else ""
+    without = f" ({len(found) - len(known)} without a known price)" if len(known) < len(found) else ""
+    yield f"{things} on costing{amount} without a machine that runs{without}."
+
+
+def _old(document: Document) -> Iterator[str]:
+    for one in document["prices"]:
+        if one["old"] * 2 > one["items"]:
+            yield (
+                f"Most listed prices of {one['provider']} are dated more than {OLD_AFTER.days} days ago, "
+                f"the newest {one['newest']}: cloudgpu catalog refresh --provider {one['provider']}"
+            )
