@@ -57,7 +57,7 @@ def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -
     since, until = given.get("since"), given.get("until")
     begin = None if since is None else moment_of(since, "--since", now, zone)
     end = None if until is None else moment_of(until, "--until", now, zone)
-    _check_order(begin, end, now)
+    check_order(begin, end, now)
     rate = (given.get("rate"), given.get("rate_date"))
     currency = currency_wish(settings, now.astimezone(zone).date(), given.get("currency"), *rate)
     return CostWish(Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end), name, currency)
@@ -99,7 +99,8 @@ def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
         return now - parse_duration(text)
 
 
-def _check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
+def check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
+    """Raise InvalidRequest for a period that begins in the future, or ends before it has begun."""
     if begin is not None and begin > now:
         raise InvalidRequest(
             f"--since is {iso(begin)[:19]}Z, which is still to come.",

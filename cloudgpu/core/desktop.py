@@ -64,9 +64,12 @@ class Desktop:
         return self.idle_power.times(self.pue)
 
     def worth(self, age: timedelta) -> Money:
-        """Return what it could be sold for at this age, by its depreciation; nothing where that is not counted."""
+        """Return what it could be sold for at this age, by its depreciation.
+
+        Where that is not counted, its resale at the end of its life and nothing before.
+        """
         if self.depreciation is Depreciation.NONE:
-            return ZERO
+            return self.resale if age >= self.life else ZERO
         if self.depreciation is Depreciation.STRAIGHT:
             left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
             return self.resale + (self.purchase - self.resale).scaled(left)
@@ -129,6 +132,11 @@ def owned(desktop: Desktop, elapsed: timedelta, worked: timedelta, number: int |
 def needed(elapsed: timedelta, worked: timedelta) -> int:
     """Return how many desktops do so much work within a time: one at least."""
     return max(1, -(-worked // elapsed)) if elapsed else 1
+
+
+def years(number: Decimal) -> timedelta:
+    """Return so many years of 365 days, exact to a microsecond."""
+    return _MICRO * round(Fraction(number) * (YEAR // _MICRO))
 
 
 def counted_by(desktop: Desktop, depreciation: Depreciation) -> Desktop:

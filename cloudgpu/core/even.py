@@ -93,15 +93,21 @@ def _ahead(elapsed: timedelta, desktop: Desktop, pace: Pace, start: Start, numbe
 
 
 def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
-    """Return when the cloud has cost a purchase and a whole first year's electricity, as published examples count it.
+    """Return when the cloud has cost the purchase and every begun year's electricity, as published examples count it.
 
-    They charge that year's electricity on the first day; `crossing` charges it as it is used. None for never.
+    They charge a whole year's electricity, and its maintenance, on the year's first day; `crossing` charges both day
+    by day. What the desktop is worth is left out, as there. None where that is not within its first life.
     """
     if not pace.cloud:
         return None
     year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
-    exact = Fraction((year.purchase + year.electricity).nanos, pace.cloud.nanos)
-    return MICRO * round(exact * (DAY // MICRO))
+    bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
+    for begun in range(1, -(-desktop.life // YEAR) + 1):
+        spent = bought + yearly.scaled(Fraction(begun))
+        found = MICRO * round(Fraction(spent.nanos, pace.cloud.nanos) * (DAY // MICRO))
+        if found <= min(begun * YEAR, desktop.life):
+            return found
+    return None
 
 
 def even_use(desktop: Desktop, per_hour: Money, speed: Fraction) -> Fraction | None:

@@ -34,10 +34,16 @@ class Money:
         return cls(round(Fraction(value) * NANO))
 
     def __add__(self, other: Money) -> Money:
-        return Money(self.nanos + other.nanos)
+        try:
+            return Money(self.nanos + other.nanos)
+        except AttributeError:
+            return NotImplemented  # no money, where no checker has looked: a TypeError
 
     def __sub__(self, other: Money) -> Money:
-        return Money(self.nanos - other.nanos)
+        try:
+            return Money(self.nanos - other.nanos)
+        except AttributeError:
+            return NotImplemented  # no money, where no checker has looked: a TypeError
 
     def __neg__(self) -> Money:
         return Money(-self.nanos)

@@ -38,7 +38,10 @@ class Power:
         return cls(Fraction(value))
 
     def __add__(self, other: Power) -> Power:
-        return Power(self.watts + other.watts)
+        try:
+            return Power(self.watts + other.watts)
+        except AttributeError:
+            return NotImplemented  # another unit, where no checker has looked: a TypeError
 
     def times(self, number: Fraction | int) -> Power:
         """Return so many times as much: of several cards, or with what cooling adds."""
@@ -56,7 +59,10 @@ class Energy:
     kwh: Fraction
 
     def __add__(self, other: Energy) -> Energy:
-        return Energy(self.kwh + other.kwh)
+        try:
+            return Energy(self.kwh + other.kwh)
+        except AttributeError:
+            return NotImplemented  # another unit, where no checker has looked: a TypeError
 
     def times(self, number: Fraction | int) -> Energy:
         """Return so many times as much."""
@@ -87,9 +93,10 @@ class Amount:
 
     @property
     def dollars(self) -> Money:
-        """The amount in US dollars at the currency's rate, rounded half-even to a nano-dollar."""
+        """The amount in US dollars at the currency's rate, rounded half-even once to a nano-dollar."""
         exact = Fraction(self.value) / Fraction(self.currency.per_usd)
         return Money(round(exact * 1_000_000_000))
 
     def __str__(self) -> str:
+        """Return `10,000,000 KRW`: all its digits, as it was quoted."""
         return f"{self.value:,f} {self.currency.code}"

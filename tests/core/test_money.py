@@ -105,7 +105,7 @@ def test_an_endlessly_small_amount_is_nothing_and_is_answered_at_once() -> None:
 
 
 def test_money_does_not_mix_with_numbers() -> None:
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         _ = Money(1) + 1
     with pytest.raises(TypeError):
         _ = Money(1) < 1

@@ -1,0 +1,186 @@
+"""The answer of `compare` without a ledger as text for 80 columns, and the table of desktops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.render import facts, paragraph, table
+from cloudgpu.core.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
+
+Document = dict[str, Any]
+MONTH = 365 / 12
+YEAR = 365
+
+
+def calculated_text(document: Document, currency: Currency | None) -> str:
+    """Return the sentence, what it rests on, and what either has cost after some times."""
+    shown = _Amounts(currency)
+    blocks = [paragraph(document["sentence"]), facts(list(_head(document, shown)))]
+    for answer in document["answers"]:
+        blocks.append(facts(list(_answer(answer, shown, several=len(document["answers"]) > 1))))
+        blocks.append(_curve(answer["expected"]["curve"], shown))
+    blocks += [paragraph(text) for text in (document["why_they_differ"], _beside(document), _rate(document)) if text]
+    blocks.append(" ".join(document["assumptions"]) and paragraph(" ".join(document["assumptions"])))
+    return "\n\n".join(block for block in blocks if block)
+
+
+class _Amounts:
+    """Shows decimal USD text in the currency that was asked for."""
+
+    def __init__(self, currency: Currency | None) -> None:
+        self.currency = currency
+
+    def __call__(self, text: str | None, places: int = 2) -> str:
+        if text is None:
+            return "?"
+        amount = Money.usd(Decimal(text))
+        if self.currency is None:
+            return amount.text(places)
+        return self.currency.text(amount, places - 2 if places > 2 else 0)  # noqa: PLR2004  (cents)
+
+    def with_code(self, text: str | None, places: int = 2) -> str:
+        return self(text, places) + ("" if self.currency is None else f" {self.currency.code}")
+
+
+def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
+    cloud, desktop = document["cloud"], document["desktop"]
+    what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
+    yield "rented", f"{what} at {shown.with_code(cloud['usd_per_hour'], 4)} an hour{_offer(cloud['offer'])}"
+    yield "owned", _desktop(desktop, shown)
+    yield "source", f"{desktop['source']}; as of {desktop['as_of']}"
+    yield "changed", ", ".join(desktop["changed"]) or None
+
+
+def _offer(offer: Document | None) -> str:
+    if offer is None:
+        return ""
+    market = offer["market"].replace("_", "-")
+    marks = {"derived": ", derived", "recalled": ", recalled"}.get(offer["basis"], "")
+    old = ", more than 180 days old" if offer["old"] else ""
+    legacy = f"; {offer['legacy']}" if offer["legacy"] else ""
+    where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+    return f": the cheapest {market}, {where}, {offer['source']}, as of {offer['as_of'][:10]}{marks}{old}{legacy}"
+
+
+def _desktop(one: Document, shown: _Amounts) -> str:
+    quoted = one["quoted"]
+    cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
+    power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
+    said = "" if quoted is None else f" ({Decimal(quoted['amount']):,f} {quoted['code']} at {quoted['per_usd']})"
+    yearly, resale = one["maintenance_usd_per_year"], one["resale_usd"]
+    more = [
+        f"PUE {one['pue']:g}" if one["pue"] != 1 else "",
+        f"maintenance {shown(yearly)} a year" if yearly != "0" else "",
+        f"resale {shown(resale)}" if resale != "0" else "",
+    ]
+    parts = [
+        f"{one['name']}, {cards} for {shown.with_code(one['purchase_usd'])}{said}",
+        f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
+        f"{shown.with_code(one['usd_per_kwh'], 4)} per kWh",
+        f"{one['life_years']:g} years",
+        *more,
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _answer(answer: Document, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
+    one = answer["expected"]
+    share = f"{answer['utilization_percent']:g}%"
+    if several:
+        yield "used", f"{share} of the time, {answer['hours_per_day']:.1f} h a day"
+    number = one["desktops"]
+    yield "desktops", f"{number}, for {answer['hours_per_day']:g} hours a day" if number > 1 else None
+    year = f"{one['kwh_per_year']:,.0f} kWh and {_round(one['electricity_usd_per_year'], shown)} a year"
+    yield "electricity", year
+    yield "break-even", _even(answer)
+    yield "even use", _even_use(one)
+    yield (
+        "even price",
+        one["break_even_usd_per_hour"]
+        and (f"below {shown.with_code(one['break_even_usd_per_hour'], 4)} an hour the cloud is cheaper over its life"),
+    )
+
+
+def _round(text: str, shown: _Amounts) -> str:
+    return shown.with_code(text, 2 if Decimal(text) < 10 else 0)  # noqa: PLR2004  (dollars)
+
+
+def _even(answer: Document) -> str:
+    one = answer["expected"]
+    if one["break_even_days"] is None:
+        return "never, within 30 years"
+    flat = one["break_even_days_by_flat_year"]
+    by_year = f"; {flat:,.1f} with each year's electricity at once" if flat is not None else ""
+    bounds = [answer[case]["break_even_days"] for case in ("high", "low")]
+    texts = ["never" if each is None else f"{each:,.0f}" for each in bounds]
+    between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
+    return f"{_days(one['break_even_days'])}{between}{by_year}"
+
+
+def _days(number: float) -> str:
+    months = f", {number / MONTH:.1f} months" if number >= 2 * MONTH else ""
+    return f"{number:,.2f} days{months}"
+
+
+def _even_use(one: Document) -> str:
+    share = one["break_even_utilization_percent"]
+    if share is None:
+        return "at no use of it is one desktop cheaper over its life"
+    return f"used more than {share:.1f}% of the time the desktop is cheaper over its life"
+
+
+def _curve(curve: list[Document], shown: _Amounts) -> str:
+    rows = [
+        [
+            _after(one["days"]),
+            shown(one["cloud_usd"]),
+            shown(one["desktop_usd"]),
+            "desktop" if Decimal(one["desktop_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
+        ]
+        for one in curve
+    ]
+    code = "" if shown.currency is None else f" {shown.currency.code}"
+    return table(rows, ["AFTER", f"CLOUD{code}", f"DESKTOP{code}", "CHEAPER"], right=(1, 2))
+
+
+def _after(days: float) -> str:
+    years = days / YEAR
+    if years >= 1 and abs(years - round(years, 1)) < 1e-6:  # noqa: PLR2004  (what rounding leaves)
+        return f"{years:g} year{'s' * (years != 1)}"
+    months = days / MONTH
+    if abs(months - round(months)) < 1e-4:  # noqa: PLR2004  (the same)
+        return f"{round(months)} month{'s' * (round(months) != 1)}"
+    return f"{days:,.0f} days"
+
+
+def _beside(document: Document) -> str:
+    beside = document["beside"]
+    if beside is None:
+        return ""
+    answers = [f"{_even(one)}" for one in beside["answers"]]
+    return f"With their speeds taken into account ({beside['speed']['rests']}): {' and '.join(answers)}."
+
+
+def _rate(document: Document) -> str:
+    rate = document["currency"]
+    if rate is None:
+        return ""
+    source = f" ({rate['source']})" if rate["source"] else ""
+    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
+
+
+def desktops_text(document: Document) -> str:
+    """Return the table of desktops: what each is, costs and takes, and as of when."""
+    rows = []
+    for one in document["desktops"]:
+        cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
+        watts = one["gpus"] * one["gpu_watts"] + one["rest_watts"]
+        price = Money.usd(Decimal(one["purchase_usd"])).text(0)
+        quoted = "" if one["quoted"] is None else f"{Decimal(one['quoted']['amount']):,f} {one['quoted']['code']}"
+        rows.append([one["name"], cards, price, quoted, f"{watts:g}", one["usd_per_kwh"], one["as_of"]])
+    return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

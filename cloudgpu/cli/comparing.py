@@ -1,0 +1,78 @@
+"""The options of `compare`: which desktop, a period of the ledger, or a price and a use in its place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Desktop = Annotated[
+    str | None,
+    typer.Option("--desktop", metavar="NAME|FILE", help="Which desktop; a file has a / or ends in .yaml."),
+]
+Desktops = Annotated[bool, typer.Option("--desktops", help="List the desktops that can be named, and no more.")]
+Work = Annotated[
+    str | None, typer.Option("--work", metavar="KIND", help="training or inference: by what speeds are compared.")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d) or month on.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
+Tz = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin.")]
+Currency = Annotated[
+    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
+]
+RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME[:COUNT]", help="Calculator: the GPU that is rented, like v100.")
+]
+Price = Annotated[
+    str | None,
+    typer.Option("--price", metavar="USD", help="Calculator: of the machine an hour; without it, the catalogue's."),
+]
+Spot = Annotated[bool, typer.Option("--spot", help="Calculator: the catalogue's spot price, not the on-demand one.")]
+Utilization = Annotated[
+    str | None,
+    typer.Option(
+        "--utilization",
+        metavar="SHARE",
+        help="Calculator: 15% of the time, or personal, phd-desktop, phd-cluster, company-cluster.",
+    ),
+]
+HoursPerDay = Annotated[
+    str | None, typer.Option("--hours-per-day", metavar="HOURS", help="Calculator: the same in hours.")
+]
+Years = Annotated[
+    str | None, typer.Option("--years", metavar="YEARS", help="Calculator: up to when; without it, the desktop's life.")
+]
+Purchase = Annotated[
+    str | None,
+    typer.Option("--purchase", metavar="AMOUNT", help="The desktop's price: 2200, or '7500000 KRW' at a known rate."),
+]
+Watts = Annotated[str | None, typer.Option("--watts", metavar="WATTS", help="What one of its cards takes at work.")]
+RestWatts = Annotated[str | None, typer.Option("--rest-watts", metavar="WATTS", help="What the rest of it takes then.")]
+IdleWatts = Annotated[
+    str | None, typer.Option("--idle-watts", metavar="WATTS", help="What it takes while it waits; 0: switched off.")
+]
+Tariff = Annotated[str | None, typer.Option("--tariff", metavar="AMOUNT", help="What a kilowatt-hour costs.")]
+Pue = Annotated[
+    str | None, typer.Option("--pue", metavar="NUMBER", help="What a kilowatt-hour of it takes with cooling: 1 to 10.")
+]
+Maintenance = Annotated[
+    str | None, typer.Option("--maintenance", metavar="AMOUNT", help="What is paid for it a year beside.")
+]
+Resale = Annotated[
+    str | None, typer.Option("--resale", metavar="AMOUNT", help="What it is sold for at the end of its life.")
+]
+Life = Annotated[str | None, typer.Option("--life", metavar="YEARS", help="After so many years it is bought anew.")]
+Depreciation = Annotated[
+    str | None,
+    typer.Option("--depreciation", metavar="WAY", help="none (as it is paid), straight-line or declining."),
+]
+YearlyLoss = Annotated[
+    str | None,
+    typer.Option("--yearly-loss", metavar="SHARE", help="With declining: what it loses of its worth a year, like 20%."),
+]

@@ -1,0 +1,159 @@
+"""Reads numbers for `compare`: amounts, watts, years, and how much of the time a machine is used."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.calculated import Bound, Use
+from cloudgpu.core.money import Money
+from cloudgpu.core.names import near
+from cloudgpu.core.units import Amount
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.core.currency import Currency
+
+    Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
+
+Number = str | int | float | Decimal
+MOST_USD = 10_000_000
+MOST_PRICE = 100_000  # dollars an hour; dearer than any machine on offer
+MOST_HOURS = 24_000  # of a day: of a thousand machines
+_DIGITS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
+_QUOTED = re.compile(r"(.+?)\s*([A-Za-z]{3})")
+
+
+# "Which GPU(s) to Get for Deep Learning" (T. Dettmers) has these as bounds of what is common.
+PRESETS = {
+    "personal": (Bound.BETWEEN, (5, 10)),
+    "phd-desktop": (Bound.UNDER, (15,)),
+    "phd-cluster": (Bound.OVER, (35,)),
+    "company-cluster": (Bound.OVER, (60,)),
+}
+
+
+def number_of(value: object, option: str, *, least: str | int = 0, most: str | int, unit: str = "") -> Decimal:
+    """Return a number from `least` to `most`; raise InvalidRequest for NaN, infinity, text that is none, and others."""
+    text = _text(value)
+    number = Decimal(text) if _DIGITS.fullmatch(text) else None
+    if number is None or not Decimal(least) <= number <= Decimal(most):
+        raise InvalidRequest(
+            f"{text!r} is no number from {least} to {most:,}" + (f" {unit}." if unit else "."),
+            field=option,
+            value=text,
+            next=f"Write it in digits, like {option} {_EXAMPLES.get(option, '1')}",
+        )
+    return number
+
+
+_EXAMPLES = {
+    "--price": "2.14",
+    "--purchase": "2200",
+    "--tariff": "0.12",
+    "--maintenance": "50",
+    "--resale": "500",
+    "--watts": "350",
+    "--rest-watts": "100",
+    "--idle-watts": "60",
+    "--pue": "1.2",
+    "--life": "4",
+    "--years": "5",
+    "--hours-per-day": "3.6",
+    "--yearly-loss": "20%",
+}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}" if isfinite(value) else str(value)
+    return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value).strip()
+
+
+def money_of(
+    value: object, option: str, *, most: int = MOST_USD, above_zero: bool = False, rates: Rates | None = None
+) -> Money:
+    """Return an amount in dollars: a number, `$2200`, or `7500000 KRW` where a rate of that is known."""
+    return amount_of(value, option, most=most, above_zero=above_zero, rates=rates)[0]
+
+
+def amount_of(
+    value: object, option: str, *, most: int = MOST_USD, above_zero: bool = False, rates: Rates | None = None
+) -> tuple[Money, Amount | None]:
+    """Return an amount in dollars, and as it was quoted where that was in another currency.
+
+    Raises InvalidRequest for what is no amount, one above `most` dollars, and a currency without a rate.
+    """
+    text = _text(value)
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is None or rates is None or quoted[2].upper() == "USD":
+        digits = text.removeprefix("$") if quoted is None or rates is None else quoted[1]
+        found, amount = Money.usd(number_of(digits, option, most=most, unit="in US dollars")), None
+    else:
+        currency = rates(quoted[2])
+        top = int(most * max(currency.per_usd, Decimal(1)))
+        amount = Amount(number_of(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
+        found = amount.dollars
+    if above_zero and not found:
+        message = f"{text!r} is nothing: what costs nothing is never dearer than a desktop."
+        raise InvalidRequest(message, field=option, value=text, next=f"Write it like {option} {_EXAMPLES[option]}")
+    return found, amount
+
+
+def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
+    """Return a share: `15%`, or a number of a program from 0 to `most`; raise InvalidRequest for anything else."""
+    if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
+        share = value if isinstance(value, Fraction) else Fraction(number_of(value, option, most=most))
+        if 0 <= share <= most:
+            return share
+    text = _text(value)
+    if text.endswith("%"):
+        return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
+    raise InvalidRequest(
+        f"{text!r} is no share of the time: it is written with its %.",
+        field=option,
+        value=text,
+        next=f"For example {option} 15%" if option == "--utilization" else f"For example {option} 20%",
+    )
+
+
+def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
+    """Return how much of the time a machine is used; raise InvalidRequest for neither, both, and what is none."""
+    if utilization is None and hours_per_day is None:
+        raise InvalidRequest(
+            "How much of the time the machine is used was not said, and all depends on it.",
+            field="--utilization",
+            value=None,
+            next=f"Add --utilization 15%, --hours-per-day 3.6, or one of: {', '.join(PRESETS)}.",
+        )
+    if utilization is not None and hours_per_day is not None:
+        message = "--utilization and --hours-per-day say the same."
+        raise InvalidRequest(message, field="--hours-per-day", value=_text(hours_per_day), next="Keep one of the two.")
+    if hours_per_day is not None:
+        number = number_of(hours_per_day, "--hours-per-day", most=MOST_HOURS, unit="hours")
+        return Use(f"{number:f} hours a day", Bound.AT, (Fraction(number) / 24,))
+    text = _text(utilization)
+    if text in PRESETS:
+        bound, shares = PRESETS[text]
+        return Use(text, bound, tuple(Fraction(share, 100) for share in shares))
+    if isinstance(utilization, str) and not text.endswith("%"):
+        raise _no_use(text)
+    return Use(text, Bound.AT, (share_of(utilization, "--utilization", most=MOST_HOURS // 24),))
+
+
+def _no_use(text: str) -> InvalidRequest:
+    meant = near(text, PRESETS) if text[:1].isalpha() else None
+    return InvalidRequest(
+        f"{text!r} is no share of the time"
+        + (f"; did you mean {meant!r}?" if meant else ": it is written with its %."),
+        field="--utilization",
+        value=text,
+        next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",
+    )

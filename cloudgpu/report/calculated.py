@@ -1,0 +1,134 @@
+"""The answer of `compare` without a ledger as plain values: each use, low, expected and high where speeds differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.calculated import Answer, Calculation, Mark, answered, mark, milestones, round_days
+from cloudgpu.core.catalog import is_old
+from cloudgpu.core.times import iso
+from cloudgpu.core.units import hours
+from cloudgpu.report.calculated_words import assumptions, sentence, why
+from cloudgpu.report.desktops import desktop_value, number, rate_value
+from cloudgpu.report.values import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.core.calculated import Rent
+    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.speed import Faster
+
+Document = dict[str, Any]
+DAY = timedelta(days=1)
+CASES = ("low", "expected", "high")  # low favours the cloud, high the desktop
+
+
+def calculated_value(
+    found: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
+) -> Document:
+    """Return what follows from a price and a use, with all it rests on."""
+    expected = [answered(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
+    return {
+        "mode": "calculator",
+        "as_of": iso(now),
+        "currency": currency and rate_value(currency),
+        "desktop": desktop_value(found.desktop, changed),
+        "cloud": _cloud(found.rent, now),
+        "use": {"asked": found.rent.use.asked, "bound": str(found.rent.use.bound)},
+        "work": found.work and str(found.work),
+        "speed": _speed(found.main),
+        "fits": _fits(found),
+        "answers": [_answer(found, use, found.main) for use in found.rent.use.shares],
+        "beside": None if found.beside is None else _beside(found, found.beside),
+        "why_they_differ": why(expected[0], currency),
+        "assumptions": assumptions(found, currency),
+        "sentence": sentence(found, expected, currency),
+    }
+
+
+def _cloud(rent: Rent, now: datetime) -> Document:
+    value: Document = {
+        "gpu": rent.spec and rent.spec.name,
+        "means": list(rent.means),
+        "gpus": rent.gpus,
+        "usd_per_hour": usd(rent.per_hour),
+        "offer": None,
+    }
+    if rent.offer is not None:
+        listed, shape = rent.offer.listed, rent.offer.type
+        value["offer"] = {
+            "provider": shape.provider,
+            "region": listed.region,
+            "instance_type": shape.name,
+            "market": str(listed.market),
+            "source": listed.price.source,
+            "as_of": iso(listed.price.as_of),
+            "basis": str(listed.price.basis),
+            "old": is_old(listed.price.as_of, now),
+            "legacy": shape.legacy or None,
+        }
+    return value
+
+
+def _speed(one: Faster) -> Document:
+    return {
+        "ratio": number(one.ratio),
+        "low": number(one.low),
+        "high": number(one.high),
+        "rests": str(one.rests),
+    }
+
+
+def _fits(found: Calculation) -> bool | None:
+    """Say whether what fits the rented GPU's memory fits the desktop's; None where one of them is not known."""
+    if found.rent.spec is None or found.own is None:
+        return None
+    return found.own.memory_gib >= found.rent.spec.memory_gib
+
+
+def _beside(found: Calculation, speed: Faster) -> Document:
+    return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
+
+
+def _answer(found: Calculation, use: Fraction, speed: Faster) -> Document:
+    ratios = dict(zip(CASES, (speed.low, speed.ratio, speed.high), strict=True))
+    cases = {ratio: _case(answered(found.question(use, ratio)), found.rent) for ratio in set(ratios.values())}
+    return {
+        "utilization_percent": number(use * 100),
+        "hours_per_day": number(use * 24),
+        **{case: cases[ratio] for case, ratio in ratios.items()},
+    }
+
+
+def _case(answer: Answer, rent: Rent) -> Document:
+    near = [one and round_days(one) for one in (answer.break_even, answer.flat)]
+    times = milestones(answer.question.desktop.life, rent.horizon, near)
+    return {
+        "desktops": answer.year.number,
+        "kwh_per_year": number(answer.year.energy.kwh),
+        "electricity_usd_per_year": usd(answer.year.electricity),
+        "break_even_days": _days(answer.break_even),
+        "break_even_days_by_flat_year": _days(answer.flat),
+        "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
+        "break_even_usd_per_hour": answer.even_price and usd(answer.even_price),
+        "curve": [_mark(mark(answer.question, one, answer.year)) for one in times],
+    }
+
+
+def _mark(one: Mark) -> Document:
+    return {
+        "days": number(hours(one.elapsed) / 24),
+        "cloud_usd": usd(one.cloud),
+        "desktop_usd": usd(one.owned.total),
+        "purchase_usd": usd(one.owned.purchase),
+        "electricity_usd": usd(one.owned.electricity),
+        "maintenance_usd": usd(one.owned.maintenance),
+        "worth_usd": usd(one.owned.worth),
+        "flat_year_usd": usd(one.flat),
+    }
+
+
+def _days(span: timedelta | None) -> float | None:
+    return None if span is None else number(hours(span) / 24)
