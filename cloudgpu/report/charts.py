@@ -1,0 +1,240 @@
+"""The report's three charts as SVG: cloud against desktop, what each day cost, and what machines did with their hours.
+
+They are as wide as the page and drawn in floats, which are exact enough for pixels. No text is in what is stretched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from cloudgpu.report.svg import dates, day_text, figures, levels, percent, picture, tag, words
+
+WIDE = 1000  # units of what is stretched to the page's width
+HIGH = 220  # pixels between the lowest and the highest line
+TOP, FOOT = 20, 26  # pixels above and below that, for words
+ROW = 38  # pixels for one machine
+BAR = 12  # pixels
+LETTER = 6.9  # pixels that a digit of an axis is wide, at most
+LONGEST = 36  # characters of a name beside a bar
+NARROWEST = 260  # pixels of a chart on a telephone
+MOST_POINTS = 400
+ACTIVITIES = ("busy", "used", "idle", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one project cost in each period, as floats: one colour and pattern of a bar."""
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What cloud and desktop had cost at the end of a day."""
+
+    day: date
+    cloud: float
+    desktop: float
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The day on which the cloud has cost as much; `projected`: if things go on as they are."""
+
+    day: date
+    projected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A machine's billed seconds by what was done in them, with what is said beside its bar."""
+
+    name: str
+    beside: str
+    seconds: tuple[float, float, float, float]  # as ACTIVITIES has them
+    said: str
+
+
+def spending(days: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, by_month: bool) -> str:
+    """Return bars, one per period, the layers upon each other, the first at the bottom; nothing is drawn of no days."""
+    if not days:
+        return ""
+    places = [_months_between(days[0], day) if by_month else (day - days[0]).days for day in days]
+    number = places[-1] + 1
+    totals = [sum(values) for values in zip(*(layer.values for layer in layers), strict=True)] if layers else []
+    lines = levels(max(totals, default=0.0))
+    each = WIDE / number
+    wide = min(each if number > WIDE / 8 else each * 0.8, 60.0)
+    lefts = [place * each + (each - wide) / 2 for place in places]
+    drawn = _stacked(layers, lefts, wide, HIGH / lines[-1])
+    ticks = [(_share(days[0], day, number, by_month=by_month), text) for day, text in dates(days[0], days[-1])]
+    return _framed("spend", title, description, lines, ticks, _stretched(*drawn))
+
+
+def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale: float) -> list[str]:
+    """Return one path per layer: all of its bars."""
+    reached = [0.0] * len(lefts)
+    paths = []
+    for number, layer in enumerate(layers, 1):
+        steps = []
+        for place, (left, value) in enumerate(zip(lefts, layer.values, strict=True)):
+            high = value * scale
+            if high <= 0:
+                continue
+            gap = 0.8 if reached[place] and high > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
+            steps.append(f"M{left:.1f} {HIGH - reached[place] - gap:.1f}h{wide:.1f}v-{high - gap:.1f}h-{wide:.1f}z")
+            reached[place] += high
+        paths.append(tag("path", tag("title", words(layer.name)), class_=f"layer p{number}", d="".join(steps)))
+    return paths
+
+
+def _months_between(first: date, day: date) -> int:
+    return (day.year - first.year) * 12 + day.month - first.month
+
+
+def _share(first: date, day: date, number: int, *, by_month: bool) -> float:
+    return (_months_between(first, day) if by_month else (day - first).days) / number
+
+
+def cumulative(points: Sequence[Point], meeting: Meeting | None, title: str, description: str) -> str:
+    """Return both curves from the first to the last day, and where they meet; two days at least make a curve.
+
+    A projected meeting that is further away than the curves are long is not drawn.
+    """
+    if len(points) < 2:  # noqa: PLR2004
+        return ""
+    shown = _thinned(points)
+    first, last = shown[0].day, shown[-1].day
+    if meeting is not None and (meeting.day < first or meeting.day - last > max(last - first, timedelta(days=30))):
+        meeting = None
+    met = None if meeting is None else _met(shown, meeting)
+    end = last if meeting is None else max(last, meeting.day)
+    span = max(1, (end - first).days)
+    lines = levels(max(max(one.cloud, one.desktop) for one in (*shown, *([met] if met else ()))))
+    place = _Place(first, span, HIGH / lines[-1])
+    parts = [*_curves(shown, met if meeting and meeting.projected else None, place)]
+    ticks = [((day - first).days / span, text) for day, text in dates(first, end)]
+    marked = _marked(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
+    return _framed("curve", title, description, lines, ticks, _stretched(*parts), *marked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a day and an amount stand."""
+
+    first: date
+    span: int
+    scale: float
+
+    def across(self, day: date) -> float:
+        return (day - self.first).days / self.span
+
+    def down(self, amount: float) -> float:
+        return HIGH - amount * self.scale
+
+    def path(self, points: Sequence[tuple[date, float]]) -> str:
+        return "M" + "L".join(f"{self.across(day) * WIDE:.1f} {self.down(amount):.1f}" for day, amount in points)
+
+
+def _thinned(points: Sequence[Point]) -> Sequence[Point]:
+    step = -(-len(points) // MOST_POINTS)
+    return points if step == 1 else [*points[:-1:step], points[-1]]
+
+
+def _met(points: Sequence[Point], meeting: Meeting) -> Point:
+    """Return where the curves meet: on the desktop's, which goes on as in its last month where that is to come."""
+    last = points[-1]
+    if meeting.day <= last.day:
+        after = points[bisect_left(points, meeting.day, key=lambda one: one.day)]
+        return Point(meeting.day, after.desktop, after.desktop)
+    month = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda one: one.day))]
+    days = (last.day - month.day).days
+    pace = (last.desktop - month.desktop) / days if days else 0.0
+    amount = last.desktop + max(0.0, pace) * (meeting.day - last.day).days
+    return Point(meeting.day, amount, amount)
+
+
+def _curves(points: Sequence[Point], to_come: Point | None, place: _Place) -> list[str]:
+    cloud = [(one.day, one.cloud) for one in points]
+    desktop = [(one.day, one.desktop) for one in points]
+    drawn = [("cloud", cloud), ("desktop", desktop)]
+    if to_come is not None:
+        end = (to_come.day, to_come.cloud)
+        drawn += [("cloud to-come", [cloud[-1], end]), ("desktop to-come", [desktop[-1], end])]
+    return [tag("path", class_=f"line {kind}", d=place.path(one)) for kind, one in drawn]
+
+
+def _marked(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
+    share, down = place.across(met.day), TOP + place.down(met.desktop)
+    across = percent(share)
+    left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
+    text = f"Break-even {'about ' if projected else ''}{day_text(met.day)}"
+    return (
+        tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HIGH),
+        tag("circle", class_="meets", cx=across, cy=f"{down:.1f}", r=5),
+        tag("text", words(text), class_="said", x=across, dx=6 if left else -6, y=TOP - 7,
+            text_anchor="start" if left else "end"),
+    )  # fmt: skip
+
+
+def hours(machines: Sequence[Hours], title: str, description: str) -> str:
+    """Return one bar per machine, as long as it was billed, by what was done in that time."""
+    if not machines:
+        return ""
+    longest = max(sum(one.seconds) for one in machines) or 1.0
+    rows = [piece for number, one in enumerate(machines) for piece in _hours_row(one, number * ROW, longest)]
+    return picture("hours", title, description, *rows, height=len(machines) * ROW)
+
+
+def _hours_row(one: Hours, top: int, longest: float) -> list[str]:
+    name = one.name if len(one.name) <= LONGEST else one.name[: LONGEST - 1] + "…"
+    parts = [
+        tag("text", words(name), x=0, y=top + 14),
+        tag("text", words(one.beside), class_="value", x="100%", y=top + 14, text_anchor="end"),
+    ]
+    reached = 0.0
+    for activity, seconds in zip(ACTIVITIES, one.seconds, strict=True):
+        if seconds > 0:
+            place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
+            parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR, **place))
+            reached += seconds
+    return [tag("g", tag("title", words(one.said)), *parts)]
+
+
+def _stretched(*parts: str) -> str:
+    """Return what is drawn in units of its own, stretched to the chart's width."""
+    return tag(
+        "svg", *parts, x=0, y=TOP, width="100%", height=HIGH, viewBox=f"0 0 {WIDE} {HIGH}",
+        preserveAspectRatio="none", overflow="visible",
+    )  # fmt: skip
+
+
+def _framed(
+    name: str,
+    title: str,
+    description: str,
+    lines: tuple[float, ...],
+    ticks: Sequence[tuple[float, str]],
+    *drawn: str,
+) -> str:
+    """Return what is drawn upon lines with their amounts, and the days below it."""
+    texts = figures(lines)
+    rows = []
+    for line, text in zip(lines, texts, strict=True):
+        down = TOP + HIGH - line / lines[-1] * HIGH
+        rows.append(tag("line", class_="grid" if line else "base", x1=0, x2="100%", y1=f"{down:.1f}", y2=f"{down:.1f}"))
+        rows.append(tag("text", words(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
+    below = []
+    for share, text in ticks:
+        across = percent(share)
+        below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HIGH, y2=TOP + HIGH + 5))
+        if share + len(text) * LETTER / NARROWEST <= 1:  # else they would not fit
+            below.append(tag("text", words(text), class_="axis", x=across, dx=0, y=TOP + HIGH + 19))
+    return picture(
+        name, title, description, *rows, *drawn, *below,
+        height=TOP + HIGH + FOOT, margin=max(map(len, texts)) * LETTER + 10,
+    )  # fmt: skip

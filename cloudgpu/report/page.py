@@ -1,0 +1,177 @@
+"""What the report's page draws and lists, from its document alone: layers of spending, curves, bars, key figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from cloudgpu.report.charts import Hours, Layer, Meeting, Point, cumulative, hours, spending
+from cloudgpu.report.svg import day_text
+from cloudgpu.report.wording import Amounts, Clock, hours_text, visible
+
+Document = dict[str, Any]
+NAMED = 8  # projects with a colour of their own; more are one layer
+DRAWN = 20  # machines with a bar
+MOST_ROWS = 62  # days in a table of curves; of a longer time it has the months' ends
+NO_PROJECT = "no project"
+CASES = ("low", "expected", "high")
+
+
+class Legend(NamedTuple):
+    """What a colour and pattern stands for: its class, its name, and what is said beside that."""
+
+    kind: str
+    name: str
+    beside: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with what it needs to be read: its legend, and the same as a table (head and rows)."""
+
+    svg: str
+    legend: Sequence[Legend] = ()
+    number: int = 0  # of bars
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+def spending_chart(document: Document, amounts: Amounts, clock: Clock) -> Chart:
+    """Return what each period cost, by project: the eight dearest and the others together."""
+    days = document["days"]
+    names, others = _layers(document)
+    title = f"Spending per {document['step']} by project"
+    dates = [clock.date(one["day"]) for one in days]
+    layers = [
+        Layer(visible(name or NO_PROJECT), [amounts.drawn(one["projects"].get(name)) for one in days]) for name in names
+    ]
+    if others:
+        rest = [[one["projects"][name] for name in others if name in one["projects"]] for one in days]
+        layers.append(Layer(f"{len(others)} others", [sum(map(amounts.drawn, each)) for each in rest]))
+    said = f"Bars of {len(days)} {document['step']}s, in {amounts.rate}. The same is in the table below the chart."
+    svg = spending(dates, layers, title, said, by_month=document["step"] == "month")
+    rows = [_spending_row(one, names, others, amounts, clock) for one in days]
+    head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
+    return Chart(svg, _spending_legend(document, names, others, amounts), len(days), head, rows)
+
+
+def _layers(document: Document) -> tuple[list[str], list[str]]:
+    """Return the projects with a layer of their own, the dearest first, and the others."""
+    names = [one["name"] for one in document["projects"]]
+    known = set(names)
+    names += sorted({name for day in document["days"] for name in day["projects"]} - known)
+    own = len(names) if len(names) <= NAMED + 1 else NAMED
+    return names[:own], names[own:]
+
+
+def _spending_row(
+    one: Document, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
+) -> list[str]:
+    cells = [amounts(one["projects"].get(name, "0")) for name in names]
+    if others:
+        cells.append(amounts(_sum(one["projects"].get(name) for name in others)))
+    when = one["day"][:7] if len(one["day"]) < len("2026-11-01") else day_text(clock.date(one["day"]))
+    return [when, amounts(one["usd"]), *cells]
+
+
+def _spending_legend(document: Document, names: Sequence[str], others: Sequence[str], amounts: Amounts) -> list[Legend]:
+    sums = {one["name"]: one["usd"] for one in document["projects"]}
+    found = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
+    if others:
+        total = amounts(_sum(sums.get(name) for name in others))
+        found.append(Legend(f"p{len(names) + 1}", f"{len(others)} others", total))
+    return found
+
+
+def _sum(texts: Iterable[str | None]) -> str:
+    """Return the exact sum of decimal texts; what is missing is in none."""
+    return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
+
+
+def curve_chart(found: Document, amounts: Amounts, clock: Clock) -> Chart:
+    """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
+    days = [one for one in found["curve"] or () if None not in (one["cloud_usd"], one["desktop_usd"])]
+    points = [
+        Point(clock.date(one["day"]), amounts.drawn(one["cloud_usd"]), amounts.drawn(one["desktop_usd"]))
+        for one in days
+    ]
+    if not points:
+        return Chart("")
+    meeting = _meeting(found["break_even"], clock)
+    last = days[-1]
+    said = (
+        f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
+        f"{amounts.said(last['cloud_usd'])}, the desktop at {amounts.said(last['desktop_usd'])}. {_met(meeting)}"
+    )
+    legend = [
+        Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
+        Legend("k-desktop", "Desktop", amounts(last["desktop_usd"])),
+    ]
+    svg = cumulative(points, meeting, "Cloud and desktop: what they have cost in all", said)
+    rows = [
+        [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
+        for one in (days if len(days) <= MOST_ROWS else _month_ends(days))
+    ]
+    return Chart(svg, legend, 0, ["At the end of", "Cloud", "Desktop"], rows)
+
+
+def _meeting(found: Document, clock: Clock) -> Meeting | None:
+    """Return the day on which they met, which ends at the time that is said, or will meet."""
+    past, to_come = (found[kind].get("expected") for kind in ("past", "projected"))
+    if past is not None:
+        return Meeting(clock.ended(past), projected=False)
+    return None if to_come is None else Meeting(clock.date(to_come), projected=True)
+
+
+def _met(meeting: Meeting | None) -> str:
+    if meeting is None:
+        return "They do not meet."
+    return f"They {'would meet about' if meeting.projected else 'met on'} {day_text(meeting.day)}."
+
+
+def _month_ends(days: Sequence[Document]) -> list[Document]:
+    ends = [one for one, after in pairwise(days) if one["day"][:7] != after["day"][:7]]
+    return [*ends, days[-1]]
+
+
+def hours_chart(document: Document, amounts: Amounts) -> Chart:
+    """Return a bar for each of the dearest machines that were billed."""
+    found = [one for one in document["machines"] if one["billed_s"]][:DRAWN]
+    bars = [_bar(one, amounts) for one in found]
+    said = f"One bar for each of {len(bars)} machines, the dearest first, as long as its billed time."
+    sums = [sum(one.seconds[part] for one in bars) for part in range(4)]
+    names = ("GPU busy", "in use otherwise", "idle", "not known")
+    kinds = ("busy", "used", "idle", "unknown")
+    legend = [
+        Legend(f"p-{kind}", name, f"{hours_text(each)} h") for kind, name, each in zip(kinds, names, sums, strict=True)
+    ]
+    return Chart(hours(bars, "Machines: what was done in their billed hours", said), legend, len(bars))
+
+
+def _bar(one: Document, amounts: Amounts) -> Hours:
+    parts = one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"]
+    name = visible(one["name"])
+    said = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
+    beside = f"{hours_text(one['billed_s'])} h · {amounts.said(one['usd'])}"
+    return Hours(name, beside, parts, f"{name}: {said}")
+
+
+def shares(projects: Sequence[Document]) -> dict[str, float]:
+    """Return each project's part of the whole, for what is drawn of it."""
+    whole = sum(float(one["usd"]) for one in projects if one["usd"])
+    return {one["name"]: float(one["usd"]) / whole if one["usd"] and whole > 0 else 0.0 for one in projects}
+
+
+def monthly(leftovers: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
+    """Return what all that is left over costs a month, and how much of it has no price and is in no sum."""
+    prices = [one["usd_per_month"] for one in leftovers]
+    return _sum(prices), prices.count(None)
+
+
+def spent_share(budget: Mapping[str, Any]) -> float | None:
+    """Return which part of a budget is spent; None of a limit of nothing."""
+    limit = Decimal(budget["limit_usd"])
+    return float((limit - Decimal(budget["left_usd"])) / limit) if limit > 0 else None

@@ -1,0 +1,105 @@
+"""Pieces of SVG as text, every name and text in it escaped; and which figures and days an axis names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from html import escape
+from itertools import accumulate, repeat, takewhile
+from math import ceil, floor, log10
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+YEAR = 12  # months
+_MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 600)
+_DAY_STEPS = (1, 2, 7, 14)
+
+
+def tag(name: str, *children: str, **attributes: object) -> str:
+    """Return an element; `class_` and `text_anchor` stand for `class` and `text-anchor`, None leaves one out.
+
+    Children are SVG already: see `words` for a text.
+    """
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{shown}>{''.join(children)}</{name}>" if children else f"<{name}{shown}/>"
+
+
+def words(text: str) -> str:
+    """Return a text as the inside of an element."""
+    return escape(text, quote=False)
+
+
+def picture(name: str, title: str, description: str, *parts: str, height: int, margin: float = 0) -> str:
+    """Return a chart as wide as the page, `height` pixels high, `margin` of them free on its left.
+
+    A screen reader reads its title and description; what is drawn is one image to it.
+    """
+    return tag(
+        "svg",
+        tag("title", words(title), id=f"{name}-title"),
+        tag("desc", words(description), id=f"{name}-desc"),
+        *parts,
+        class_="chart",
+        role="img",
+        aria_labelledby=f"{name}-title {name}-desc",
+        height=height,
+        style=f"margin-left:{margin:.0f}px;width:calc(100% - {margin:.0f}px)",
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share of the width as SVG has it."""
+    return f"{share * 100:.4g}%"
+
+
+def levels(highest: float, at_most: int = 4) -> tuple[float, ...]:
+    """Return round figures from zero up to the first that is not below `highest`, `at_most` steps of 1, 2 or 5."""
+    if not highest > 0:
+        return (0.0, 1.0)
+    size = 10.0 ** floor(log10(highest / at_most))
+    step = next(one * size for one in (1, 2, 5, 10) if one * size * at_most >= highest * (1 - 1e-9))
+    return tuple(step * number for number in range(ceil(highest / step - 1e-9) + 1))
+
+
+def figures(values: tuple[float, ...]) -> list[str]:
+    """Return round figures as an axis has them, all with the same digits after the point."""
+    step = values[1] - values[0]
+    if step >= 1e6:  # noqa: PLR2004  (a word is shorter than six zeros)
+        return [f"{value / 1e6:,g} million" if value else "0" for value in values]
+    places = max(0, -floor(log10(step) + 1e-9))
+    return [f"{value:,.{places}f}" for value in values]
+
+
+def day_text(day: date) -> str:
+    """Return a day as a statement has it: `3 Nov 2026`."""
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
+
+
+def dates(first: date, last: date, at_most: int = 5) -> list[tuple[date, str]]:
+    """Return at most so many days of a period with the words for them: days, first days of months, or years."""
+    span = (last - first).days + 1
+    step = next((one for one in _DAY_STEPS if ceil(span / one) <= at_most), None)
+    if step is not None:
+        days = [first + timedelta(days=number) for number in range(0, span, step)]
+        return [(day, f"{day.day} {MONTHS[day.month - 1]}") for day in days]
+    for months in _MONTH_STEPS:
+        found = list(_month_begins(first, last, months))
+        if len(found) <= at_most:
+            break
+    return [(day, _month_text(day, months)) for day in found]
+
+
+def _month_begins(first: date, last: date, step: int) -> Iterator[date]:
+    number = first.year * YEAR + first.month - 1 + (first.day > 1)
+    number += -number % step
+    ends = last.year * YEAR + last.month - 1
+    for one in takewhile(lambda one: one <= ends, accumulate(repeat(step), initial=number)):
+        yield date(one // YEAR, one % YEAR + 1, 1)
+
+
+def _month_text(day: date, step: int) -> str:
+    """Return a month's name, and for January the year that it begins."""
+    return str(day.year) if step >= YEAR or day.month == 1 else MONTHS[day.month - 1]

@@ -1,0 +1,121 @@
+"""Amounts, times and names as a report has them for people: in one currency and zone, with nothing unseen in them."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cloudgpu.core.currency import Currency
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso
+from cloudgpu.report.svg import day_text
+
+Document = dict[str, Any]
+FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
+NOT_KNOWN = "not known"
+_DAY = len("2026-11-20")
+_MONTH = len("2026-11")
+
+
+def visible(text: str) -> str:
+    """Return a text in which nothing hides: what has no shape, or turns the line around, as its code `[U+202E]`."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " if one in "\t\n\r" else f"[U+{ord(one):04X}]" for one in text)
+
+
+class Amounts:
+    """Shows decimal USD text in the document's currency, all amounts with the same digits; a missing one is no zero."""
+
+    def __init__(self, document: Document) -> None:
+        rate = document["currency"]
+        self.code = "USD" if rate is None else rate["code"]
+        self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
+        self._currency = _currency(rate)
+        self._more = 2 if Decimal(document["total"]["high_usd"] or 0) < FINE else 0
+        self._known: dict[tuple[str, int], str] = {}
+
+    def __call__(self, usd: str | None, more: int | None = None) -> str:
+        """Return an amount as a table has it, without its currency."""
+        if usd is None:
+            return NOT_KNOWN
+        key = usd, self._more if more is None else more
+        if key not in self._known:
+            self._known[key] = self._currency.text(Money.usd(Decimal(usd)), key[1])
+        return self._known[key]
+
+    def said(self, usd: str | None, more: int | None = None) -> str:
+        """Return an amount as a sentence has it: `$1,234.50`, `1,710,000 KRW`."""
+        text = self(usd, more)
+        if usd is None or self.code != "USD":
+            return text if usd is None else f"{text} {self.code}"
+        sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
+        return f"{sign}<${text[1:]}" if text.startswith("<") else f"{sign}${text}"
+
+    def drawn(self, usd: str | None) -> float:
+        """Return an amount in the currency for a chart; nothing is drawn of a missing one."""
+        return float(usd) * self.per_usd if usd is not None else 0.0
+
+    @property
+    def rate(self) -> str:
+        """What the amounts are in, with the rate and its day."""
+        if self.code == "USD":
+            return "US dollars"
+        return f"{self.code}, at {self._currency}"
+
+
+def _currency(rate: Document | None) -> Currency:
+    if rate is None:
+        return Currency("USD", Decimal(1), date.min)
+    return Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])
+
+
+class Clock:
+    """Shows times of a document in its time zone."""
+
+    def __init__(self, tz: str) -> None:
+        self.zone: tzinfo = ZoneInfo(tz)
+
+    def __call__(self, at: str | None) -> str:
+        """Return a time to the minute, a day as a day; `never` for none."""
+        if at is None:
+            return "never"
+        if len(at) <= _DAY:
+            return self.day(at)
+        found = from_iso(at).astimezone(self.zone)
+        return f"{day_text(found.date())}, {found:%H:%M}"
+
+    def day(self, at: str | None) -> str:
+        """Return the day of a time, or of a day's or month's text."""
+        return "never" if at is None else day_text(self.date(at))
+
+    def last_day(self, until: str) -> str:
+        """Return the day that ends at a time, or in which it lies."""
+        return day_text(self.ended(until))
+
+    def ended(self, until: str) -> date:
+        """Return the day that ends at a time, or in which it lies."""
+        return (from_iso(until) - timedelta(microseconds=1)).astimezone(self.zone).date()
+
+    def date(self, at: str) -> date:
+        """Return the day in the zone of a time; a month stands for its first day."""
+        if len(at) == _MONTH:
+            at = f"{at}-01"
+        return date.fromisoformat(at) if len(at) == _DAY else from_iso(at).astimezone(self.zone).date()
+
+
+def hours_text(seconds: float) -> str:
+    """Return seconds as hours: two digits below ten, one below a hundred."""
+    hours = seconds / 3600
+    places = 2 if 0 < hours < 9.995 else 1 if 0 < hours < 99.95 else 0  # noqa: PLR2004
+    return f"{hours:,.{places}f}"
+
+
+def number_text(value: float | str | None) -> str:
+    """Return a number or decimal text with at most two digits after the point; what is not known is said so."""
+    if value is None:
+        return NOT_KNOWN
+    text = f"{Decimal(value):,.2f}"
+    return text.rstrip("0").rstrip(".")
