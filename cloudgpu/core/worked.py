@@ -131,7 +131,7 @@ def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
         if one.end <= reach:
             continue
         begin = reach if one.begin - reach <= MOMENT else one.begin
-        joules = one.joules and one.joules * (one.end - max(begin, one.begin)) / (one.end - one.begin)
+        joules = one.joules and one.joules * (one.end - begin) / (one.end - one.begin)
         found.append(one._replace(begin=begin, joules=joules))
         reach = one.end
     return found

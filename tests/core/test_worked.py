@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -185,4 +186,4 @@ def test_days_that_are_summed_up_apart_say_what_they_say_together(steps, cut):
     known = hours(whole, runs), hours(parts, runs)
     assert [(one.gpu, one.used, one.idle) for one in known[0]] == [(one.gpu, one.used, one.idle) for one in known[1]]
     assert all(one.end > one.begin and one.kind in KINDS for one in parts)
-    assert all(one.end <= other.begin for one, other in zip(parts, parts[1:], strict=False))
+    assert all(one.end <= other.begin for one, other in pairwise(parts))
