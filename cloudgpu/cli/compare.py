@@ -68,13 +68,12 @@ def command(
     emit(output, document, calculated_text(document, wish.currency))
 
 
-def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:  # noqa: ARG001  (not there yet)
-    raise InvalidRequest(
-        "The comparison with the ledger is not there yet.",
-        field="--price",
-        value=None,
-        next="Run: cloudgpu compare --gpu v100 --price 2.14 --utilization 15%",
-    )
+def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:
+    from cloudgpu.cli.compare_text import compare_text
+    from cloudgpu.control.compare import compared
+
+    document = compared(session, wish)
+    emit(output, document, compare_text(document, wish.currency, wish.zone))
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:

@@ -90,7 +90,8 @@ class Side:
     """One case: the cloud's cost, and the desktops that do the same work.
 
     `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
-    day; `meets` when it will, going on at `pace`: None where it has, where that is never, or where there is no pace.
+    day, and `since` from when on it has, where it does now. `meets` is when it will, going on at `pace`: None where it
+    has, where that is never, or where there is no pace.
     `use` is the share of the time that a desktop has to work to be the cheaper one over its life, at what the cloud's
     hours came to; `price` what an hour of the desktop's work may cost on the cloud to be as cheap at the desktop's
     present use. Both None where nothing was worked. `busiest` is the day with the most work, and that.
@@ -101,6 +102,7 @@ class Side:
     owned: Owned
     points: tuple[Point, ...]
     past: datetime | None
+    since: datetime | None
     meets: datetime | None
     pace: Pace | None
     use: Fraction | None
@@ -110,7 +112,7 @@ class Side:
     @property
     def is_dearer(self) -> bool:
         """Whether the cloud has cost as much as the desktop by now, or more."""
-        return bool(self.cloud) and self.cloud >= self.owned.total
+        return self.since is not None
 
 
 def by_day(found: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, Seconds]:
@@ -175,8 +177,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     number = needed(elapsed, last.worked)
     cost = owned(desktop, elapsed, min(last.worked, elapsed * number), number)
     pace = _pace(history, points, case) if goes_on else None
-    meets = None
-    if pace is not None and last.cloud < cost.total:
+    since, meets = _since(history.begin, points, desktop, number), None
+    if pace is not None and since is None:
         after = crossing(desktop, pace, Start(elapsed, last.cloud, last.worked))
         meets = None if after is None else history.begin + after
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
@@ -187,12 +189,23 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
         owned=cost,
         points=points,
         past=crossed(history.begin, points, desktop, number),
+        since=since,
         meets=meets,
         pace=pace,
         use=even_use(desktop, per_hour, SAME) if last.worked else None,
         price=even_price(desktop, share, SAME),
         busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_longest, default=None),
     )
+
+
+def _since(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
+    """Return the first of the last of these times at all of which the cloud had cost as much as the desktops."""
+    found = None
+    for point in reversed(points):
+        if crossed(begin, [point], desktop, number) is None:
+            break
+        found = point.at
+    return found
 
 
 def _longest(found: tuple[date, timedelta]) -> tuple[timedelta, int]:

@@ -7,19 +7,19 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.compare import Case, Machine, Own, Side, work
-from cloudgpu.core.desktop import YEAR, owned
+from cloudgpu.core.desktop import owned
 from cloudgpu.core.even import MICRO
 from cloudgpu.core.money import HOUR, Money
 from cloudgpu.core.times import iso
 from cloudgpu.report.compare_rests import assumptions
 from cloudgpu.report.compare_words import Shown, own_sentence, sentence
+from cloudgpu.report.desktops import desktop_value, rate_value
 from cloudgpu.report.values import price_value, usd
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.currency import Currency
-    from cloudgpu.core.desktop import Desktop
     from cloudgpu.core.speed import Faster
     from cloudgpu.report.compare_words import Story
 
@@ -28,10 +28,10 @@ MOST_POINTS = 400  # of a curve; a longer one leaves out days, never its last or
 _MICROS = 1_000_000
 
 
-def compare_value(story: Story, tz: str, currency: Currency | None) -> Document:
+def compare_value(story: Story, tz: str, currency: Currency | None, changed: Sequence[str]) -> Document:
     """Return the whole document: amounts as decimal text in USD, hours as decimal text; a time that is never is null.
 
-    Of the cases `low` is for the cloud, `high` for the desktop.
+    Of the cases `low` is for the cloud, `high` for the desktop. `changed` are the options that changed the desktop.
     """
     shown = Shown(currency)
     return {
@@ -40,8 +40,8 @@ def compare_value(story: Story, tz: str, currency: Currency | None) -> Document:
         "since": _time(story.since or (story.history.begin if story.history else None)),
         "until": _time(story.until),
         "tz": tz,
-        "currency": currency and currency_value(currency),
-        "desktop": desktop_value(story.desktop),
+        "currency": currency and rate_value(currency),
+        "desktop": desktop_value(story.desktop, changed),
         "work": str(story.work),
         "speeds": _speeds(story),
         "cloud": _cloud(story),
@@ -55,33 +55,6 @@ def compare_value(story: Story, tz: str, currency: Currency | None) -> Document:
         "assumptions": assumptions(story, shown),
         "sentence": sentence(story, shown),
         "curve": curve(story),
-    }
-
-
-def currency_value(currency: Currency) -> Document:
-    """Return a currency with its rate, the rate's day and its source."""
-    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
-    return {**rate, "source": currency.source}
-
-
-def desktop_value(desktop: Desktop) -> Document:
-    """Return a desktop as its file has it, with its source."""
-    return {
-        "name": desktop.name,
-        "gpu": desktop.gpu,
-        "gpus": desktop.gpus,
-        "purchase_usd": usd(desktop.purchase),
-        "quoted": None if desktop.quoted is None else str(desktop.quoted),
-        "life_years": round(desktop.life / YEAR, 4),
-        "busy_watts": float(desktop.busy_power.watts),
-        "waiting_watts": float(desktop.waiting_power.watts),
-        "usd_per_kwh": usd(desktop.tariff.per_kwh),
-        "pue": float(desktop.pue),
-        "maintenance_usd_per_year": usd(desktop.maintenance),
-        "resale_usd": usd(desktop.resale),
-        "depreciation": str(desktop.depreciation),
-        "source": desktop.source,
-        "as_of": desktop.as_of.isoformat(),
     }
 
 
@@ -166,6 +139,7 @@ def _break_even(story: Story) -> Document:
     known = not story.unpriced or any(side.cloud for side in story.sides.values())
     return {
         "past": {name: _time(side.past) for name, side in sides.items()},
+        "dearer_since": {name: _time(side.since) for name, side in sides.items()},
         "projected": {name: _time(side.meets) for name, side in sides.items()},
         "utilization_percent": {name: percent(side.use if known else None) for name, side in sides.items()},
         "price_usd_per_hour": None if price is None else usd(price),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.compare import Case, work
 from cloudgpu.core.desktop import YEAR, Depreciation
 from cloudgpu.core.even import DAY
 from cloudgpu.core.speed import Rests
@@ -13,6 +14,13 @@ from cloudgpu.report.compare_words import count, few, hours_text, pace_name
 if TYPE_CHECKING:
     from cloudgpu.core.compare import Machine
     from cloudgpu.report.compare_words import Shown, Story
+
+
+_BY = {
+    Depreciation.NONE: "nothing",
+    Depreciation.STRAIGHT: "by a straight line",
+    Depreciation.DECLINING: "declining",
+}
 
 
 def assumptions(story: Story, shown: Shown) -> list[str]:
@@ -61,7 +69,7 @@ def _of_work(story: Story) -> Iterator[str]:
     if unknown >= 1:
         yield (
             f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
-            "what is known of the same machine (all, where nothing is); low takes all as work, high none."
+            "what is known of the same machine (all, where nothing is); for the cloud all, for the desktop none."
         )
     without = [one.name for one in machines if not one.gpus]
     if without:
@@ -90,7 +98,7 @@ def _of_speed(story: Story) -> Iterator[str]:
     memory = story.desktop_memory
     large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
     if large:
-        hours = sum(one.all.gpu for one in machines if one.gpu in large)
+        hours = sum(sum(work(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
         yield (
             f"What needs more than {memory:g} GiB does not fit the desktop's GPU: {hours_text(hours)} of work were on "
             f"{few([f'{gpu} ({size:g} GiB)' for gpu, size in sorted(large.items())])}."
@@ -102,25 +110,26 @@ def _is_its(machine: Machine, story: Story) -> bool:
 
 
 def _pace(story: Story) -> str:
-    if story.usual.pace is None or story.usual.is_dearer:
+    if story.usual.pace is None or story.usual.is_dearer or story.history is None:
         return ""
-    return (
-        f"Projected at {pace_name(story)}; low and high at the cheapest and the dearest week in them. "
-        "What would be launched later at another pace is not in it."
+    weeks = (
+        "; for the cloud and for the desktop at the cheapest and the dearest week in them"
+        if story.history.elapsed > 8 * DAY
+        else ""
     )
+    return f"Projected at {pace_name(story)}{weeks}. Whoever works more, or less, later meets at another time."
 
 
 def _worth(story: Story, shown: Shown) -> str:
     desktop = story.desktop
     life = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
-        sold = f" It could still be sold for about {shown(story.worth)} now (by {story.worth_by} over {life})."
+        sold = f" It could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
         return (
             f"The desktop is paid in full on the first day, and bought anew after {life}.{sold if story.worth else ''}"
         )
-    return (
-        f"What the desktop is still worth is taken off ({desktop.depreciation} over {life}): {shown(story.worth)} now."
-    )
+    worth = f"{shown(story.worth)} now"
+    return f"What the desktop is still worth is taken off ({_BY[desktop.depreciation]} over {life}): {worth}."
 
 
 def _of_own(story: Story) -> Iterator[str]:

@@ -88,14 +88,17 @@ def _nothing(story: Story, shown: Shown) -> str:
     period = _period(story)
     if not story.own:
         when = f" {period}" if period else " yet"
-        return f"Nothing has run on a cloud{when}, so there is nothing to compare."
+        by = "By this computer's clock nothing" if story.last else "Nothing"
+        return f"{by} has run on a cloud{when}, so there is nothing to compare."
     return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, shown)}"
 
 
 def _period(story: Story) -> str:
     zone = story.history.zone if story.history else None
     since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in (story.since, story.until))
-    return " ".join(filter(None, [f"from {since} on" if since else "", f"before {until}" if until else ""]))
+    if since and until:
+        return f"from {since} until {until}"
+    return f"since {since}" if since else f"until {until}" if until else ""
 
 
 def _so_far(story: Story, shown: Shown) -> str:
@@ -147,8 +150,8 @@ def _on(soon: str) -> str:
 def _met(story: Story) -> str:
     """Return since when the cloud is the dearer one; cases in which it is not yet are said."""
     side, early, late = story.usual, story.sides[Case.HIGH], story.sides[Case.LOW]
-    since = _end_day(story, side.past)
-    first, last = _end_day(story, early.past), _end_day(story, late.past) if late.is_dearer else "not yet"
+    since = _end_day(story, side.since)
+    first, last = _end_day(story, early.since), _end_day(story, late.since) if late.is_dearer else "not yet"
     between = "" if (first, last) == (since, since) else f" (between {first} and {last})"
     if last == "not yet":
         between = f" (at the earliest since {first}; where all that is not known is for the cloud, not yet)"

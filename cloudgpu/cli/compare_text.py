@@ -1,0 +1,175 @@
+"""A comparison from the ledger as text for 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.render import paragraph, table
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import tzinfo
+
+    from cloudgpu.core.currency import Currency
+
+Document = dict[str, Any]
+CASES = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
+NAME = 16  # characters of a machine's name
+
+
+def compare_text(document: Document, currency: Currency | None, zone: tzinfo) -> str:
+    """Return the sentence, the three cases, and what they rest on."""
+    shown = _Shown(currency)
+    blocks = [paragraph(document["sentence"])]
+    if document["owned"]:
+        blocks += [_cases(document, shown, zone), _hours(document, shown), _speeds(document)]
+    blocks += [_own(document, shown), _rests(document)]
+    if currency is not None:
+        blocks.append(paragraph(f"{currency}, for every amount."))
+    return "\n\n".join(filter(None, blocks))
+
+
+class _Shown:
+    """Shows decimal USD text in dollars or in the currency."""
+
+    def __init__(self, currency: Currency | None) -> None:
+        self.currency = currency
+
+    def __call__(self, text: str | None) -> str:
+        """Return an amount; a missing one is `?`, never zero."""
+        if text is None:
+            return "?"
+        amount = Money.usd(Decimal(text))
+        return amount.text() if self.currency is None else self.currency.text(amount)
+
+    def prose(self, text: str | None) -> str:
+        """Return an amount as prose has it."""
+        return self(text) if self.currency is None else f"{self(text)} {self.currency.code}"
+
+
+def _cases(document: Document, shown: _Shown, zone: tzinfo) -> str:
+    rows = [[label, *(cell(case) for case in CASES)] for label, cell in _lines(document, shown, zone)]
+    code = "" if shown.currency is None else shown.currency.code
+    if all(len(set(row[1:])) == 1 for row in rows):
+        return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
+    return table(rows, [code, *CASES.values()], right=[1, 2, 3])
+
+
+def _lines(document: Document, shown: _Shown, zone: tzinfo) -> Iterator[tuple[str, Callable[[str], str]]]:
+    cloud, owned, even = document["cloud"], document["owned"], document["break_even"]
+    usd = {"low": "low_usd", "expected": "usd", "high": "high_usd"}
+    least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
+    yield "the cloud", lambda case: f"{shown(cloud[usd[case]])}{least}"
+    yield "the desktop", lambda case: shown(owned[case]["total_usd"])
+    yield "  bought", lambda case: shown(owned[case]["purchase_usd"])
+    yield "  electricity", lambda case: shown(owned[case]["electricity_usd"])
+    if Decimal(owned["low"]["maintenance_usd"]):
+        yield "  maintenance", lambda case: shown(owned[case]["maintenance_usd"])
+    if any(Decimal(owned[case]["worth_usd"]) for case in CASES):
+        yield "  still worth", lambda case: f"-{shown(owned[case]['worth_usd'])}"
+    if any(owned[case]["desktops"] > 1 for case in CASES):
+        yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
+    yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
+    yield "used of its time", lambda case: f"{owned[case]['utilization_percent']:g}%"
+    yield "even at a use of", lambda case: _use(even["utilization_percent"][case])
+    yield "they meet", lambda case: _met(document, case, zone)
+
+
+def _use(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:g}%"
+
+
+def _met(document: Document, case: str, zone: tzinfo) -> str:
+    """Return the day on which they did or will; `-` where there is no pace that says it."""
+    since, later = (document["break_even"][name][case] for name in ("dearer_since", "projected"))
+    if later is not None:
+        return f"{from_iso(later).astimezone(zone):%Y-%m-%d}"
+    if since is not None:
+        return f"{(from_iso(since) - timedelta(microseconds=1)).astimezone(zone):%Y-%m-%d}"
+    return "-" if document["pace"][case] is None else "never"
+
+
+def _hours(document: Document, shown: _Shown) -> str:
+    cloud, even = document["cloud"], document["break_even"]
+    parts = {"gpu": "with a busy GPU", "used": "otherwise in use", "idle": "idle", "unknown": "not known"}
+    each = [
+        f"{Decimal(cloud[f'{name}_hours']):,.1f} {what}"
+        for name, what in parts.items()
+        if Decimal(cloud[f"{name}_hours"])
+    ]
+    said = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
+    if even["paid_usd_per_hour"] is not None:
+        said.append(
+            f"What an hour of this desktop does came to {shown.prose(even['paid_usd_per_hour'])} on the cloud. Used as "
+            f"much as so far, the desktop is the cheaper one over its life above "
+            f"{shown.prose(even['price_usd_per_hour'])}."
+        )
+    return "\n".join(paragraph(one) for one in said)
+
+
+def _speeds(document: Document) -> str:
+    rows = [
+        [
+            one["gpu"],
+            f"{Decimal(one['hours']):,.1f}",
+            _ratio(one),
+            one["rests"],
+            {True: "", False: "larger memory", None: ""}[one["fits"]],
+        ]
+        for one in document["speeds"]
+    ]
+    return table(rows, ["GPU", "HOURS", "SPEED", "BY", ""], right=[1, 2]) if rows else ""
+
+
+def _ratio(one: Document) -> str:
+    """Return how many hours of it an hour of the desktop's GPU does."""
+    if one["low"] == one["high"]:
+        return f"{one['ratio']:.2f}"
+    return f"{one['ratio']:.2f} ({one['low']:.2f}-{one['high']:.2f})"
+
+
+def _own(document: Document, shown: _Shown) -> str:
+    if not document["own_machines"]:
+        return ""
+    rows = [
+        [
+            one["name"] if len(one["name"]) <= NAME else f"{one['name'][: NAME - 1]}…",
+            one["gpu"] or "no GPU",
+            f"{Decimal(one['hours']):,.1f}",
+            "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}{'' if one['measured'] else '~'}",
+            shown(one["electricity_usd"]),
+            shown(one["cloud_usd"]),
+        ]
+        for one in document["own_machines"]
+    ]
+    heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
+    said = [table(rows, heads, right=range(2, 6))]
+    said += [paragraph(_offer(one, shown)) for one in document["own_machines"] if one["offer"]]
+    if document["own_sentence"] != document["sentence"] and document["owned"]:
+        said.append(paragraph(document["own_sentence"]))
+    if document["paid_usd"] is not None and document["owned"]:
+        said.append(paragraph(f"Paid in all, the cloud and your own electricity: {shown.prose(document['paid_usd'])}."))
+    return "\n".join(said)
+
+
+def _offer(one: Document, shown: _Shown) -> str:
+    offer = one["offer"]
+    price = f"{shown.prose(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
+    where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+    dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
+    ratio = "" if offer["gpu"] == one["gpu"] or offer["ratio"] == 1 else f", {offer['ratio']:.2f} of whose hours do one"
+    return f"{one['name']} on a cloud: {price} ({where}; {dated}){ratio}."
+
+
+def _rests(document: Document) -> str:
+    from textwrap import fill
+
+    return "\n".join(
+        fill(one, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+        for one in document["assumptions"]
+    )
