@@ -21,11 +21,12 @@ def calculated_text(document: Document, currency: Currency | None) -> str:
     """Return the sentence, what it rests on, and what either has cost after some times."""
     shown = _Amounts(currency)
     blocks = [paragraph(document["sentence"]), facts(list(_head(document, shown)))]
+    several, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        blocks.append(facts(list(_answer(answer, shown, several=len(document["answers"]) > 1))))
+        blocks.append(facts(list(_answer(answer, life, shown, several=several))))
         blocks.append(_curve(answer["expected"]["curve"], shown))
     blocks += [paragraph(text) for text in (document["why_they_differ"], _beside(document), _rate(document)) if text]
-    blocks.append(" ".join(document["assumptions"]) and paragraph(" ".join(document["assumptions"])))
+    blocks.append(paragraph(" ".join(document["assumptions"])))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -35,22 +36,29 @@ class _Amounts:
     def __init__(self, currency: Currency | None) -> None:
         self.currency = currency
 
-    def __call__(self, text: str | None, places: int = 2) -> str:
-        if text is None:
-            return "?"
+    def __call__(self, text: str, places: int = 2) -> str:
         amount = Money.usd(Decimal(text))
         if self.currency is None:
             return amount.text(places)
         return self.currency.text(amount, places - 2 if places > 2 else 0)  # noqa: PLR2004  (cents)
 
-    def with_code(self, text: str | None, places: int = 2) -> str:
+    def with_code(self, text: str, places: int = 2) -> str:
+        """Return an amount as prose has it."""
         return self(text, places) + ("" if self.currency is None else f" {self.currency.code}")
+
+    def price(self, text: str) -> str:
+        """Return a price: whole cents as such, others with four digits."""
+        return self.with_code(text, 2 if len(text.partition(".")[2]) <= 2 else 4)  # noqa: PLR2004  (cents)
+
+    def short(self, text: str) -> str:
+        """Return an amount without its cents, where that says enough."""
+        return self.with_code(text, 0 if Decimal(text) >= 10 or text == "0" else 2)  # noqa: PLR2004  (dollars)
 
 
 def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
-    yield "rented", f"{what} at {shown.with_code(cloud['usd_per_hour'], 4)} an hour{_offer(cloud['offer'])}"
+    yield "rented", f"{what} at {shown.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
     yield "owned", _desktop(desktop, shown)
     yield "source", f"{desktop['source']}; as of {desktop['as_of']}"
     yield "changed", ", ".join(desktop["changed"]) or None
@@ -60,18 +68,22 @@ def _offer(offer: Document | None) -> str:
     if offer is None:
         return ""
     market = offer["market"].replace("_", "-")
-    marks = {"derived": ", derived", "recalled": ", recalled"}.get(offer["basis"], "")
+    basis = f", {offer['basis']}" if offer["basis"] in ("derived", "recalled") else ""
     old = ", more than 180 days old" if offer["old"] else ""
     legacy = f"; {offer['legacy']}" if offer["legacy"] else ""
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
-    return f": the cheapest {market}, {where}, {offer['source']}, as of {offer['as_of'][:10]}{marks}{old}{legacy}"
+    return f", the cheapest {market} one listed: {where}, as of {offer['as_of'][:10]}{basis}{old}{legacy}"
 
 
 def _desktop(one: Document, shown: _Amounts) -> str:
     quoted = one["quoted"]
     cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
     power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
-    said = "" if quoted is None else f" ({Decimal(quoted['amount']):,f} {quoted['code']} at {quoted['per_usd']})"
+    said = (
+        ""
+        if quoted is None
+        else f" ({Decimal(quoted['amount']):,f} {quoted['code']} at {quoted['per_usd']} of {quoted['as_of']})"
+    )
     yearly, resale = one["maintenance_usd_per_year"], one["resale_usd"]
     more = [
         f"PUE {one['pue']:g}" if one["pue"] != 1 else "",
@@ -79,47 +91,51 @@ def _desktop(one: Document, shown: _Amounts) -> str:
         f"resale {shown(resale)}" if resale != "0" else "",
     ]
     parts = [
-        f"{one['name']}, {cards} for {shown.with_code(one['purchase_usd'])}{said}",
+        f"{one['name']}, {cards} for {shown.short(one['purchase_usd'])}{said}",
         f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
-        f"{shown.with_code(one['usd_per_kwh'], 4)} per kWh",
-        f"{one['life_years']:g} years",
+        f"{shown.price(one['usd_per_kwh'])} per kWh",
+        _years(one["life_years"]),
         *more,
     ]
     return "; ".join(filter(None, parts))
 
 
-def _answer(answer: Document, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
-    one = answer["expected"]
-    share = f"{answer['utilization_percent']:g}%"
+def _quoted(quoted: Document) -> str:
+    return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
+
+
+def _answer(answer: Document, life: float, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
+    one, hours = answer["expected"], answer["hours_per_day"]
     if several:
-        yield "used", f"{share} of the time, {answer['hours_per_day']:.1f} h a day"
+        yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
     number = one["desktops"]
-    yield "desktops", f"{number}, for {answer['hours_per_day']:g} hours a day" if number > 1 else None
-    year = f"{one['kwh_per_year']:,.0f} kWh and {_round(one['electricity_usd_per_year'], shown)} a year"
-    yield "electricity", year
+    work = f"{number}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
+    yield "desktops", work if number > 1 else None
+    yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {shown.short(one['electricity_usd_per_year'])} a year"
     yield "break-even", _even(answer)
-    yield "even use", _even_use(one)
-    yield (
-        "even price",
-        one["break_even_usd_per_hour"]
-        and (f"below {shown.with_code(one['break_even_usd_per_hour'], 4)} an hour the cloud is cheaper over its life"),
-    )
+    cheaper = f"over {_years(life)} the desktop is cheaper"
+    share, price = one["break_even_utilization_percent"], one["break_even_usd_per_hour"]
+    never = "a desktop that works all the time is dearer still"
+    yield "by use", never if share is None else f"{cheaper} with {_much(share)} at this price"
+    yield "by price", price and f"{cheaper} if an hour costs more than {shown.with_code(price, 4)} at this use"
 
 
-def _round(text: str, shown: _Amounts) -> str:
-    return shown.with_code(text, 2 if Decimal(text) < 10 else 0)  # noqa: PLR2004  (dollars)
+def _much(percent: float) -> str:
+    if percent > 100:  # noqa: PLR2004  (per cent)
+        return f"more than {percent / 100:.1f} machines at any time"
+    return f"a use of more than {percent:.1f}% of the time"
 
 
 def _even(answer: Document) -> str:
     one = answer["expected"]
     if one["break_even_days"] is None:
         return "never, within 30 years"
-    flat = one["break_even_days_by_flat_year"]
-    by_year = f"; {flat:,.1f} with each year's electricity at once" if flat is not None else ""
+    if one["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
+        return "from the first hour on"
     bounds = [answer[case]["break_even_days"] for case in ("high", "low")]
     texts = ["never" if each is None else f"{each:,.0f}" for each in bounds]
     between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
-    return f"{_days(one['break_even_days'])}{between}{by_year}"
+    return f"{_days(one['break_even_days'])}{between}"
 
 
 def _days(number: float) -> str:
@@ -127,11 +143,8 @@ def _days(number: float) -> str:
     return f"{number:,.2f} days{months}"
 
 
-def _even_use(one: Document) -> str:
-    share = one["break_even_utilization_percent"]
-    if share is None:
-        return "at no use of it is one desktop cheaper over its life"
-    return f"used more than {share:.1f}% of the time the desktop is cheaper over its life"
+def _years(number: float) -> str:
+    return f"{number:g} year{'s' * (number != 1)}"
 
 
 def _curve(curve: list[Document], shown: _Amounts) -> str:
@@ -151,7 +164,7 @@ def _curve(curve: list[Document], shown: _Amounts) -> str:
 def _after(days: float) -> str:
     years = days / YEAR
     if years >= 1 and abs(years - round(years, 1)) < 1e-6:  # noqa: PLR2004  (what rounding leaves)
-        return f"{years:g} year{'s' * (years != 1)}"
+        return _years(round(years, 1))
     months = days / MONTH
     if abs(months - round(months)) < 1e-4:  # noqa: PLR2004  (the same)
         return f"{round(months)} month{'s' * (round(months) != 1)}"
@@ -162,8 +175,10 @@ def _beside(document: Document) -> str:
     beside = document["beside"]
     if beside is None:
         return ""
-    answers = [f"{_even(one)}" for one in beside["answers"]]
-    return f"With their speeds taken into account ({beside['speed']['rests']}): {' and '.join(answers)}."
+    every, speed = beside["answers"], beside["speed"]
+    parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
+    fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['rests']}"
+    return f"With {fast}: {'; '.join(parts)}."
 
 
 def _rate(document: Document) -> str:
@@ -181,6 +196,6 @@ def desktops_text(document: Document) -> str:
         cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
         watts = one["gpus"] * one["gpu_watts"] + one["rest_watts"]
         price = Money.usd(Decimal(one["purchase_usd"])).text(0)
-        quoted = "" if one["quoted"] is None else f"{Decimal(one['quoted']['amount']):,f} {one['quoted']['code']}"
+        quoted = "" if one["quoted"] is None else _quoted(one["quoted"])
         rows.append([one["name"], cards, price, quoted, f"{watts:g}", one["usd_per_kwh"], one["as_of"]])
     return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

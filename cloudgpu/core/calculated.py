@@ -143,9 +143,9 @@ def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
     )
 
 
-def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta | None] = ()) -> list[timedelta]:
+def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:
     """Return the times, up to `horizon`, after which it is said what either has cost."""
-    times = {MONTH * number for number in MONTHS} | {life, *(one for one in more if one is not None)}
+    times = {MONTH * number for number in MONTHS} | {life, *more}
     return sorted({one for one in times if one < horizon} | {horizon})
 
 

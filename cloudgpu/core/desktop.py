@@ -63,6 +63,11 @@ class Desktop:
         """What it takes while it waits, with its cooling."""
         return self.idle_power.times(self.pue)
 
+    @property
+    def sold_for(self) -> Money:
+        """What it is sold for at the end of its life: what it is still worth then, and its resale at least."""
+        return self.worth(self.life)
+
     def worth(self, age: timedelta) -> Money:
         """Return what it could be sold for at this age, by its depreciation.
 
@@ -117,7 +122,7 @@ def owned(desktop: Desktop, elapsed: timedelta, worked: timedelta, number: int |
     ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
     age = elapsed - ended * desktop.life
     energy = desktop.busy_power.over(worked) + desktop.waiting_power.over(elapsed * number - worked)
-    bought = desktop.purchase.scaled(Fraction(ended + 1)) - desktop.resale.scaled(Fraction(ended))
+    bought = desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
     return Owned(
         number=number,
         worked=worked,

@@ -115,13 +115,13 @@ def even_use(desktop: Desktop, per_hour: Money, speed: Fraction) -> Fraction | N
 
     `per_hour` is the cloud's price, `speed` how many of its hours an hour of the desktop does. Used more, the desktop
     is cheaper; None where that would take more than one desktop, or never comes. Solves, for the share u over a life
-    of H hours: price u H = purchase - resale + maintenance + tariff (idle H + (busy - idle) u H / speed).
+    of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
     """
     span = hours(desktop.life)
     more = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
     gain = (per_hour.nanos - more) * span
     fixed = owned(desktop, desktop.life, timedelta(0), 1)
-    spent = fixed.purchase + fixed.electricity + fixed.maintenance - desktop.resale
+    spent = fixed.total
     if gain <= 0:
         return None
     share = Fraction(spent.nanos) / gain
@@ -137,5 +137,4 @@ def even_price(desktop: Desktop, use: Fraction, speed: Fraction) -> Money | None
         return None
     worked = MICRO * round(use / speed * (desktop.life // MICRO))
     found = owned(desktop, desktop.life, worked)
-    net = found.purchase + found.electricity + found.maintenance - desktop.resale.scaled(Fraction(found.number))
-    return net.scaled(1 / (use * hours(desktop.life)))
+    return found.total.scaled(1 / (use * hours(desktop.life)))

@@ -103,10 +103,12 @@ def _answer(found: Calculation, use: Fraction, speed: Faster) -> Document:
 
 
 def _case(answer: Answer, rent: Rent) -> Document:
-    near = [one and round_days(one) for one in (answer.break_even, answer.flat)]
+    crossed = max((one for one in (answer.break_even, answer.flat) if one is not None), default=None)
+    near = [] if crossed is None else [round_days(crossed)]
     times = milestones(answer.question.desktop.life, rent.horizon, near)
     return {
         "desktops": answer.year.number,
+        "desktop_hours_per_day": number(answer.question.use * 24 / answer.question.speed),
         "kwh_per_year": number(answer.year.energy.kwh),
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.money import Money
 
 CENT = 10_000_000
+_COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 FEW = 60  # days; from here on months are said beside them
 
 
@@ -44,6 +45,13 @@ def percent(share: Fraction) -> str:
     return f"{Decimal(tenths) / 10:f}%".replace(".0%", "%")
 
 
+def much(share: Fraction) -> str:
+    """Return `a use of more than 3% of the time`, above 1 `more than 1.4 machines at any time`."""
+    if share > 1:
+        return f"more than {float(share):.1f} machines at any time"
+    return f"a use of more than {percent(share)} of the time"
+
+
 def days(span: timedelta, places: int = 0) -> str:
     """Return `293 days (9.6 months)`."""
     number = float(hours(span) / 24)
@@ -52,8 +60,8 @@ def days(span: timedelta, places: int = 0) -> str:
 
 
 def named(desktop: Desktop, number: int = 1) -> str:
-    """Return `a desktop with an RTX 3090`, `2 desktops with two RTX 4090 each`."""
-    cards = desktop.gpu if desktop.gpus == 1 else f"{desktop.gpus} {desktop.gpu}"
+    """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`."""
+    cards = f"{_COUNTS.get(desktop.gpus, str(desktop.gpus))} {desktop.gpu}"
     return f"a desktop with {cards}" if number == 1 else f"{number} desktops with {cards} each"
 
 
@@ -113,7 +121,7 @@ def _would(answer: Answer, currency: Currency | None) -> str:
     end = f" the desktop would cost less over its {life(desktop.life)}."
     text = f" From {shown(answer.even_price, currency, 4)} an hour on{end}"
     if answer.even_use is not None and answer.even_use > answer.question.use:
-        text = f"{text[:-1]}, or used more than {percent(answer.even_use)} of the time."
+        text = f"{text[:-1]}, or with {much(answer.even_use)}."
     return text
 
 
@@ -155,12 +163,10 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
         resale = f", and sold for {shown(desktop.resale, currency)} at the end of it" if desktop.resale else ""
         yield f"The desktop is paid on the first day and anew every {life(desktop.life)}{resale}."
     else:
-        way = (
-            "the same each day"
-            if desktop.depreciation is Depreciation.STRAIGHT
-            else f"{percent(desktop.yearly_loss)} a year"
-        )
-        yield f"Of the desktop only what it loses is counted: {way}, down to {shown(desktop.resale, currency)}."
+        straight = desktop.depreciation is Depreciation.STRAIGHT
+        way = "the same each day" if straight else f"{percent(desktop.yearly_loss)} of its worth a year"
+        end = f"down to {shown(desktop.sold_for, currency)} after {life(desktop.life)}"
+        yield f"Of the desktop's price only what it loses is counted: {way}, {end}."
     if desktop.idle_power.watts:
         yield f"It stays on, and takes {float(desktop.idle_power.watts):g} W while it waits."
     else:
