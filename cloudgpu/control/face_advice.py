@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.control.compare_asked import AskedOfCompare
+    from cloudgpu.control.estimate_asked import AskedOfEstimate
+    from cloudgpu.control.recommend_asked import AskedOfRecommend
     from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
@@ -14,3 +19,40 @@ class Advice:
     """What `cloudgpu.connect()` returns can do beside running machines: compare, estimate, recommend, report."""
 
     _session: Session
+
+    def compare(self, **asked: Unpack[AskedOfCompare]) -> Document:
+        """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
+
+        With `price`, `utilization` or `hours_per_day` no ledger is read: `compare(gpu="v100", utilization="15%")`.
+        Each word is as on the command line; numbers may be numbers. Raises InvalidRequest for a word that cannot be.
+        """
+        from cloudgpu.control.comparing import comparison
+
+        return comparison(self._session, **asked)
+
+    def desktops(self) -> Document:
+        """Return every desktop that `compare` can name, your own and the shipped ones, with source and date."""
+        from cloudgpu.control.compare_desktop import desktops_listed
+
+        return desktops_listed(self._session)
+
+    def estimate(self, **asked: Unpack[AskedOfEstimate]) -> Document:
+        """Return what machines would cost on every provider, cheapest first: machine, disk and address. Asks no cloud.
+
+        Each word is as on the command line: `gpu="l4"`, `hours_per_day=8`, `flops="3.1e20"`, `like="quiet-owl"`.
+        Raises InvalidRequest for a word that cannot be, InstanceNotFound for a run that the ledger does not know.
+        """
+        from cloudgpu.control.estimate import estimated
+        from cloudgpu.control.estimate_asked import estimate_wish
+
+        return estimated(self._session, estimate_wish(self._session.settings, self._session.clock(), **asked))
+
+    def recommend(self, work: str | None = None, **asked: Unpack[AskedOfRecommend]) -> Document:
+        """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.
+
+        Each word is as on the command line: `recommend("fine-tuning", parameters="7b", method="qlora")`; numbers may
+        be numbers. Raises InvalidRequest for a word that cannot be.
+        """
+        from cloudgpu.control.recommend import recommended
+
+        return recommended(self._session, work, **asked)

@@ -112,6 +112,13 @@ def _policies(run, root):
     (home / "limits.yaml").unlink()
 
 
+def _estimates(run):
+    won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
+    run("estimate", "estimate", "--gpu", "t4", "--address", "static", "--all", *won)
+    run("estimate", "estimate", "--flops", "1e21", "--gpu", "a100-80gb", "--spot")
+    run("estimate", "estimate", "--type", "p5.48xlarge", "--region", "eu-west-3")
+
+
 def _costs(run):
     run("cost", "cost")
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
@@ -171,6 +178,7 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         run("ls", "ls", "--all")
         run("error", "stop", "one", "--yes")
         run("error", "up", "--lease", "8x")
+        _estimates(run)
         run("demo", "demo")
     finally:
         cloudgpu("down", "--all", "--yes", timeout=120)
@@ -336,6 +344,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     parts |= {"decision", "done", "renewal", "warning", "left", "orphan", "launch", "saved"}
+    parts |= {"wish", "past", "estimated", "paid_beside", "times_as_fast", "split", "unknown", "obstacle"}
     elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
     assert set(written) - parts - set(printed) - elsewhere == set()
 

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.catalog import regions
+from cloudgpu.catalog.disktypes import SIZES
 from cloudgpu.core.facts import Market, Unanswered
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.azure.retail import Item, Retail
-from cloudgpu.providers.azure.tiers import SIZES
 from cloudgpu.providers.base import ProviderSettings
 
 SOURCE = "Azure Retail Prices API"

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
@@ -18,7 +19,6 @@ from cloudgpu.providers.azure.images import Choice, Image
 from cloudgpu.providers.azure.request import Call
 from cloudgpu.providers.azure.skus import Sku, skus
 from cloudgpu.providers.azure.storage import LARGEST_GB
-from cloudgpu.providers.azure.tiers import tier
 from cloudgpu.providers.azure.timer import no_timer
 from cloudgpu.providers.azure.volumes import SKU as VOLUME_SKU
 from cloudgpu.providers.base import Beside, Resolved

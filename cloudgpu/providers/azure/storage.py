@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import gallery, groups, ids, things
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.request import is_system_disk
-from cloudgpu.providers.azure.tiers import tier
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.catalog.disktypes import takes
 from cloudgpu.core.facts import TAG_VOLUME, Available, Setup, Volume, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 from cloudgpu.providers.gcp import ids, images
-from cloudgpu.providers.gcp.disktypes import takes
 from cloudgpu.providers.gcp.places import named_region
 from cloudgpu.providers.gcp.things import aggregated, machine_of, ours
 from cloudgpu.providers.gcp.volumes import check_size, listed

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.gcp import images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
-from cloudgpu.providers.gcp.disktypes import HYPERDISK, disk_type
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.images import Choice, Image
 from cloudgpu.providers.gcp.request import LONGEST, Call

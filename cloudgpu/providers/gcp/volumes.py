@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.catalog.disktypes import disk_type
 from cloudgpu.core.facts import TAG_LEDGER, TAG_VOLUME, Leftover, Volume
 from cloudgpu.core.names import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.data import used
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.codes import THERE_ALREADY
-from cloudgpu.providers.gcp.disktypes import disk_type
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage import DISKS, OURS, disk
 from cloudgpu.providers.gcp.things import aggregated, changed, machine_of, missed, ours

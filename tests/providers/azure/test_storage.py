@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Setup, Volume, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import bound, groups, imaging, keeping, storage, volumes
-from cloudgpu.providers.azure.tiers import tier
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}

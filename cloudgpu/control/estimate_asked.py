@@ -1,0 +1,284 @@
+"""Reads what `estimate` was asked for, typed or passed by a program: what is bought, how long it runs, which work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.zones import zone_of
+from cloudgpu.control.cost_wish import currency_wish
+from cloudgpu.control.market import Filters, asked_filters
+from cloudgpu.core.commitments import Committed, Term
+from cloudgpu.core.estimate import Hours, Precision
+from cloudgpu.core.names import near
+from cloudgpu.core.speed import Work
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.core.currency import Currency
+
+Number = int | float | Decimal | str
+MOST_MACHINES = 1000
+MOST_GB = 65_536  # of the largest disk of any cloud
+USUAL_GB = 100
+EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
+
+
+class Address(StrEnum):
+    """What kind of public address a machine has."""
+
+    EPHEMERAL = "ephemeral"  # while it runs
+    STATIC = "static"
+    NONE = "none"
+
+
+class AskedOfEstimate(TypedDict, total=False):
+    """What `estimate` takes. Text is read as the command line reads it; None is as if left out."""
+
+    gpu: str | None  # "v100" or "a100-80gb:8"
+    type: str | None  # "g6.xlarge"
+    number: Number
+    spot: bool
+    provider: str | None
+    region: str | None
+    disk: str | Sequence[str] | None  # "gp3"; several: one for each cloud
+    disk_gb: Number | None
+    address: str
+    committed: str | None  # "1y", "3y" or a percentage
+    hours_per_day: Number | None
+    days_per_week: Number | None
+    flops: Number | None
+    precision: str | None
+    efficiency: Number | None
+    like: str | None
+    work: str | None
+    all: bool
+    currency: str | None
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """So many floating point operations, in a precision; `efficiency` is the best, the usual and the worst share."""
+
+    number: Fraction
+    precision: Precision
+    efficiency: tuple[Fraction, Fraction, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there."""
+
+    filters: Filters
+    type: str | None
+    number: int
+    disks: tuple[str, ...]
+    disk_gb: int
+    address: Address
+    committed: Committed | None
+    hours: Hours
+    flops: Flops | None
+    like: str | None
+    work: Work
+    each_type: bool
+    currency: Currency | None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the use comes to an end: then it costs something in all, and nothing a month."""
+        return self.flops is not None or self.like is not None
+
+
+def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEstimate]) -> Wish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfEstimate.__annotations__
+    if unknown:
+        raise TypeError(f"estimate() got an unexpected keyword argument {min(unknown)!r}")
+    _check_together(given)
+    today = now.astimezone(zone_of(settings.tz)).date()
+    spot, each_type = bool(given.get("spot")), bool(given.get("all"))
+    words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
+    return Wish(
+        filters=asked_filters(*words, spot=spot, legacy=each_type),
+        type=given.get("type"),
+        number=int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
+        disks=_disks(given.get("disk")),
+        disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
+        address=Address(_one_of(given.get("address") or Address.EPHEMERAL, "--address", [*Address])),
+        committed=_committed(given.get("committed")),
+        hours=_hours(given),
+        flops=_flops(given),
+        like=given.get("like"),
+        work=Work(_one_of(given.get("work") or Work.TRAINING, "--work", [*Work])),
+        each_type=each_type,
+        currency=currency_wish(settings, today, given.get("currency"), given.get("rate"), given.get("rate_date")),
+    )
+
+
+def _check_together(given: AskedOfEstimate) -> None:
+    """Refuse two wishes of which one would be silently left out."""
+    finite = given.get("flops") is not None or given.get("like") is not None
+    spot, committed = bool(given.get("spot")), given.get("committed") is not None
+    both = [
+        (
+            given.get("gpu") and given.get("type"),
+            "--type",
+            "A type says which GPUs it has, so --gpu says it twice",
+            "Leave out --gpu or --type.",
+        ),
+        (
+            given.get("flops") is not None and given.get("like") is not None,
+            "--like",
+            "--flops and --like both say what the work is",
+            "Leave out one of them.",
+        ),
+        (
+            committed and spot,
+            "--committed",
+            "Nobody commits to spot machines: their price changes, and they are taken away",
+            "Leave out --spot or --committed.",
+        ),
+        (
+            committed and finite,
+            "--committed",
+            "A commitment is paid for its whole term, and this work ends",
+            "Leave out --committed, or say --hours-per-day in place of the work.",
+        ),
+        (
+            given.get("flops") is None and given.get("precision") is not None,
+            "--precision",
+            "--precision says how --flops are computed, and there are none",
+            "Add --flops, for example --flops 1e21.",
+        ),
+        (
+            given.get("flops") is None and given.get("efficiency") is not None,
+            "--efficiency",
+            "--efficiency is that of --flops, and there are none",
+            "Add --flops, for example --flops 1e21.",
+        ),
+        (
+            given.get("like") is None and given.get("work") is not None,
+            "--work",
+            "--work says how the GPUs of --like compare, and there is no run to compare with",
+            "Add --like with a machine's name.",
+        ),
+    ]
+    for wrong, field, says, way in both:
+        if wrong:
+            raise InvalidRequest(f"{says}.", field=field, value=_shown(given, field), next=way)
+
+
+def _shown(given: AskedOfEstimate, field: str) -> str:
+    values = {str(name): value for name, value in given.items()}
+    return str(values.get(field.removeprefix("--")))
+
+
+def _or(value: Number | None, usual: Number) -> Number:
+    return usual if value is None else value
+
+
+def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def _hours(given: AskedOfEstimate) -> Hours:
+    a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
+    days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
+    return Hours(Fraction(a_day), Fraction(days))
+
+
+def _flops(given: AskedOfEstimate) -> Flops | None:
+    number = given.get("flops")
+    if number is None:
+        return None
+    found = _number(number, "--flops", "1e9", "1e30", "3.1e20")
+    precision = Precision(_one_of(given.get("precision") or Precision.FP16, "--precision", [*Precision]))
+    efficiency = given.get("efficiency")
+    if efficiency is None:
+        return Flops(Fraction(found), precision, EFFICIENCY)
+    one = Fraction(_number(_part(efficiency), "--efficiency", "0.01", "1", "0.3"))
+    return Flops(Fraction(found), precision, (one, one, one))
+
+
+def _part(value: Number) -> Number:
+    """Return `30%` as 0.3; anything else as it is."""
+    if not isinstance(value, str) or not value.endswith("%"):
+        return value
+    try:
+        return Decimal(value[:-1]) / 100
+    except InvalidOperation:
+        return value
+
+
+def _committed(text: str | None) -> Committed | None:
+    """Return a term whose price is to be known, or so many percent off that the user was quoted."""
+    if text is None:
+        return None
+    if text in list(Term):
+        return Committed(Term(text), None)
+    way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
+    percent = _read(text.removesuffix("%"))
+    if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
+        raise InvalidRequest(
+            f"{text!r} is no commitment: it is 1y, 3y, or percent above 0 and below 100.",
+            field="--committed",
+            value=text,
+            next=way,
+        )
+    return Committed(None, Fraction(percent))
+
+
+def _one_of(text: str, field: str, known: Sequence[str]) -> str:
+    if text in known:
+        return text
+    names = [str(one) for one in known]
+    meant = near(text, names)
+    raise InvalidRequest(
+        f"{text!r} is none of what {field} takes" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=field,
+        value=text,
+        next=f"Use one of: {', '.join(names)}.",
+    )
+
+
+def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
+    found = _read(value)
+    if found is not None and found == found.to_integral_value() and least <= found <= most:
+        return found
+    raise InvalidRequest(
+        f"{str(value)!r} is no whole number from {least:,} to {most:,}.",
+        field=field,
+        value=str(value),
+        next=f"For example {field} {max(least, 1) if field == '--number' else USUAL_GB}",
+    )
+
+
+def _number(value: Number, field: str, least: str, most: str, example: str) -> Decimal:
+    found = _read(value)
+    if found is not None and Decimal(least) <= found <= Decimal(most):
+        return found
+    raise InvalidRequest(
+        f"{str(value)!r} is no number from {least} to {most}.",
+        field=field,
+        value=str(value),
+        next=f"For example {field} {example}",
+    )
+
+
+def _read(value: Number) -> Decimal | None:
+    """Return a finite number; None for what is none. A binary float is taken as it was written."""
+    try:
+        found = Decimal(str(value)) if not isinstance(value, bool) else Decimal("NaN")
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None

@@ -1,0 +1,151 @@
+"""The answer of `estimate` as plain values: what each offer costs, by part, with where every price comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.catalog import is_old
+from cloudgpu.core.estimate import MONTH, Estimate, Split
+from cloudgpu.core.money import HOUR, Money
+from cloudgpu.core.sustained import off_a_month
+from cloudgpu.core.times import iso
+from cloudgpu.report.values import price_value, usd
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.estimate import Beside, Buy
+    from cloudgpu.core.speed import Faster
+
+Document = dict[str, Any]
+SPANS = ("day", "month", "year", "low", "in_all", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How amounts are shown: as of when, in which currency beside dollars, and with which fees (None: not set)."""
+
+    now: datetime
+    currency: Currency | None
+    fees: Fraction | None
+
+
+@dataclass(slots=True)
+class Speeds:
+    """What is known of how fast each GPU does the work, by its name; why others are left out.
+
+    `peaks` are in TFLOPs, those in `recalled` from memory.
+    """
+
+    peaks: dict[str, float] = field(default_factory=dict)
+    recalled: set[str] = field(default_factory=set)
+    ratios: dict[str, Faster] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def estimates_value(found: Sequence[Estimate], shown: Shown, speeds: Speeds) -> list[Document]:
+    """Return every estimate, in this order."""
+    return [_value(one, shown, speeds) for one in found]
+
+
+def rate_value(currency: Currency | None) -> Document | None:
+    """Return a currency's rate with its day; None for dollars."""
+    if currency is None:
+        return None
+    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
+    return {**rate, "source": currency.source}
+
+
+def _value(one: Estimate, shown: Shown, speeds: Speeds) -> Document:
+    buy = one.buy
+    shape, listed = buy.offer.type, buy.offer.listed
+    ratio = speeds.ratios.get(shape.gpu.name)
+    return {
+        "provider": shape.provider,
+        "region": listed.region,
+        "instance_type": shape.name,
+        "market": str(listed.market),
+        "number": buy.number,
+        "gpu": shape.gpu.name,
+        "count": shape.gpu.count,
+        "share": shape.gpu.share,
+        "gpu_memory_gib": shape.gpu.memory_gib,
+        "vcpus": shape.vcpus,
+        "memory_gib": shape.memory_gib,
+        "price": price_value(listed.price),
+        "price_dated": listed.dated,
+        "old": is_old(listed.price.as_of, shown.now),
+        "legacy": shape.legacy or None,
+        "spot_only": shape.spot_only,
+        "recalled": list(shape.recalled),
+        "committed": buy.committed,
+        "paid_usd_per_hour": usd(buy.per_hour),
+        "beside": [_beside(thing, shown) for thing in buy.beside],
+        "unpriced": sorted({thing.part for thing in buy.beside if thing.rate.price is None}),
+        "fits": one.fits,
+        "peak_tflops": speeds.peaks.get(shape.gpu.name),
+        "peak_recalled": shape.gpu.name in speeds.recalled,
+        "times_as_fast": None if ratio is None else _ratio(ratio),
+        **{name: _split(one.splits[name], shown) if name in one.splits else None for name in SPANS},
+        "with_fees_usd": None if shown.fees is None else usd(one.ranked.total.scaled(shown.fees)),
+        "sustained_use_usd": _sustained(buy, one.splits.get("month")),
+    }
+
+
+def _split(one: Split, shown: Shown) -> Document:
+    """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
+    return {
+        "hours": _number(one.hours),
+        "machine_usd": usd(one.machine),
+        "disk_usd": None if one.disk is None else usd(one.disk),
+        "address_usd": None if one.address is None else usd(one.address),
+        "usd": usd(one.total),
+        "amount": None if shown.currency is None else f"{shown.currency.exact(one.total):f}",
+    }
+
+
+def _beside(one: Beside, shown: Shown) -> Document:
+    rate = one.rate
+    old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
+    return {
+        "part": one.part,
+        "kind": rate.stored_as,
+        "quantity": rate.quantity,
+        "per": str(rate.per),
+        "paid": str(one.paid),
+        "usd": None if rate.price is None else usd(rate.price),
+        "at_most": rate.why_at_most or None,
+        "source": rate.source,
+        "as_of": rate.as_of and iso(rate.as_of),
+        "basis": rate.basis and str(rate.basis),
+        "old": old,
+    }
+
+
+def _ratio(found: Faster) -> Document:
+    names = ("ratio", "low", "high")
+    return {name: round(float(getattr(found, name)), 4) for name in names} | {"rests": str(found.rests)}
+
+
+def _sustained(buy: Buy, month: Split | None) -> str | None:
+    """Return what Google takes off a month of these machines by itself: an estimate, and in no amount."""
+    if month is None or buy.committed:
+        return None
+    shape, market = buy.offer.type, str(buy.offer.listed.market)
+    held = round(month.hours * HOUR)
+    off = off_a_month(shape.provider, shape.name, market, buy.per_hour, held, MONTH)
+    return None if off is None else usd(off.scaled(Fraction(buy.number)))
+
+
+def _number(hours: Fraction) -> str:
+    """Return hours as decimal text, rounded half-even to a hundred-millionth."""
+    return usd(Money(round(hours * 10**8) * 10))
+
+
+def without_value(found: Mapping[str, tuple[int, Money]]) -> list[Document]:
+    """Return, for every wish that is in the way, how many types there are without it, and from what price on."""
+    return [{"wish": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()]
