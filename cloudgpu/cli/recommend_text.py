@@ -1,0 +1,126 @@
+"""What `recommend` says as text: the answer, the machines, the desktops, then every step with its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from textwrap import fill
+from typing import Any
+
+from cloudgpu.cli.render import PRICE_MARKS, dollars, paragraph, table
+
+Value = dict[str, Any]
+WIDTH = 80
+WHERE = 22  # characters of a place
+DEAR = 10  # dollars an hour; from here on two decimals
+SHORT = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
+
+
+def text(value: Value) -> str:
+    """Return the document in 80 columns."""
+    parts = [paragraph(value["sentence"])]
+    if value["machines"]:
+        parts.append(_machines(value))
+    if value["desktops"]:
+        parts.append(_desktops(value))
+    parts += [_step(number, one) for number, one in enumerate(value["steps"], 1)]
+    parts += [paragraph(remark) for remark in value["remarks"]]
+    return "\n\n".join(parts)
+
+
+def _machines(value: Value) -> str:
+    rows = [
+        [
+            f"{_count(one)} {one['gpu']}",
+            f"{one['gpu_memory_gib']:g}",
+            str(one["instance_type"]).removeprefix("Standard_"),
+            _cut(f"{one['provider']} {one['region']}"),
+            _price(one),
+            _work(one),
+        ]
+        for one in value["machines"]
+    ]
+    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
+    return f"{head}\n{_marks(value['machines'])}"
+
+
+def _count(one: Value) -> str:
+    return str(Fraction(one["share"]).limit_denominator(8)) if one["share"] < 1 else f"{one['count']}x"
+
+
+def _cut(place: str) -> str:
+    return place if len(place) <= WHERE else f"{place[: WHERE - 4]}..{place[-2:]}"
+
+
+def _price(one: Value) -> str:
+    usd = one["price"]["usd_per_hour"]
+    shown = dollars(usd, 2 if float(usd) >= DEAR else 4)[1:]
+    mark = PRICE_MARKS.get(one["price"]["basis"], "") + ("!" if one["old"] else "")
+    return shown + mark.ljust(2)
+
+
+def _work(one: Value) -> str:
+    figure = one["h100_hours_per_dollar"]
+    return "?" if figure is None else f"{figure:.3f}{SHORT[one['speed']['basis']].ljust(2)}"
+
+
+def _marks(machines: list[Value]) -> str:
+    said = ["WORK/$: hours of an H100's work that a dollar buys"]
+    bases = {one["speed"]["basis"] for one in machines if one["speed"]}
+    said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
+    if any(one["price"]["basis"] == "derived" for one in machines):
+        said.append("~: a derived price")
+    if any(one["price"]["basis"] == "recalled" for one in machines):
+        said.append("?: a recalled price")
+    if any(one["old"] for one in machines):
+        said.append("!: an old price")
+    return paragraph("; ".join(said) + ".")
+
+
+def _desktops(value: Value) -> str:
+    rows = [
+        [
+            f"{one['cards']}x {one['gpu']}",
+            one["paid"],
+            dollars(one["card_usd"], 0),
+            dollars(one["desktop_usd"], 0),
+            f"{one['watts']:,.0f}",
+            _weekly(one["even"]),
+            _after(one["even"], value),
+        ]
+        for one in value["desktops"]
+    ]
+    headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
+    columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])
+    shown = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
+    says = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is the cheaper one."
+    return f"{shown}\n{paragraph(says)}" if value["machines"] else shown
+
+
+def _weekly(even: Value | None) -> str:
+    if even is None:
+        return "?"
+    return "never" if even["from_hours_per_week"] is None else f"{even['from_hours_per_week']:.1f}"
+
+
+def _after(even: Value | None, value: Value) -> str:
+    if value["hours_per_week"] is None:
+        return ""
+    if even is None:
+        return "?"
+    days = even["after_days"]
+    return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
+
+
+def _step(number: int, step: Value) -> str:
+    said = [f"{number}. {step['title']}", _inner(step["says"])]
+    return "\n".join([*said, *_sources(step["sources"])])
+
+
+def _sources(sources: list[Value]) -> Iterator[str]:
+    for source in sources:
+        yield _inner(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
+
+
+def _inner(says: str) -> str:
+    return fill(says, WIDTH, initial_indent="   ", subsequent_indent="   ", break_on_hyphens=False)

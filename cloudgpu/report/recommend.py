@@ -1,0 +1,153 @@
+"""A recommendation as the plain values that `-o json` prints and the library returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.catalog import is_old
+from cloudgpu.core.recommend import Machine
+from cloudgpu.core.recommend_answer import Answer
+from cloudgpu.core.recommend_build import Build, Even
+from cloudgpu.core.recommend_memory import Part
+from cloudgpu.core.recommend_power import Supply
+from cloudgpu.core.recommend_rules import Source
+from cloudgpu.core.times import iso
+from cloudgpu.report.recommend_steps import Step, remarks, steps
+from cloudgpu.report.recommend_words import sentence
+from cloudgpu.report.values import price_value, usd
+
+Document = dict[str, Any]
+_DAY = timedelta(days=1)
+
+
+def recommendation(answer: Answer, now: datetime) -> Document:
+    """Return the document: the answer in one sentence first, then what it rests on, step by step.
+
+    Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null.
+    """
+    model, memory, hours = answer.model, answer.need.memory, answer.bounds.hours
+    return {
+        "as_of": iso(now),
+        "sentence": sentence(answer),
+        "verdict": str(answer.verdict),
+        "kind": answer.kind.name or None,
+        "title": answer.kind.title,
+        "parameters": None if model is None else model.parameters,
+        "method": None if model is None else str(model.method),
+        "precision": None if model is None else str(model.precision),
+        "speed_by": str(answer.need.work),
+        "cards": answer.need.cards,
+        "hours_per_week": _number(hours),
+        "memory_gib": _number(memory.total),
+        "memory": [_part(one) for one in memory.parts],
+        "other_ways": [
+            {"method": str(method), "precision": str(precision), "memory_gib": _number(one.total)}
+            for method, precision, one in answer.others
+        ],
+        "machines": [_machine(one, answer, now) for one in answer.machines],
+        "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
+        "desktops": [_build(one, even, now) for one, even in zip(answer.builds, answer.evens, strict=True)],
+        "supply": None if answer.supply is None else _supply(answer.supply),
+        "left_out": dict(answer.left_out),
+        "without_price": list(answer.unpriced),
+        "steps": [_step(one) for one in steps(answer)],
+        "remarks": list(remarks(answer, now)),
+    }
+
+
+def _part(part: Part) -> Document:
+    return {
+        "what": part.what,
+        "gib": _number(part.gib),
+        "bytes_per_parameter": _number(part.bytes_each, 6),
+        "source": None if part.source is None else _source(part.source),
+    }
+
+
+def _source(source: Source) -> Document:
+    return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.ground)}
+
+
+def _machine(machine: Machine, answer: Answer, now: datetime) -> Document:
+    shape, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
+    return {
+        "provider": shape.provider,
+        "region": listed.region,
+        "instance_type": shape.name,
+        "market": str(listed.market),
+        "gpu": shape.gpu.name,
+        "count": shape.gpu.count,
+        "share": shape.gpu.share,
+        "gpu_memory_gib": shape.gpu.memory_gib,
+        "gpus_needed": machine.gpus,
+        "gib_per_gpu": _number(answer.need.memory.on(machine.gpus)),
+        "price": price_value(listed.price),
+        "old": is_old(listed.price.as_of, now),
+        "usd_per_month": None if hours is None else usd(machine.price.scaled(hours * 365 / 7 / 12)),
+        "speed": _speed(machine.speed),
+        "h100_hours_per_dollar": None if machine.per_dollar is None else round(machine.per_dollar, 4),
+    }
+
+
+def _speed(speed: Any) -> Document | None:
+    return None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)}
+
+
+def _build(build: Build, even: Even | None, now: datetime) -> Document:
+    card = build.spec.card
+    return {
+        "gpu": build.spec.name,
+        "cards": build.cards,
+        "paid": str(build.paid),
+        "card_usd": usd(build.price),
+        "dated": build.dated,
+        "old": card is not None and is_old(card.as_of, now),
+        "desktop_usd": usd(build.desktop.purchase),
+        "watts": _number(build.desktop.busy_power.watts),
+        "life_years": _number(Fraction(build.desktop.life // _DAY, 365)),
+        "usd_per_kwh": usd(build.desktop.tariff.per_kwh),
+        "even": None if even is None else _even(even),
+    }
+
+
+def _even(even: Even) -> Document:
+    return {
+        "hours_replaced": _number(even.speed, 4),
+        "rests": str(even.faster.rests),
+        "from_hours_per_week": _number(even.weekly, 1),
+        "after_days": _days(even.after),
+        "soonest_days": _days(even.soonest),
+        "latest_days": _days(even.latest),
+        "desktops": even.desktops,
+    }
+
+
+def _supply(supply: Supply) -> Document:
+    return {
+        "cards": supply.cards,
+        "draw_watts": _number(supply.draw.watts),
+        "low_watts": _number(supply.low.watts),
+        "high_watts": _number(supply.high.watts),
+        "limited_watts": _number(supply.limited.watts),
+        "circuit_watts": _number(supply.continuous.watts),
+        "circuit": str(supply.circuit),
+    }
+
+
+def _step(step: Step) -> Document:
+    return {"title": step.title, "says": step.says, "sources": [_source(one) for one in _once(step.sources)]}
+
+
+def _once(sources: Iterable[Source]) -> list[Source]:
+    return list(dict.fromkeys(sources))
+
+
+def _days(span: timedelta | None) -> float | None:
+    return None if span is None else round(span / _DAY, 2)
+
+
+def _number(value: Fraction | None, places: int = 2) -> float | None:
+    return None if value is None else round(float(value), places)

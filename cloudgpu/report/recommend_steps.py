@@ -1,0 +1,189 @@
+"""The steps that lead to a recommendation, each with its sources, and what else is to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from cloudgpu.core.catalog import SpeedBasis, is_old
+from cloudgpu.core.facts import Basis
+from cloudgpu.core.money import Money
+from cloudgpu.core.recommend import Machine
+from cloudgpu.core.recommend_answer import Answer
+from cloudgpu.core.recommend_build import Build, Even
+from cloudgpu.core.recommend_memory import Method
+from cloudgpu.core.recommend_rules import Source
+from cloudgpu.core.speed import Work
+from cloudgpu.report.recommend_power import power_step
+from cloudgpu.report.recommend_words import gib, number, rented, span_text
+
+_REPORTED = Fraction(93, 100)  # of a board's memory, with error correction on
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the way to the answer."""
+
+    title: str
+    says: str
+    sources: tuple[Source, ...] = ()
+
+
+def steps(answer: Answer) -> Iterator[Step]:
+    """Yield the steps in their order."""
+    yield _memory_step(answer)
+    yield _fits_step(answer)
+    yield _speed_step(answer)
+    yield _even_step(answer)
+    if answer.supply is not None and answer.build is not None:
+        yield Step("Power, slots, cooling", *power_step(answer.supply, answer.build, answer.rules))
+
+
+def _memory_step(answer: Answer) -> Step:
+    memory, model = answer.need.memory, answer.model
+    named = [part.source for part in memory.parts if part.source is not None]
+    if model is not None and len(memory.parts) > 1:
+        named.insert(0, answer.kind.source)
+    if model is None or len(memory.parts) == 1:
+        by = "as you said" if not named else f"the rule of thumb for {answer.kind.title}"
+        return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(named))
+    parts = "; ".join(f"{part.what}: {gib(part.gib)}{_each(part.bytes_each)}" for part in memory.parts)
+    done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
+    size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
+    says = f"{size}, {done}, take {gib(memory.total)}: {parts}."
+    others = [f"{gib(one.total)} with {method} in {precision}" for method, precision, one in answer.others]
+    says += f" The same model would take {' or '.join(others)}." if others else ""
+    return Step("Memory", says, tuple(named))
+
+
+def _each(bytes_each: Fraction | None) -> str:
+    return "" if bytes_each is None else f" ({float(bytes_each):.3g} bytes each)"
+
+
+def _fits_step(answer: Answer) -> Step:
+    several = [said for said in (_split_machine(answer), _split_build(answer)) if said]
+    if not several:
+        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out(answer)}")
+    once = "They count as so many times one, which no real work reaches."
+    if answer.need.work is Work.INFERENCE:
+        says = f"{' '.join(several)} The weights are split among them then: look for a fast link. {once}"
+        return Step("What fits", says + _left_out(answer))
+    sharding = answer.rules.figures.sharding_percent
+    says = (
+        f"{' '.join(several)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): that is "
+        f"{number(sharding.value)}% more communication, so look for a fast link. {once}"
+    )
+    return Step("What fits", says + _left_out(answer), (sharding.source,))
+
+
+def _is_tight(answer: Answer, machine: Machine) -> bool:
+    """Say whether it fits only where a driver reports all that is on the board."""
+    there = Fraction(str(machine.offer.type.gpu.memory_gib or 0))
+    return answer.need.memory.on(machine.gpus) > there * _REPORTED
+
+
+def _split_machine(answer: Answer) -> str:
+    machine = answer.machine
+    if machine is None or machine.gpus == 1:
+        return ""
+    why = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
+    on = gib(answer.need.memory.on(machine.gpus))
+    return f"{why}: on {machine.gpus} {machine.spec.name} it is {on} on each."
+
+
+def _split_build(answer: Answer) -> str:
+    build = answer.build
+    if build is None or build.cards == 1:
+        return ""
+    on = gib(answer.need.memory.on(build.cards))
+    return f"Of the cards with a known price it takes {build.cards}: {on} on each {build.spec.name}."
+
+
+def _left_out(answer: Answer) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, why in answer.left_out.items():
+        reasons.setdefault(why, []).append(name)
+    return "".join(f" Left out: {', '.join(names)} ({why})." for why, names in reasons.items())
+
+
+def _speed_step(answer: Answer) -> Step:
+    if answer.need.work is Work.INFERENCE:
+        what = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
+    else:
+        what = "Training speed is measured PyTorch throughput against an H100, or a stand-in that is named"
+    says = (
+        f"{what}. The fewest GPUs come first, then the most work: of machines for a dollar of rent, of desktops for a "
+        "dollar of their price."
+    )
+    machine, cheapest = answer.machine, answer.cheapest
+    if machine is not None and machine.speed is not None:
+        says += (
+            f" One {machine.spec.name} does {machine.speed.value:.3f} of an H100's work ({_by(machine.speed.basis)}); "
+            f"a dollar buys {machine.per_dollar:.3f} hours of an H100."
+        )
+    if machine is not None and cheapest is not None and cheapest.price < machine.price:
+        says += f" The cheapest by the hour is {rented(cheapest)}."
+    return Step("Speed per dollar", says)
+
+
+def _by(basis: SpeedBasis) -> str:
+    return "measured" if basis is SpeedBasis.MEASURED else f"by {basis}"
+
+
+def _even_step(answer: Answer) -> Step:
+    build, machine, even = answer.build, answer.machine, answer.even
+    base = answer.rules.figures.base_machine_usd
+    if build is None or machine is None:
+        missing = "desktop" if build is None else "machine"
+        return Step("Rent or buy", f"There is no {missing} to compare with.")
+    desktop = build.desktop
+    years = number(Fraction(desktop.life // timedelta(days=1), 365))
+    says = (
+        f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.paid}, {build.dated}) and "
+        f"{Money.usd(int(base.value)).text(0)} for the rest, {number(desktop.busy_power.watts)} W at work, "
+        f"{desktop.tariff.per_kwh.text(3)} a kWh, {years} years, nothing counted for selling it. The machine: its list "
+        "price, without disk and address."
+    )
+    if even is None:
+        return Step("Rent or buy", f"{says} How fast one is beside the other is not known.", (base.source,))
+    says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.faster.rests})."
+    says += _hours(build, even, years)
+    return Step("Rent or buy", says, (base.source,))
+
+
+def _hours(build: Build, even: Even, years: str) -> str:
+    if even.weekly is None:
+        return f" Over {years} years the desktop is never the cheaper one."
+    says = f" From {number(even.weekly)} hours a week of the machine on, for {years} years, the desktop is cheaper."
+    if even.hours is None:
+        return says + " Say --hours-per-week to know when."
+    if even.desktops > 1:
+        says += f" {number(even.hours)} hours a week take {even.desktops} such desktops."
+    within = even.after is not None and even.after <= build.desktop.life
+    when = f"after {span_text(even.after)}" if even.after is not None else "never"
+    return says + f" At {number(even.hours)} they meet {when}{'' if within else ', beyond its life'}."
+
+
+def remarks(answer: Answer, now: datetime) -> Iterator[str]:
+    """Yield what else is to be said: of the kind of work, of prices that are old, missing or not listed."""
+    if answer.kind.remark:
+        yield answer.kind.remark
+    machine, build = answer.machine, answer.build
+    if machine is not None:
+        listed = machine.offer.listed.price
+        doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
+        old = ", old" if is_old(listed.as_of, now) else ""
+        yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
+    if machine is not None and _is_tight(answer, machine):
+        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].says} (recalled)."
+    if build is not None and build.spec.card is not None:
+        old = " and old" if is_old(build.spec.card.as_of, now) else ""
+        note = f" {build.spec.card.note[:1].upper()}{build.spec.card.note[1:]}." if build.spec.card.note else ""
+        yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
+    if answer.unpriced:
+        yield f"These cards hold it, too, but no dated price is known: {', '.join(answer.unpriced)}."
+    if answer.dear and answer.build is not None:
+        names = ", ".join(dict.fromkeys(f"{one.cards} {one.spec.name}" for one in answer.dear))
+        yield f"Beyond the budget: desktops with {names}."

@@ -1,0 +1,137 @@
+"""A recommendation in one sentence or two, and the words that its steps share with it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fractions import Fraction
+
+from cloudgpu.core.money import Money
+from cloudgpu.core.recommend import Machine
+from cloudgpu.core.recommend_answer import Answer
+from cloudgpu.core.recommend_build import Build, Even, Paid, Verdict
+
+PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure"}
+_DEAR = Money.usd(10)  # an hour; from here on two decimals
+
+
+def sentence(answer: Answer) -> str:
+    """Return the answer in one sentence or two, as a person would say it."""
+    machine, build = answer.machine, answer.build
+    if machine is None and build is None:
+        return f"{_nothing(answer)} {_no_card(answer)}"
+    if machine is None:
+        return f"{_nothing(answer)} {_buy(build)}." if build else _nothing(answer)
+    if build is None:
+        return f"Rent {rented(machine)}{_monthly(answer)}. {_no_card(answer)}"
+    if answer.verdict is Verdict.BUY and answer.even:
+        return f"{_buy(build)}: {_bought(machine, answer.even)}"
+    if answer.verdict is Verdict.RENT and answer.even:
+        return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.even)}"
+    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.even)}."
+
+
+def rented(machine: Machine) -> str:
+    """Return a machine with its price and place, for people."""
+    listed, gpu = machine.offer.listed, machine.offer.type.gpu
+    number = "a share of an" if gpu.share < 1 else f"{gpu.count}x"
+    spot = " spot" if str(listed.market) == "spot" else ""
+    place = PLACES.get(machine.offer.type.provider, machine.offer.type.provider)
+    return (
+        f"{number} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
+        f"{per_hour(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
+    )
+
+
+def per_hour(price: Money) -> str:
+    """Return a price per hour for people."""
+    return price.text(2 if price >= _DEAR else 4)
+
+
+def _monthly(answer: Answer) -> str:
+    hours, machine = answer.bounds.hours, answer.machine
+    if hours is None or machine is None:
+        return ""
+    return f": {machine.price.scaled(hours * 365 / 7 / 12).text(0)} a month at {number(hours)} hours a week"
+
+
+def _buy(build: Build) -> str:
+    each = " each" if build.cards > 1 else ""
+    least = "at least" if build.cards > 1 else "about"
+    return (
+        f"Buy {_cards(build)} ({build.price.text(0)}{each}) for a desktop of {least} {build.desktop.purchase.text(0)}"
+    )
+
+
+def _cards(build: Build) -> str:
+    paid = "" if build.paid is Paid.LAUNCH else f"{build.paid} "
+    return f"{'a' if build.cards == 1 else build.cards} {paid}{build.spec.name}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _bought(machine: Machine, even: Even) -> str:
+    pace = "" if even.hours is None else f"at {number(even.hours)} hours a week "
+    return f"{pace}it has cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
+
+
+def _not_bought(build: Build, even: Even) -> str:
+    desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
+    if even.after is None:
+        return f"{desktop} would never have cost less at that pace."
+    life = number(Fraction(build.desktop.life // timedelta(days=1), 365))
+    when = f"{span_text(even.after)}{_range(even)}"
+    return f"{desktop} would have cost less only after {when}; it is reckoned to last {life} years."
+
+
+def _range(even: Even) -> str:
+    soonest, latest = span_text(even.soonest), span_text(even.latest)
+    if soonest == latest:
+        return ""
+    return f" (between {soonest} and {latest}, by how fast one is beside the other)"
+
+
+def span_text(span: timedelta | None) -> str:
+    """Return when something comes: in days, from two months on in months."""
+    if span is None:
+        return "never"
+    days = span / timedelta(days=1)
+    return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
+
+
+def _from(build: Build, even: Even | None) -> str:
+    if even is None or even.hours is not None:
+        return ""
+    years = number(Fraction(build.desktop.life // timedelta(days=1), 365))
+    if even.weekly is None:
+        return f": over {years} years the desktop is never the cheaper one"
+    return f": for {number(even.weekly)} hours a week or more over {years} years, the desktop is the cheaper one"
+
+
+def _nothing(answer: Answer) -> str:
+    holds = f"holds it ({gib(answer.need.memory.total)} of GPU memory for {answer.kind.title})"
+    if not answer.hidden:
+        return f"No machine of the catalogue {holds}."
+    return f"No machine within the bounds that you set {holds}; without them there are {answer.hidden} types."
+
+
+def _no_card(answer: Answer) -> str:
+    if answer.dear:
+        cheapest = min(answer.dear, key=lambda one: one.desktop.purchase)
+        return (
+            f"No desktop that holds it is within the budget: the cheapest, with {_cards(cheapest)}, costs about "
+            f"{cheapest.desktop.purchase.text(0)}."
+        )
+    most = answer.rules.figures.most_cards.value
+    return f"No desktop of up to {most} cards with a known price holds it."
+
+
+def gib(value: Fraction) -> str:
+    """Return an amount of memory for people."""
+    return f"{float(value):,.1f} GiB"
+
+
+def number(value: Fraction) -> str:
+    """Return a number for people: with one digit after the point where it is not whole."""
+    return f"{float(value):,.1f}".removesuffix(".0")
