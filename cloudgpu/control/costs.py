@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.desktops import load_desktop
+from cloudgpu.control.cost_desktop import desktop_line
 from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.core.billing import money
 from cloudgpu.core.cost import CALENDAR, By
 from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.desktop import YEAR, Depreciation, counted_by, owned
-from cloudgpu.core.money import Money
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.costs import (
     burn_value,
@@ -69,7 +66,7 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "budgets": budgets_left(session, now),
         **deducted(session, rows, wanted.asked, now),
         "fees": _fees(session, found.total),
-        "desktop": desktop(session, found.total.micros, _began(rows, wanted.asked, now)),
+        "desktop": desktop_line(session, rows, ended, wanted.asked, now),
     }
 
 
@@ -144,40 +141,3 @@ def _fees(session: Session, total: Tally) -> dict[str, Any]:
         "total_usd": with_fees(total, fees.factor) if configured else None,
         "sentence": fees.said,
     }
-
-
-def _began(rows: list[Row], asked: Asked, now: datetime) -> timedelta:
-    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((from_iso(row["intended_at"]) for row in rows if row["provider_id"]), default=now)
-    begin = first if asked.since is None else max(first, asked.since)
-    return max(timedelta(0), (now if asked.until is None else min(now, asked.until)) - begin)
-
-
-def desktop(session: Session, micros: int, kept: timedelta) -> dict[str, Any]:
-    """Return what so many billed microseconds would have cost on the owned desktop of the settings, `kept` so long.
-
-    A first figure: one GPU is counted as fast as another, and every billed hour as an hour of work.
-    """
-    it = load_desktop(session.settings.desktop, search=[session.home.root / "desktops"])
-    worked = timedelta(microseconds=micros)
-    cost = owned(counted_by(it, Depreciation.STRAIGHT), max(kept, worked), worked, 1)
-    share = cost.purchase - cost.worth
-    return {
-        "name": it.name,
-        "gpu": it.gpu,
-        "hours": f"{worked / timedelta(hours=1):.4f}",
-        "electricity_usd": usd(cost.electricity),
-        "purchase_share_usd": usd(share),
-        "purchase_usd": usd(it.purchase),
-        "total_usd": usd(cost.total),
-        "source": it.source,
-        "as_of": it.as_of.isoformat(),
-        "sentence": (
-            f"The same hours on an owned desktop ({it.gpu}): {_shown(cost.electricity)} of electricity and "
-            f"{_shown(share)} of its price over {it.life / YEAR:g} years, after {it.purchase.text(0)} on the first day."
-        ),
-    }
-
-
-def _shown(amount: Money) -> str:
-    return amount.text(2 if amount >= Money.usd(1) else 4)
