@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.alert_text import message, own_template, shipped_template
-from cloudgpu.config.alerts import receivers
+from cloudgpu.config.alerts import MONTHLY, receivers
 from cloudgpu.control.alerting_send import label_of
 from cloudgpu.control.alerts import undelivered
 from cloudgpu.control.check import Check, Verdict, failed
@@ -41,7 +41,8 @@ def _receivers(session: Session) -> Check:
         said = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
         way = "They are tried again at each pass."
         return Check("alerts", Verdict.WARN, f"Not delivered yet: {said}.", way)
-    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}")
+    monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
+    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
 
 
 def _check_template(session: Session) -> None:

@@ -382,7 +382,7 @@ def test_doctor_says_who_is_told_and_what_waits(lab_to, web):
     lab = lab_to(json_of(web), more=f'deadman = "http://{web.place}/x"\n')
     first, second = alert_checks(lab.session)
     assert (first.verdict, second.verdict) == ("ok", "ok")
-    assert label_of(json_of(web)) in first.said
+    assert first.said == f"sent to {label_of(json_of(web))}; watch sends them each month's report"
     web.answer = 500
     deliver(lab.session, [LAB80])
     first, _ = alert_checks(lab.session)
