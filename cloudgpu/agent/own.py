@@ -6,6 +6,9 @@ It travels beside the agent to such machines only (`local`, `ssh`), as it is: st
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +18,83 @@ PROC = Path("/proc")
 TICK = os.sysconf("SC_CLK_TCK")
 PTS = 136  # the number of pseudo-terminals among devices
 GPU = ("/dev/nvidia", "/dev/dxg")  # what a process has open that uses one; the second is WSL's
+POWER = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits".split()
+EVERY = 10.0  # seconds between two questions for the power
+STALE = 30.0  # seconds: energy is counted over no longer time without an answer
+MOST = 10_000.0  # watts of one GPU: more is no reading
+SAMPLE = 75.0  # seconds that a sample takes at most: one in which some was not counted must not say a mean
+
+
+class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to inherit from)
+    """Meters by name. One that is not there was not read: the power is there once nvidia-smi has told it."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+class Energy:
+    """Joules that the computer's GPUs drew while the machine used any. All times are seconds of one steady clock.
+
+    Each answer of nvidia-smi stands for the time since the one before. Nobody waits for it: it may hang.
+    """
+
+    def __init__(self) -> None:
+        self.joules: float | None = None
+        self.since: float | None = None
+        self.blind, self.looks = 0.0, 0
+        self.asked = -EVERY
+        self.smi: Any = None
+        self.out: Any = None
+
+    def step(self, now: float, *, uses: bool, words: list[str]) -> dict[str, float | None]:
+        """Take what was answered and ask again; return the meter. No key: it was never told; None: not at the moment.
+
+        A process that looks once asks nothing.
+        """
+        self.looks += 1
+        if not uses:
+            self.since = None
+        elif self.since is None:
+            self.since = now
+        watts = self.answer()
+        if watts is not None and self.since is not None:
+            if now - self.since <= STALE:
+                self.joules = (self.joules or 0.0) + watts * (now - self.since)
+            else:
+                self.blind = now + SAMPLE
+            self.since = now
+        if uses and self.looks > 1 and self.smi is None and now - self.asked >= EVERY:
+            self.ask(now, words)
+        if self.joules is None:
+            return {}
+        lost = self.since is not None and now - self.since > STALE
+        return {"power": None if lost or now < self.blind else self.joules}
+
+    def answer(self) -> float | None:
+        """Return the watts of all GPUs where they were told since the last time; those of a part are no sum."""
+        if self.smi is None or self.smi.poll() is None:
+            return None
+        smi, self.smi = self.smi, None
+        with self.out as out, suppress(ValueError, OSError):
+            out.seek(0)
+            told = [float(word) for word in out.read(4096).split()]
+            if smi.returncode == 0 and told and all(0 <= one < MOST for one in told):
+                return sum(told)
+        return None
+
+    def ask(self, now: float, words: list[str]) -> None:
+        """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
+        self.asked = now
+        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in words)}
+        null = subprocess.DEVNULL
+        with suppress(OSError):
+            self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
+            self.smi = subprocess.Popen(  # noqa: S603
+                POWER, stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
+            )
+
+
+ENERGY = Energy()  # of this agent's life: meters begin anew with each
 
 
 class Process(NamedTuple):
@@ -58,20 +138,26 @@ def _read(pid: int, name: str) -> bytes:
 def machine(words: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]:
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
-    A process tells no network: what it wrote anywhere stands for that, so a download that is saved shows. Meters are
-    None where there is no /proc (macOS): then nothing is known, and nothing ends for idle time.
+    A process tells no network: what it wrote anywhere stands for that, so a download that is saved shows. `power` is
+    joules so far, so that its mean is in watts. Meters are None where there is no /proc (macOS): then nothing is known,
+    and nothing ends for idle time.
     """
     found = processes(words)
     if not PROC.exists():
         return None, {"cpu": None, "net": None, "disk": None}, [], True
     up = min((one.start for one in found.values()), default=None)
     ticks, wrote, moved = (sum(one[index] for one in found.values()) for index in range(3))
-    meters = {"cpu": ticks / TICK, "net": wrote, "disk": moved}
-    return up and up / TICK, meters, terminals(found.values()), any(map(_uses_gpu, found))
+    uses = any(map(_uses_gpu, found))
+    power = ENERGY.step(time.monotonic(), uses=uses, words=list(words))
+    meters = Meters(cpu=ticks / TICK, net=wrote, disk=moved, **power)
+    return up and up / TICK, meters, terminals(found.values()), uses
 
 
 def _uses_gpu(pid: int) -> bool:
+    """Tell whether a process has a GPU open; nvidia-smi, which looks at all of them, uses none."""
     with suppress(OSError):
+        if _read(pid, "comm") == b"nvidia-smi\n":
+            return False
         return any(os.readlink(path).startswith(GPU) for path in (PROC / str(pid) / "fd").iterdir())  # noqa: PTH115
     return False
 

@@ -44,6 +44,12 @@ def test_a_machine_without_a_gpu_has_no_such_key_and_one_that_cannot_be_read_is_
     assert unread["gpu"] is None
 
 
+@pytest.mark.parametrize("watts", [0, 312.5, 100_000, None])
+def test_power_is_taken_as_watts_and_one_that_was_not_told_is_null(watts):
+    assert heard(answer(bucket(power=watts))).samples[0]["power"] == watts
+    assert "power" not in heard(answer(bucket())).samples[0]
+
+
 def test_samples_come_in_order_each_once_and_none_is_older_than_a_ring():
     said = [bucket(t=NOW), bucket(t=NOW - 120), bucket(t=NOW), bucket(t=NOW - RING)]
     assert [one["t"] for one in heard(answer(*said)).samples] == [NOW - 120, NOW]
@@ -77,6 +83,8 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
         (answer(bucket(), bucket(cpu="much")), "sample 1: cpu is no number"),
         (answer(bucket(gpu=101)), "sample 0: gpu is 101"),
         (answer(bucket(net=-4)), "sample 0: net is -4"),
+        (answer(bucket(power=-1)), "sample 0: power is -1"),
+        (answer(bucket(power=100_001)), "sample 0: power is 100001"),
         (answer(bucket(s=0)), "sample 0: s is nothing"),
         (answer(bucket(s=1e9)), "sample 0: s is 1000000000"),
         (answer(bucket(t=NOW + 60)), "of a time to come, so its clock was set back"),
