@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.control.compare_gpus import gpu_of, knows_gpus, own, speeds
-from cloudgpu.control.worked import OWN, own_machines, worked
+from cloudgpu.control.compare_rows import HERE, clouds_of
+from cloudgpu.control.worked import own_machines, worked
 from cloudgpu.core.compare import History, Machine, by_day
 from cloudgpu.core.compare import compared as sides_of
 from cloudgpu.core.daily import added, daily
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.speed import Faster
 
 Row = dict[str, Any]
-HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
 NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
 
@@ -69,7 +69,9 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
     now, desktop = session.clock(), asked.desktop
     its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
     counted, rehearsed = clouds_of(found.rows)
-    history, unpriced = _history(session, asked, found, counted)
+    last = _ahead(session, now)
+    until = asked.until if last is None else min(now, asked.until or now)  # what is still to come did not happen yet
+    history, unpriced = _history(session, replace(asked, until=until), found, counted)
     ran = [row for row in found.rows if row["id"] in found.hours]
     straight = counted_by(desktop, Depreciation.STRAIGHT)
     worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
@@ -89,18 +91,11 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
         goes_on=goes_on,
         worth=ZERO if history is None else owned(worth_of, history.elapsed, timedelta(0), 1).worth,
         worth_by=worth_of.depreciation,
-        last=_ahead(session, now),
+        last=last,
         rehearsed=rehearsed,
         left_out=here,
         unknown_gpus=[row["name"] or row["id"] for row in ran if row in counted and not knows_gpus(row)],
     )
-
-
-def clouds_of(rows: Sequence[Row]) -> tuple[list[Row], bool]:
-    """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
-    clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
-    here = [row for row in rows if row["provider"] == HERE]
-    return (clouds, False) if clouds or not here else (here, True)
 
 
 def _history(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.compare import Case, Machine, Own, Side, work
 from cloudgpu.core.desktop import owned
 from cloudgpu.core.even import MICRO
-from cloudgpu.core.money import HOUR, Money
+from cloudgpu.core.money import HOUR, ZERO, Money
 from cloudgpu.core.times import iso
 from cloudgpu.report.compare_rests import assumptions
 from cloudgpu.report.compare_words import Shown, own_sentence, sentence
@@ -45,9 +45,9 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "work": str(story.work),
         "speeds": _speeds(story),
         "cloud": _cloud(story),
-        "owned": {str(case): _owned(story, side) for case, side in story.sides.items()},
+        "owned": {str(case): _owned(story, side) for case, side in story.sides.items()} or None,
         "break_even": _break_even(story),
-        "pace": {str(case): _pace(side) for case, side in story.sides.items()},
+        "pace": _cases(story, lambda side: None if story.has_no_price else _pace(side)) if story.sides else None,
         "still_worth": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(one) for one in story.own],
         "own_sentence": own_sentence(story.own, shown) if story.own else None,
@@ -95,12 +95,12 @@ def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Machine], 
 
 def _cloud(story: Story) -> Document:
     machines = [] if story.history is None else story.history.machines
-    known = bool(story.sides) and not story.has_no_price
-    sums = {"low_usd": Case.LOW, "usd": Case.EXPECTED, "high_usd": Case.HIGH}
+    names = {"low_usd": Case.LOW, "usd": Case.EXPECTED, "high_usd": Case.HIGH}
+    sums = {name: story.sides[case].cloud if story.sides else ZERO for name, case in names.items()}
     every = [one.all for one in machines]
     parts = {name: hours(sum(getattr(one, name) for one in every)) for name in ("gpu", "used", "idle", "unknown")}
     return {
-        **{name: usd(story.sides[case].cloud) if known else None for name, case in sums.items()},
+        **{name: None if story.has_no_price else usd(amount) for name, amount in sums.items()},
         "billed_hours": hours(sum(map(sum, every))),
         **{f"{name}_hours": text for name, text in parts.items()},
         "unpriced": list(story.unpriced),
@@ -130,21 +130,22 @@ def percent(share: Fraction | None) -> float | None:
 
 
 def _break_even(story: Story) -> Document:
-    sides = {str(case): side for case, side in story.sides.items()}
     usual = story.sides.get(Case.EXPECTED)
-    price = None if usual is None else usual.price
-    paid = None
+    price, paid = None if usual is None else usual.price, None
     if usual is not None and usual.worked and not story.has_no_price:
         paid = usd(usual.cloud.scaled(Fraction(HOUR, usual.worked // MICRO)))
-    known = not story.unpriced or any(side.cloud for side in story.sides.values())
     return {
-        "past": {name: _time(side.past) for name, side in sides.items()},
-        "dearer_since": {name: _time(side.since) for name, side in sides.items()},
-        "projected": {name: _time(side.meets) for name, side in sides.items()},
-        "utilization_percent": {name: percent(side.use if known else None) for name, side in sides.items()},
+        "past": _cases(story, lambda side: _time(side.past)),
+        "dearer_since": _cases(story, lambda side: _time(side.since)),
+        "projected": _cases(story, lambda side: _time(side.meets)),
+        "utilization_percent": _cases(story, lambda side: percent(side.use if side.cloud else None)),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
     }
+
+
+def _cases(story: Story, what: Callable[[Side], Any]) -> Document:
+    return {str(case): what(story.sides[case]) if story.sides else None for case in Case}
 
 
 def _pace(side: Side) -> Document | None:
@@ -209,4 +210,8 @@ def _curve(story: Story) -> Iterator[Document]:
         done = min(point.worked, elapsed * number)
         cost = owned(story.desktop, elapsed, done, number)
         day = (point.at - MICRO if elapsed else point.at).astimezone(history.zone).date()
-        yield {"day": day.isoformat(), "cloud_usd": usd(point.cloud), "desktop_usd": usd(cost.total)}
+        yield {
+            "day": day.isoformat(),
+            "cloud_usd": None if story.has_no_price else usd(point.cloud),
+            "desktop_usd": usd(cost.total),
+        }
