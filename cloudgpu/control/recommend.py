@@ -35,15 +35,13 @@ def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecom
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
     wish = wish_of(rules, work, **given)
-    base = desktop_named(session)
-    if wish.tariff is not None:
-        base = replace(base, tariff=wish.tariff)
-    return recommendation(answer(rules, wish, base), session.clock())
+    return recommendation(answer(rules, wish, desktop_named(session)), session.clock())
 
 
 def answer(rules: Rules, wish: Wish, base: Desktop) -> Answer:
     """Return all that is recommended for a wish, beside a desktop whose other parts are those of `base`."""
     figures, need = rules.figures, _need(rules, wish)
+    base = base if wish.tariff is None else replace(base, tariff=wish.tariff)
     offers = matching(wish.filters)
     found = machines(offers, need, spec_of, figures)
     made = builds(catalog.gpus(), need, base, figures)

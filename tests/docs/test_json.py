@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import cloudgpu
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import session as sessions
 from cloudgpu.report.passes import pass_value
@@ -123,6 +124,7 @@ def _costs(run):
     run("cost", "cost")
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
     run("cost", "cost", "--by", "day", "--since", "1d", *won)
+    _estimates(run)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +180,6 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         run("ls", "ls", "--all")
         run("error", "stop", "one", "--yes")
         run("error", "up", "--lease", "8x")
-        _estimates(run)
         run("demo", "demo")
     finally:
         cloudgpu("down", "--all", "--yes", timeout=120)
@@ -321,6 +322,19 @@ def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, tmp_path):
         assert not faults(written, heading, cloudgpu(*words.split(), "-o", "json").json)
 
 
+ADVICE = (
+    ("fine-tuning", {"parameters": "7b", "method": "lora", "hours_per_week": 5}),
+    ("research", {"cards": 4, "budget": 4000}),
+    (None, {"memory": 5000}),
+)
+
+
+def test_a_recommendation_is_printed_as_the_page_says(written, tmp_path):
+    with cloudgpu.connect(home=tmp_path / "home") as gpu:
+        for work, asked in ADVICE:
+            assert not faults(written, "recommend", gpu.recommend(work, **asked)), work
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"finding", "account_offers", "setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
@@ -345,6 +359,18 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     parts |= {"decision", "done", "renewal", "warning", "left", "orphan", "launch", "saved"}
     parts |= {"wish", "past", "estimated", "paid_beside", "times_as_fast", "split", "unknown", "obstacle"}
+    parts |= {
+        "recommend",
+        "memory_part",
+        "rests_on",
+        "other_way",
+        "rentable",
+        "pace",
+        "buildable",
+        "met",
+        "supply",
+        "advised",
+    }
     elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
     assert set(written) - parts - set(printed) - elsewhere == set()
 

@@ -1,0 +1,297 @@
+"""What is recommended for a kind of work: what fits, in which order, to rent or to buy, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cloudgpu
+from cloudgpu import catalog
+from cloudgpu.config.desktops import load_desktop
+from cloudgpu.config.work import shipped_rules
+from cloudgpu.control.recommend import answer
+from cloudgpu.control.recommend_asked import wish_of
+from cloudgpu.core.money import Money
+from cloudgpu.core.recommend_build import Paid, Verdict
+from cloudgpu.core.recommend_memory import ALLOWED, Method
+from cloudgpu.errors import InvalidRequest
+
+RULES = shipped_rules()
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+TUNED = [(method, precision) for method in (Method.FULL, Method.LORA, Method.QLORA) for precision in ALLOWED[method]]
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    with cloudgpu.connect(home=tmp_path_factory.mktemp("home"), clock=lambda: NOW) as gpu:
+        yield gpu
+
+
+def found(work=None, **asked):
+    """What is recommended, as a value, beside the shipped desktop of the published example."""
+    return answer(RULES, wish_of(RULES, work, **asked), load_desktop("rtx3090"))
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(10**6, 3 * 10**11),
+    st.sampled_from(TUNED),
+    st.sampled_from([None, 1, 2, 4, 8]),
+    st.booleans(),
+)
+def test_every_candidate_holds_the_work(parameters, way, cards, spot):
+    method, precision = way
+    asked = {"method": str(method), "precision": str(precision), "cards": cards, "spot": spot}
+    it = found(parameters=parameters, **asked)
+    memory = it.need.memory
+    for one in it.machines:
+        gpus = one.offer.type.gpu
+        assert memory.on(one.gpus) <= gpus.memory_gib
+        assert one.gpus <= gpus.count
+        assert cards in (None, gpus.count)
+        assert one.spec.compute_capability[:3] != "gfx"
+        assert one.offer.type.arch == "x86_64"
+    for one in it.builds:
+        assert memory.on(one.cards) <= one.spec.memory_gib
+        assert one.cards <= 4
+        assert cards in (None, one.cards)
+
+
+@pytest.mark.parametrize("work", [name for name, kind in RULES.kinds.items() if kind.memory_gib])
+def test_every_kind_of_work_has_something_to_rent_and_to_buy(work):
+    it = found(work)
+    assert min(one.offer.type.gpu.memory_gib for one in it.machines) >= RULES.kinds[work].memory_gib
+    assert it.machines[0].offer.type.gpu.count == it.builds[0].cards == 1
+    assert it.verdict is Verdict.EITHER
+
+
+def test_the_best_has_the_fewest_gpus_and_then_does_the_most_per_dollar():
+    it = found(parameters="7b", method="full")
+    counts = [one.offer.type.gpu.count for one in it.machines]
+    assert counts[0] == min(counts) == 2
+    alike = [one.per_dollar for one in it.machines if one.offer.type.gpu.count == 2]
+    assert alike == sorted(alike, reverse=True)
+    # 8 H200 do more per dollar than 2 A100, and cost $63 an hour where $7 are enough
+    assert max(one.per_dollar for one in it.machines) > alike[0]
+
+
+def test_the_cheapest_by_the_hour_is_said_where_it_is_another_one(gpu):
+    said = gpu.recommend("video")
+    prices = [Decimal(one["price"]["usd_per_hour"]) for one in said["machines"]]
+    assert Decimal(said["cheapest"]["price"]["usd_per_hour"]) < min(prices)
+    assert said["cheapest"]["gpu"] == "L4"
+    assert "The cheapest by the hour is 1x L4" in said["steps"][2]["says"]
+
+
+def test_amd_arm_and_old_gpus_are_left_out_with_the_reason(gpu):
+    said = gpu.recommend("kaggle")["left_out"]
+    assert "CUDA" in said["MI300X"]
+    assert "Arm" in said["T4G"]
+    assert "older than Volta" in said["P100"]
+    assert not {"MI300X", "T4G", "P100"} & {one.spec.name for one in found("kaggle").machines}
+
+
+def test_bfloat16_asks_for_a_gpu_that_computes_it():
+    older = {"T4", "V100-16GB", "RTX2080Ti"}
+    half, brain = (found(parameters="350m", precision=one) for one in ("fp16", "bf16"))
+    assert half.need.memory == brain.need.memory
+    assert older & {one.spec.name for one in (*half.machines, *half.builds)}
+    assert not older & {one.spec.name for one in (*brain.machines, *brain.builds)}
+    assert "Ampere" in brain.left_out["T4"]
+
+
+def test_running_a_model_is_judged_by_bandwidth_and_training_by_what_was_measured():
+    run, train = found("inference", parameters="13b"), found("research")
+    bases = {str(one.speed.basis) for one in run.machines}
+    assert bases == {"memory bandwidth"}
+    assert "measured" in {str(one.speed.basis) for one in train.machines}
+
+
+def test_a_desktop_is_its_cards_and_the_rest_of_the_published_one():
+    it = found("research", cards=2)
+    used = next(one for one in it.builds if (one.spec.name, one.paid) == ("RTX3090", Paid.USED))
+    # two used cards of $537, and $2,200 less the list price of one, $1,499
+    assert used.desktop.purchase == Money.usd(2 * 537 + 2200 - 1499)
+    assert used.desktop.busy_power.watts == 2 * 350 + 100
+    assert it.supply.cards == it.builds[0].cards == 2
+
+
+def test_when_a_desktop_has_paid_for_itself_is_found_by_hand():
+    it = found("research", hours_per_week=20, provider="aws")
+    machine, build, even = it.machine, it.build, it.even
+    assert (machine.offer.type.name, build.spec.name, build.paid) == ("g5.xlarge", "RTX3090", Paid.USED)
+    # by memory bandwidth, as the A10G was not measured: 936.2 / 600.2 hours of it in one of the desktop
+    assert even.speed == Fraction("936.2") / Fraction("600.2")
+    # a week: 20 h x $1.006 for renting; 20 / 1.5598 h x 0.45 kW x $0.12 for the desktop of $537 + $701
+    weekly = 20 * Fraction("1.006") - 20 / even.speed * Fraction("0.45") * Fraction("0.12")
+    assert even.after / timedelta(days=7) == pytest.approx(float(1238 / weekly), abs=1e-6)
+    assert it.verdict is Verdict.BUY
+    # over four years of 365 days: $1,238 by what an hour of the machine saves
+    share = 1238 / (Fraction("1.006") - 1 / even.speed * Fraction("0.054")) / (4 * 365 * 24)
+    assert float(even.weekly) == pytest.approx(float(share * 168), abs=1e-6)
+    assert it.even.soonest <= it.even.after <= it.even.latest
+
+
+def test_the_threshold_divides_renting_from_buying():
+    weekly = found("video").even.weekly
+    below, above = (found("video", hours_per_week=f"{float(weekly * part):.3f}") for part in (0.9, 1.1))
+    assert (below.verdict, above.verdict) == (Verdict.RENT, Verdict.BUY)
+    assert above.even.weekly == weekly
+
+
+def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
+    weekly = [found("video", tariff=tariff).even.weekly for tariff in ("0", "0.12", "0.5")]
+    assert weekly == sorted(weekly)
+    assert found("video", tariff="60").even.weekly is None  # $27 an hour for what is rented at $1
+    assert found("video", tariff="60", hours_per_week=40).verdict is Verdict.RENT
+
+
+def test_beyond_the_budget_nothing_is_to_be_bought_and_the_cheapest_is_named(gpu):
+    said = gpu.recommend("video", budget=900)
+    assert (said["desktops"], said["supply"], said["verdict"]) == ([], None, "either")
+    assert "the cheapest, with a used RTX3090, costs about $1,238" in said["sentence"]
+    within = gpu.recommend("video", budget=1300)
+    assert [one["desktop_usd"] for one in within["desktops"]] == ["1238"]
+    assert any("Beyond the budget: desktops with" in remark for remark in within["remarks"])
+
+
+def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
+    said = gpu.recommend("video", max_price="0.01")
+    assert (said["machines"], said["cheapest"]) == ([], None)
+    assert said["sentence"].startswith("No machine within the bounds that you set holds it (24.0 GiB")
+    assert "Buy a used RTX3090" in said["sentence"]
+    assert said["desktops"][0]["even"] is None
+
+
+def test_where_nothing_holds_it_at_all_that_is_said(gpu):
+    said = gpu.recommend("fine-tuning", parameters="10t")
+    assert said["sentence"].startswith("No machine of the catalogue holds it (")
+    assert said["sentence"].endswith("No desktop of up to 4 cards with a known price holds it.")
+    assert said["other_ways"][0]["method"] == "lora"
+
+
+def test_cards_without_a_dated_price_are_named_and_not_counted(gpu):
+    said = gpu.recommend("video")
+    assert "RTX5090" in said["without_price"]
+    assert "RTX5090" not in [one["gpu"] for one in said["desktops"]]
+    assert catalog.gpu("rtx5090").card is None
+
+
+def test_several_gpus_are_said_with_what_they_cost(gpu):
+    said = gpu.recommend("fine-tuning", parameters="7b")
+    assert (said["machines"][0]["gpus_needed"], said["machines"][0]["count"]) == (2, 2)
+    assert "50% more communication" in said["steps"][1]["says"]
+    assert "Rajbhandari" in said["steps"][1]["sources"][0]["text"]
+
+
+def test_every_step_has_its_source_or_is_the_catalogues(gpu):
+    said = gpu.recommend("research", cards=4, hours_per_week=10)
+    titles = [step["title"] for step in said["steps"]]
+    assert titles == ["Memory", "What fits", "Speed per dollar", "Rent or buy", "Power, slots, cooling"]
+    power = said["steps"][-1]
+    assert "4 x 350 W and 100 W for the rest are 1,500 W" in power["says"]
+    assert "1,650 to 1,725 W" in power["says"]
+    assert "does not carry it for hours" in power["says"]
+    assert {source["basis"] for source in power["sources"]} == {"recalled", "published"}
+    assert {"Dettmers", "NFPA", "Kinghorn", "Puget"} <= {
+        word for source in power["sources"] for word in source["text"].replace(",", " ").split()
+    }
+
+
+def test_prices_that_are_old_or_derived_say_so(gpu):
+    said = gpu.recommend("kaggle", provider="gcp")
+    assert said["machines"][0]["price"]["basis"] == "derived"
+    assert any("derived, old" in remark for remark in said["remarks"])
+    assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "number"),
+    [("7b", 7 * 10**9), ("7 B", 7 * 10**9), ("350m", 350 * 10**6), ("1.5b", 15 * 10**8), ("1t", 10**12),
+     (7_000_000_000, 7 * 10**9), ("7,000,000,000", 7 * 10**9)],
+)  # fmt: skip
+def test_a_number_of_parameters_is_read_as_it_is_written(typed, number):
+    assert wish_of(RULES, None, parameters=typed).model.parameters == number
+
+
+@pytest.mark.parametrize(
+    ("asked", "method", "precision"),
+    [
+        ({}, "full", "fp16"),
+        ({"precision": "int4"}, "qlora", "int4"),
+        ({"precision": "INT8"}, "qlora", "int8"),
+        ({"method": "lora"}, "lora", "fp16"),
+        ({"method": "QLoRA"}, "qlora", "int4"),
+        ({"precision": "fp32"}, "full", "fp32"),
+    ],
+)
+def test_what_is_not_said_of_a_model_follows(asked, method, precision):
+    model = wish_of(RULES, "fine tuning", parameters="7b", **asked).model
+    assert (model.method, model.precision) == (method, precision)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [("RL", "reinforcement-learning"), ("image generation", "image-generation"), ("finetuning", "fine-tuning")],
+)
+def test_kinds_go_by_their_short_names_too(word, kind):
+    asked = {"parameters": "7b"} if kind == "fine-tuning" else {}
+    assert wish_of(RULES, word, **asked).kind.name == kind
+
+
+BAD = [
+    (None, {}, "WORK", "What the GPU is for", "kaggle, prototyping"),
+    ("kagle", {}, "WORK", "did you mean 'kaggle'?", "--memory GIB"),
+    ("", {}, "WORK", "'' is no kind of work", "kaggle"),
+    ("kaggle", {"parameters": "7b"}, "--parameters", "rule of thumb", "leave --parameters out"),
+    ("kaggle", {"precision": "fp16"}, "--precision", "rule of thumb", "leave --precision out"),
+    ("kaggle", {"method": "lora"}, "--method", "rule of thumb", "leave --method out"),
+    ("fine-tuning", {}, "--parameters", "How large the model is", "--parameters 7b"),
+    ("inference", {}, "--parameters", "How large the model is", "--memory 24"),
+    ("inference", {"parameters": "7b", "method": "lora"}, "--method", "Nothing is trained", "Leave --method out"),
+    (None, {"parameters": "7b", "method": "inference"}, "--method", "trains nothing", "recommend inference"),
+    (None, {"parameters": "7b", "method": "loar"}, "--method", "did you mean 'lora'?", "full, lora, qlora"),
+    (None, {"parameters": "7b", "precision": "f16"}, "--precision", "did you mean 'fp16'?", "int4"),
+    (None, {"parameters": "7b", "method": "full", "precision": "int4"}, "--precision", "full does not", "qlora"),
+    (None, {"parameters": "7b", "method": "qlora", "precision": "fp16"}, "--precision", "qlora does not", "lora"),
+    ("kaggle", {"region": "moon"}, "--region", "no region 'moon'", "cloudgpu gpus"),
+    ("kaggle", {"provider": "gpc"}, "--provider", "did you mean 'gcp'?", "gcp"),
+    ("kaggle", {"provider": "local"}, "--provider", "is a machine that is there already", "--provider local"),
+    ("kaggle", {"cards": "1.5"}, "--cards", "no whole number", "--cards 2"),
+]
+NUMBERS = {
+    "parameters": ("-7b", "0", "7", "nan", "inf", "1e9", "20t", "seven", "", True),
+    "memory": ("-1", "0", "nan", "inf", "1e5", "100001", "much", True),
+    "cards": ("0", "-2", "65", "nan", "inf", "two"),
+    "hours_per_week": ("0", "-1", "168.1", "nan", "inf", "often", float("nan"), float("inf")),
+    "budget": ("-1", "nan", "inf", "1e9", "10000001", "much"),
+    "max_price": ("0", "-1", "nan", "inf", "free", "1000000"),
+    "tariff": ("-0.1", "nan", "inf", "101", "cheap"),
+}
+BAD += [
+    (None if name == "parameters" else "kaggle", {name: value}, f"--{name.replace('_', '-')}", "", "")
+    for name, values in NUMBERS.items()
+    for value in values
+]
+
+
+@pytest.mark.parametrize(("work", "asked", "field", "says", "out"), BAD, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_is_refused_with_its_option_and_a_way_out(work, asked, field, says, out):
+    with pytest.raises(InvalidRequest) as caught:
+        found(work, **asked)
+    fault = caught.value
+    assert (fault.field, fault.exit_code) == (field, 2)
+    assert says in fault.message
+    assert fault.message.endswith((".", "?"))
+    assert out in fault.next
+    assert fault.next
+
+
+def test_a_misspelt_wish_of_a_program_is_no_wish(gpu):
+    with pytest.raises(TypeError, match="'gpus'"):
+        gpu.recommend("kaggle", gpus=2)
