@@ -18,6 +18,7 @@ Columns = list[tuple[str, list[str]]]
 WIDTH = 80
 NARROW = 12  # characters that a place is left, before a column of numbers goes
 WHERE = 2  # the column that is cut when the table is too wide
+MAIN = 1  # the column of numbers that stays to the last
 PARTS = 12  # rows of which the parts are shown
 DEAR = Decimal(1000)  # dollars: from here on without cents
 NAMED = 4  # types that a reason names before it says how many more
@@ -72,13 +73,13 @@ def _costs(document: Document, shown: _Amounts) -> str:
     many = document["asked"]["number"]
     numbers = _of_work(found, shown) if _finite(document) else _of_time(found, shown)
     text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers)
-    return f"{many} machines, together:\n{text}" if many > 1 else text
+    return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
 def _of_time(found: Sequence[Document], shown: _Amounts) -> Columns:
     return [
-        (f"DAY{shown.code}", _marked(_plain(found, "day", shown), map(_marks, found))),
-        ("MONTH", _plain(found, "month", shown)),
+        ("DAY", _plain(found, "day", shown)),
+        (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(_marks, found))),
         ("YEAR", _plain(found, "year", shown)),
     ]
 
@@ -178,9 +179,9 @@ def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cut: int 
         widths = [max(map(len, (head, *cells))) for head, cells in numbers]
         widths += [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads)) if at != cut]
         room = WIDTH - sum(widths) - 2 * len(widths)
-        if room >= NARROW or len(numbers) <= 2:  # noqa: PLR2004  (a sum always stays)
+        if room >= NARROW or len(numbers) == 1:
             break
-        numbers = numbers[:-1]
+        numbers = [numbers[MAIN]] if len(numbers) == MAIN + 1 else numbers[:-1]
     rows = [[*row[:cut], _cut(row[cut], max(room, NARROW)), *row[cut + 1 :]] for row in rows]
     cells = [[*row, *values] for row, values in zip(rows, zip(*(one for _, one in numbers), strict=True), strict=True)]
     names = [_over(head, values) for head, values in numbers]

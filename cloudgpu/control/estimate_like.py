@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.control.session import find_machine
 from cloudgpu.control.worked import worked
+from cloudgpu.core.catalog import meant_by
 from cloudgpu.core.estimate import Job
 from cloudgpu.errors import InvalidRequest
 
@@ -92,12 +93,23 @@ def _gpu_of(row: Row) -> tuple[GpuSpec, Row]:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
         raise _no_gpu(row, f"{row['name']} has {has}, so its work says nothing of another GPU's hours.")
     (one,) = found
+    spec = _spec(one)
+    if spec is None:
+        raise _no_gpu(row, f"The GPU of {row['name']} is {one['name']!r}, of which the catalogue knows no speed.")
+    return spec, one
+
+
+def _spec(gpu: Row) -> GpuSpec | None:
+    """Return what is known of a machine's GPU; its memory says which, where its name means several."""
+    known = catalog.named_gpu(gpu["name"])
+    if known is not None:
+        return known
     try:
-        return catalog.named_gpu(one["name"]) or catalog.gpu(one["name"]), one
+        meant = meant_by(gpu["name"], catalog.gpus())
     except InvalidRequest:
-        raise _no_gpu(
-            row, f"The GPU of {row['name']} is {one['name']!r}, of which the catalogue knows no speed."
-        ) from None
+        return None
+    alike = [spec for spec in meant if gpu["memory_gib"] in (None, spec.memory_gib)]
+    return alike[0] if len(alike) == 1 else None
 
 
 def _no_gpu(row: Row, says: str) -> InvalidRequest:

@@ -25,6 +25,7 @@ from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.core.past import a_backtest, a_why
+from tests.report.a_comparison import a_comparison
 from tests.report.a_pass import a_pass
 
 __all__ = ["aws", "aws_process", "gcp", "gcp_process", "many"]
@@ -122,6 +123,7 @@ def _estimates(run):
 
 def _costs(run):
     run("cost", "cost")
+    run("compare", "compare")
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
     run("cost", "cost", "--by", "day", "--since", "1d", *won)
     _estimates(run)
@@ -226,6 +228,12 @@ def test_why_with_every_signal_is_as_the_page_says(written):
     value = a_why()
     assert len(value["signals"]) == 9
     assert not faults(written, "why", value)
+
+
+def test_a_comparison_with_all_that_can_be_said_is_as_the_page_says(written):
+    value = a_comparison()
+    assert all(value[key] for key in set(value) - {"until"})
+    assert not faults(written, "compare", value)
 
 
 ON_A_CLOUD = {
@@ -371,6 +379,8 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "supply",
         "advised",
     }
+    parts |= {"profile", "quoted", "scaled", "clouds", "owned", "owning", "even", "paces", "daily", "worth", "own"}
+    parts |= {"counterpart", "both"}
     elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
     assert set(written) - parts - set(printed) - elsewhere == set()
 
