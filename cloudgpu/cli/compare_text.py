@@ -123,14 +123,14 @@ def _speeds(document: Document) -> str:
         ]
         for one in document["speeds"]
     ]
-    return table(rows, ["GPU", "HOURS", "SPEED", "BY", ""], right=[1, 2]) if rows else ""
+    return table(rows, ["GPU", "HOURS", "DESKTOP'S SPEED", "BY", ""], right=[1, 2]) if rows else ""
 
 
 def _ratio(one: Document) -> str:
     """Return how many hours of it an hour of the desktop's GPU does."""
     if one["low"] == one["high"]:
-        return f"{one['ratio']:.2f}"
-    return f"{one['ratio']:.2f} ({one['low']:.2f}-{one['high']:.2f})"
+        return f"{one['ratio']:.2f}x"
+    return f"{one['ratio']:.2f}x ({one['low']:.2f}x-{one['high']:.2f}x)"
 
 
 def _own(document: Document, shown: _Shown) -> str:
@@ -162,7 +162,11 @@ def _offer(one: Document, shown: _Shown) -> str:
     price = f"{shown.prose(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
-    ratio = "" if offer["gpu"] == one["gpu"] or offer["ratio"] == 1 else f", {offer['ratio']:.2f} of whose hours do one"
+    ratio = (
+        ""
+        if offer["gpu"] == one["gpu"] or offer["ratio"] == 1
+        else f", of whose hours {offer['ratio']:.2f} do one of these"
+    )
     return f"{one['name']} on a cloud: {price} ({where}; {dated}){ratio}."
 
 

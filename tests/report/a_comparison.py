@@ -1,0 +1,80 @@
+"""A comparison from a ledger in which everything is said that can be."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from cloudgpu.core.billing import EXACT
+from cloudgpu.core.catalog import CatalogOffer, InstanceType, ListedPrice
+from cloudgpu.core.compare import History, Machine, Own, Seconds, compared
+from cloudgpu.core.currency import Currency
+from cloudgpu.core.daily import Sums
+from cloudgpu.core.desktop import YEAR, Desktop
+from cloudgpu.core.facts import Accelerator, Basis, Market, Price
+from cloudgpu.core.money import Money
+from cloudgpu.core.speed import Faster, Rests, Work
+from cloudgpu.core.units import Amount, Energy, Power, Tariff
+from cloudgpu.report.compare import compare_value
+from cloudgpu.report.compare_words import Story
+
+BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
+NOW = BEGIN + timedelta(days=40)
+DAYS = [date(2026, 10, 1) + timedelta(days=number) for number in range(40)]
+WON = Currency("KRW", Decimal(1400), date(2026, 11, 1), "a bank")
+DESKTOP = Desktop(
+    name="two",
+    gpu="RTX 3090",
+    gpus=2,
+    purchase=Money.usd(7000),
+    life=4 * YEAR,
+    gpu_power=Power.of(350),
+    rest_power=Power.of(150),
+    idle_power=Power.of(60),
+    tariff=Tariff(Money.usd("0.1")),
+    source="a test",
+    as_of=date(2026, 10, 1),
+    maintenance=Money.usd(100),
+    quoted=Amount(Decimal(9_800_000), WON),
+)
+
+
+def _machine() -> Machine:
+    speed = Faster(Fraction(1, 2), Fraction(1, 4), Fraction(1), Rests.BANDWIDTH)
+    days = {day: Seconds(36_000, 3600, 3600, 3600) for day in DAYS}
+    return Machine("big", "A100-80GB", 1.0, 80.0, speed, True, days)
+
+
+def _own() -> Own:
+    price = Price(Money.usd("0.4"), "a list", BEGIN, Basis.LISTED)
+    shape = InstanceType(
+        "gcp", "n1-t4", Accelerator("T4", 1, 16), 4, 15, None, "x86_64", False, "", (), "", "a list", "2026-10"
+    )
+    offer = CatalogOffer(shape, ListedPrice("us-central1", Market.ON_DEMAND, price, "", "2026-10"))
+    energy = Energy(Fraction(30))
+    return Own("cg-own", "tower", "RTX3090", 1.0, timedelta(hours=90), energy, True, Money.usd(3), offer, Fraction(3))
+
+
+def a_story(**more) -> Story:
+    cost = {day: Sums(*(dollars * 10**9 * EXACT for dollars in (20, 22, 25))) for day in DAYS}
+    history = History(BEGIN, NOW, UTC, cost, [_machine()])
+    facts = {
+        "now": NOW,
+        "desktop": DESKTOP,
+        "desktop_memory": 24.0,
+        "work": Work.TRAINING,
+        "history": history,
+        "sides": compared(history, DESKTOP, goes_on=True),
+        "own": [_own()],
+        "unpriced": ["fox (disk)"],
+        "since": None,
+        "until": None,
+        "goes_on": True,
+        "worth": Money.usd(6800),
+    }
+    return Story(**(facts | more))
+
+
+def a_comparison() -> dict:
+    return compare_value(a_story(), "UTC", WON, ["purchase"])
