@@ -24,7 +24,7 @@ def sentence(answer: Answer) -> str:
     if build is None:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_no_card(answer)}"
     if answer.verdict is Verdict.BUY and answer.even:
-        return f"{_buy(build)}: {_bought(machine, answer.even)}"
+        return f"{_buy(build)}{_several(answer.even)}: {_bought(machine, answer.even)}"
     if answer.verdict is Verdict.RENT and answer.even:
         return f"Rent {rented(machine)}{_monthly(answer)}. {_not_bought(build, answer.even)}"
     return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_from(build, answer.even)}."
@@ -33,7 +33,7 @@ def sentence(answer: Answer) -> str:
 def rented(machine: Machine) -> str:
     """Return a machine with its price and place, for people."""
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
-    number = "a share of an" if gpu.share < 1 else f"{gpu.count}x"
+    number = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
     spot = " spot" if str(listed.market) == "spot" else ""
     place = PLACES.get(machine.offer.type.provider, machine.offer.type.provider)
     return (
@@ -71,9 +71,14 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+def _several(even: Even) -> str:
+    return "" if even.desktops == 1 else f", and {even.desktops} such desktops, as one does not do so much"
+
+
 def _bought(machine: Machine, even: Even) -> str:
     pace = "" if even.hours is None else f"at {number(even.hours)} hours a week "
-    return f"{pace}it has cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
+    have = "it has" if even.desktops == 1 else "they have"
+    return f"{pace}{have} cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
 
 
 def _not_bought(build: Build, even: Even) -> str:

@@ -20,6 +20,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.recommend_build import Paid, Verdict
 from cloudgpu.core.recommend_memory import ALLOWED, Method
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.report.recommend_words import rented
 
 RULES = shipped_rules()
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -149,6 +150,21 @@ def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
     assert weekly == sorted(weekly)
     assert found("video", tariff="60").even.weekly is None  # $27 an hour for what is rented at $1
     assert found("video", tariff="60", hours_per_week=40).verdict is Verdict.RENT
+
+
+def test_work_for_more_than_one_desktop_says_how_many(gpu):
+    said = gpu.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168)
+    first = said["desktops"][0]["even"]
+    assert first["desktops"] == 2  # an hour of one does about half an hour of the machine
+    assert 0.5 <= first["hours_replaced"] < 1
+    assert ", and 2 such desktops, as one does not do so much: at 168 hours a week they have cost" in said["sentence"]
+
+
+def test_a_share_of_a_gpu_is_said_to_be_one():
+    it = found("kaggle", provider="gcp", region="us-central1", max_price="0.6")
+    shares = [one for one in it.machines if one.offer.type.gpu.share < 1]
+    assert all(one.whole_gpus < 1 for one in shares)
+    assert rented(shares[0]).startswith("1/8 of an RTXPRO6000 (12 GiB) on Google at $0.5596 an hour")
 
 
 def test_beyond_the_budget_nothing_is_to_be_bought_and_the_cheapest_is_named(gpu):
