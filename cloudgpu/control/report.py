@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
+from cloudgpu.control.compare import Read as Known
+from cloudgpu.control.compare import compared
 from cloudgpu.control.costs import budgets_left, rate_value, to_come
-from cloudgpu.control.report_asked import ReportWish, report_wish
+from cloudgpu.control.report_asked import report_wish
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.control.view import age_of_view
 from cloudgpu.control.worked import worked
 from cloudgpu.core.billing import micros_of
-from cloudgpu.core.cost import Asked, By, with_whole_names
+from cloudgpu.core.cost import By, with_whole_names
 from cloudgpu.core.cost import costs as grouped
 from cloudgpu.core.daily import NOTHING, daily, laid_out
 from cloudgpu.core.left import left_over
@@ -20,21 +22,21 @@ from cloudgpu.core.saved import KINDS, stops
 from cloudgpu.core.tally import Tally
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Resource
-from cloudgpu.core.wasted import wasted
+from cloudgpu.core.wasted import FOREVER, wasted
 from cloudgpu.report import reported as values
 from cloudgpu.report.costs import total_value
 from cloudgpu.report.summary import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from cloudgpu.control.report_asked import ReportWish
     from cloudgpu.control.session import Session
-    from cloudgpu.core.cost import Costs, Ended
+    from cloudgpu.core.cost import Asked, Costs, Ended
     from cloudgpu.core.daily import Sums
     from cloudgpu.core.events import Said
     from cloudgpu.core.worked import Hour
-    from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -42,11 +44,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read of the ledger, once and as of one line: the rows, the uses that ended, the lines that say why."""
+    """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
 
     rows: list[Row]
     ended: Sequence[Ended]
     lines: Sequence[Said]
+    hours: Mapping[str, Sequence[Hour]]
 
 
 def reported(session: Session, asked: ReportWish | None = None) -> Document:
@@ -55,24 +58,24 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
     Without a wish: since ever, in dollars, beside the desktop of the settings.
     """
     now = session.clock()
-    wish = asked or report_wish(session.settings, now)
-    period = wish.cost.asked
-    read = session.ledger.read(lambda view: _read(view, period))
-    by_machine = grouped(read.rows, read.ended, now, Asked(By.INSTANCE, period.zone, period.since, period.until))
+    wish = asked or report_wish(session)
+    period, currency = wish.period, wish.compare.currency
+    read = _read(session, period)
+    by_machine = grouped(read.rows, read.ended, now, period)
     days = daily(read.rows, read.ended, now, period.zone, since=period.since, until=period.until)
-    machines = _machines(session, read, by_machine, period, now)
+    machines = _machines(read, by_machine, period, now)
     last = now if period.until is None else min(now, period.until)
     document = {
         "as_of": iso(now),
-        "tz": wish.cost.tz,
+        "tz": wish.compare.tz,
         "since": period.since and iso(period.since),
         "until": period.until and iso(period.until),
-        "currency": rate_value(wish.cost.currency),
+        "currency": rate_value(currency),
         "about": _about(session, read.rows, by_machine),
-        "comparison": _comparison(session, wish, read),
+        "comparison": compared(session, wish.compare, Known(read.rows, read.ended, read.hours)),
         **values.days_value(days, last.astimezone(period.zone).date()),
         "projects": values.projects_value(days),
-        "total": total_value(by_machine.total, By.PROJECT, wish.cost.currency),
+        "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         **to_come(read.rows, by_machine.total, period, now),
         **values.machines_value(machines, _things(read.rows, by_machine)),
@@ -81,7 +84,7 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
             "stops": values.stops_value(
                 stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
             ),
-            "spot": values.spot_value(by_machine),
+            "spot": values.spot_value(machines),
         },
         "leftovers": [values.left_value(one) for one in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
@@ -91,9 +94,10 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
     return {**document, "summary": summary(document)}
 
 
-def _read(view: View, period: Asked) -> Read:
+def _read(session: Session, period: Asked) -> Read:
     since = "" if period.since is None else iso(period.since)
-    return Read(view.bills(), list(view.uses(since)), view.said(KINDS))
+    rows, ended, lines = session.ledger.read(lambda view: (view.bills(), list(view.uses(since)), view.said(KINDS)))
+    return Read(rows, ended, lines, worked(session, rows, ended, period.since, period.until))
 
 
 def _about(session: Session, rows: list[Row], by_machine: Costs) -> Document:
@@ -107,35 +111,33 @@ def _about(session: Session, rows: list[Row], by_machine: Costs) -> Document:
     }
 
 
-def _machines(session: Session, read: Read, by_machine: Costs, period: Asked, now: datetime) -> list[values.Machine]:
+def _machines(read: Read, by_machine: Costs, period: Asked, now: datetime) -> list[values.Machine]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
     rows = [row for row in named if not row["thing"] and row["id"] in by_machine.groups]
-    hours = worked(session, rows, read.ended, period.since, period.until)
     runs: dict[str, list[Any]] = {row["id"]: [] for row in rows}
     for subject, use in (*read.ended, *((row["id"], use) for row in rows for use in row["uses"])):
-        if use["resource"] == Resource.INSTANCE and hours.get(subject):
+        if use["resource"] == Resource.INSTANCE and subject in runs and read.hours.get(subject):
             runs[subject].append(use)
     found = []
     for row in rows:
-        worked_hours = hours.get(row["id"], ())
-        idle = _idle(worked_hours, runs[row["id"]], now)
-        found.append(values.Machine(row, by_machine.groups[row["id"]], worked_hours, idle))
+        hours = read.hours.get(row["id"], ())
+        idle = _idle(hours, runs[row["id"]], period, now)
+        found.append(values.Machine(row, by_machine.groups[row["id"]], hours, idle))
     return found
 
 
-def _idle(hours: Sequence[Hour], runs: Sequence[Row], now: datetime) -> Sums:
-    return wasted(hours, [laid_out(use, micros_of(now)) for use in runs]) if hours else NOTHING
+def _idle(hours: Sequence[Hour], runs: Sequence[Row], period: Asked, now: datetime) -> Sums:
+    if not hours:
+        return NOTHING
+    since = 0 if period.since is None else micros_of(period.since)
+    until = FOREVER if period.until is None else micros_of(period.until)
+    return wasted(hours, [laid_out(use, micros_of(now)) for use in runs], since, until)
 
 
 def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:
     """Return what each thing that is kept by its name has cost."""
     return [by_machine.groups[row["id"]] for row in rows if row["thing"] and row["id"] in by_machine.groups]
-
-
-def _comparison(session: Session, wish: ReportWish, read: Read) -> Document:
-    del session, wish, read
-    return {"sentence": ""}
 
 
 def _ages(rows: list[Row], now: datetime) -> list[Document]:

@@ -1,20 +1,22 @@
-"""Reads what `report` was asked for, typed or passed by a program: a period, a currency, a desktop."""
+"""Reads what `report` was asked for, typed or passed by a program: a period, a currency, a desktop to compare with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.control.cost_wish import CostWish, Moment, cost_wish
-from cloudgpu.core.cost import By
+from cloudgpu.control.compare_asked import compare_wish
+from cloudgpu.core.cost import Asked, By
 
 if TYPE_CHECKING:
-    from datetime import date, datetime
+    from datetime import date
     from decimal import Decimal
     from pathlib import Path
     from typing import Unpack
 
-    from cloudgpu.config.settings import Settings
+    from cloudgpu.control.compare_asked import CompareWish
+    from cloudgpu.control.cost_wish import Moment
+    from cloudgpu.control.session import Session
 
 
 class AskedOfReport(TypedDict, total=False):
@@ -32,26 +34,20 @@ class AskedOfReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ReportWish:
-    """What a report was asked for: its period, zone and currency, and what its comparison is with."""
+    """What a report was asked for; its comparison is of the same period, in the same zone and currency."""
 
-    cost: CostWish
-    compare: AskedOfReport
+    compare: CompareWish
+
+    @property
+    def period(self) -> Asked:
+        """The period, with the zone in which its days begin."""
+        wish = self.compare
+        return Asked(By.INSTANCE, wish.zone, wish.since, wish.until)
 
 
-def report_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfReport]) -> ReportWish:
+def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
     unknown = given.keys() - AskedOfReport.__annotations__
     if unknown:
         raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
-    wish = cost_wish(
-        settings,
-        now,
-        by=By.PROJECT,
-        since=given.get("since"),
-        until=given.get("until"),
-        tz=given.get("tz"),
-        currency=given.get("currency"),
-        rate=given.get("rate"),
-        rate_date=given.get("rate_date"),
-    )
-    return ReportWish(wish, given)
+    return ReportWish(compare_wish(session, **given))

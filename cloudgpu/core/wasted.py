@@ -11,11 +11,14 @@ from cloudgpu.core.money import HOUR
 from cloudgpu.core.strands import Strand
 from cloudgpu.core.worked import Hour
 
+FOREVER = 2**62
 _SECOND = 1_000_000
 
 
-def wasted(hours: Sequence[Hour], runs: Iterable[Course]) -> Sums:
+def wasted(hours: Sequence[Hour], runs: Iterable[Course], since: int = 0, until: int = FOREVER) -> Sums:
     """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
+
+    The `hours` are of [`since`, `until`), microseconds since 1970.
 
     Each hour is shared by its seconds. `low` counts none of the time of which nothing is known, and `high` all of it;
     beside that, each has the low and the high of the price.
@@ -23,13 +26,11 @@ def wasted(hours: Sequence[Hour], runs: Iterable[Course]) -> Sums:
     found = [one for one in hours if one.idle or one.unknown]
     begins = [micros_of(one.at) for one in found]
     laid = list(runs)
-    sides = (
-        _by_hour(begins, chain.from_iterable(one.low for one in laid)),
-        _by_hour(begins, chain.from_iterable(one.amount for one in laid)),
-        _by_hour(begins, chain.from_iterable(one.high for one in laid)),
-    )
+    low_side = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
+    amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
+    high_side = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
     low = amount = high = 0
-    for hour, least, usual, most in zip(found, *sides, strict=True):
+    for hour, least, usual, most in zip(found, low_side, amounts, high_side, strict=True):
         gpu, used, idle, unknown = (round(one * _SECOND) for one in (hour.gpu, hour.used, hour.idle, hour.unknown))
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed
@@ -38,11 +39,12 @@ def wasted(hours: Sequence[Hour], runs: Iterable[Course]) -> Sums:
     return Sums(low, amount, high)
 
 
-def _by_hour(begins: Sequence[int], strands: Iterable[Strand]) -> list[int]:
-    """Return what strands cost in each of these hours, which are in order."""
+def _by_hour(begins: Sequence[int], strands: Iterable[Strand], since: int, until: int) -> list[int]:
+    """Return what strands cost in each of these hours, which are in order, within [since, until)."""
     found = [0] * len(begins)
     first = 0
     for begin, end, rate in sorted(strands):
+        begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
         while first < len(begins) and begins[first] + HOUR <= begin:
             first += 1
         place = first

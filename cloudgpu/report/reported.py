@@ -14,7 +14,6 @@ from cloudgpu.report.costs import hours_text, shares
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.cost import Costs
     from cloudgpu.core.daily import Daily
     from cloudgpu.core.left import Left
     from cloudgpu.core.money import Money
@@ -167,22 +166,28 @@ def stops_value(found: Sequence[Stop]) -> Document:
 
 def _stopped(found: Sequence[Stop]) -> Document:
     span = sum((one.span for one in found), timedelta())
+    priced = [one.exact for one in found if one.exact is not None]
     return {
-        "usd": usd(money(sum(one.exact or 0 for one in found))),
+        "usd": usd(money(sum(priced))) if priced or not found else None,
         "hours": hours_text(span // timedelta(microseconds=1)),
         "number": len(found),
-        "without_price": sum(one.exact is None for one in found),
+        "without_price": len(found) - len(priced),
     }
 
 
-def spot_value(found: Costs) -> Document:
-    """Return what runs cost less than on demand; None where no on-demand price is known of any."""
-    tally = found.total
-    known = tally.on_demand > 0 or tally.compared > 0
+def spot_value(found: Iterable[Machine]) -> Document:
+    """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
+
+    A machine is one of these that was launched so last, or that cost anything else than on demand.
+    """
+    spot = [one for one in found if one.row["market"] == "spot" or one.tally.on_demand != one.tally.compared]
+    on_demand, compared = sum(one.tally.on_demand for one in spot), sum(one.tally.compared for one in spot)
+    known = on_demand > 0 or compared > 0
     return {
-        "usd": usd(money(tally.on_demand - tally.compared)) if known else None,
-        "on_demand_usd": usd(money(tally.on_demand)) if known else None,
-        "without_on_demand": tally.uncompared,
+        "usd": usd(money(on_demand - compared)) if known else None,
+        "on_demand_usd": usd(money(on_demand)) if known else None,
+        "without_on_demand": sum(one.tally.uncompared for one in spot),
+        "machines": len(spot),
     }
 
 

@@ -51,15 +51,15 @@ def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
     who = f"{about['machines']} {'machine' if about['machines'] == 1 else 'machines'}"
+    begin = when or (f" since {clock.day(about['begin'])}" if about["begin"] else "")
+    ran = f"{who} ran for {_hours(total['hours'])}{begin}"
     if total["usd"] is None:
-        return f"What {who} cost{when} is not known: nothing of it has a price."
-    hours = f"{Decimal(total['hours']):,.1f} machine hours"
+        return f"{ran}; what that cost is not known, as nothing of it has a price."
     between = ""
     if total["low_usd"] != total["high_usd"]:
-        between = f", between {shown.said(total['low_usd'])} and {shown.said(total['high_usd'])}"
+        between = f" (between {_said(shown, total['low_usd'])} and {_said(shown, total['high_usd'])})"
     least = "at least " if total["without_price"] else ""
-    begin = when or (f" since {clock.day(about['begin'])}" if about["begin"] else "")
-    return f"The cloud has cost {least}{shown.said(total['usd'])}{between}{begin}: {who}, {hours}."
+    return f"{ran}, and all of it cost {least}{_said(shown, total['usd'])}{between}."
 
 
 def _when(document: Document, clock: Clock) -> str:
@@ -73,31 +73,32 @@ def _missing(document: Document) -> Iterator[str]:
     if number:
         names = document["unpriced"]
         more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-        have = "charge has" if number == 1 else "charges have"
-        yield f"{number} {have} no known price and are in no sum: {', '.join(names[:FEW])}{more}."
+        have = "charge has no known price and is" if number == 1 else "charges have no known price and are"
+        yield f"{number} {have} in no sum: {', '.join(names[:FEW])}{more}."
 
 
 def _going_on(document: Document, shown: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
-    if burn["without_price"] and not Decimal(burn["usd_per_hour"]):
-        yield "What runs now has no known price."
+    stopped = sum(one["usd_per_month"] is None for one in document["leftovers"])
+    if burn["without_price"] > stopped:
+        yield "Of what runs now, something has no known price."
     if not Decimal(burn["usd_per_hour"]):
         return
     month = ""
     if projected is not None:
-        month = f"; if that goes on, {shown.said(projected['end_of_month']['usd'])} at the month's end"
+        month = f"; if that goes on, the sum is {_said(shown, projected['end_of_month']['usd'])} at the month's end"
     yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour{month}."
 
 
 def _budgets(document: Document, shown: Amounts) -> Iterator[str]:
     for one in document["budgets"]:
         if Decimal(one["left_usd"]) <= 0:
-            yield f"The budget {one['name']} of {shown.said(one['limit_usd'])} is used up."
+            yield f"The budget {one['name']} of {_said(shown, one['limit_usd'])} is used up."
         elif one["empty_at"] is not None:
             at = from_iso(one["empty_at"])
             yield (
                 f"The budget {one['name']} is empty on {at:%Y-%m-%d} at this rate: "
-                f"{shown.said(one['left_usd'])} of {shown.said(one['limit_usd'])} are left."
+                f"{_said(shown, one['left_usd'])} of {_said(shown, one['limit_usd'])} are left."
             )
 
 
@@ -105,23 +106,24 @@ def _idle(document: Document, shown: Amounts) -> Iterator[str]:
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
-        more = f"; of {unknown:,.1f} more hours nobody knows" if unknown >= 1 else ""
-        at_most = f", at most {shown.said(idle['high_usd'])}" if idle["high_usd"] != idle["usd"] else ""
-        hours = f"{Decimal(idle['hours']):,.1f} hours in which nobody used a machine"
-        yield f"{shown.said(idle['usd'])} of it{at_most} went into {hours}{more}."
+        more = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
+        at_most = f" (at most {_said(shown, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
+        hours = f"{_hours(idle['hours'])} in which nobody used a machine"
+        yield f"{_said(shown, idle['usd'])}{at_most} of it went into {hours}{more}."
     elif unknown >= 1 and Decimal(idle["high_usd"]):
-        yield f"Whether machines were used is not known for {unknown:,.1f} of their hours."
+        yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
 
 def _saved(document: Document, shown: Amounts) -> Iterator[str]:
     stops, spot = document["saved"]["stops"], document["saved"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
-        yield f"Rules ended machines {times}, which saved {shown.said(stops['usd'])} at most."
+        saved = "what that saved is not known" if stops["usd"] is None else f"which saved {_said(shown, stops['usd'])}"
+        yield f"Rules ended machines {times}, {saved}{' at most' if stops['usd'] is not None else ''}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
-        word = "saved" if Decimal(spot["usd"]) > 0 else "cost more than on demand:"
-        amount = spot["usd"].removeprefix("-")
-        yield f"Spot machines {word} {shown.said(amount)} against {shown.said(spot['on_demand_usd'])} on demand."
+        word = "less" if Decimal(spot["usd"]) > 0 else "more"
+        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, spot["on_demand_usd"])
+        yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 
 def _left(document: Document, shown: Amounts) -> Iterator[str]:
@@ -130,9 +132,18 @@ def _left(document: Document, shown: Amounts) -> Iterator[str]:
         return
     known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]
     things = "One thing goes" if len(found) == 1 else f"{len(found)} things go"
-    amount = f" {shown.said(f'{sum(known):f}')} a month" if known else ""
+    amount = f" {_said(shown, f'{sum(known):f}')} a month" if known else ""
     without = f" ({len(found) - len(known)} without a known price)" if len(known) < len(found) else ""
     yield f"{things} on costing{amount} without a machine that runs{without}."
+
+
+def _said(shown: Amounts, usd: str) -> str:
+    """Return an amount as prose has it: small ones with two more digits."""
+    return shown.said(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
+
+
+def _hours(text: str) -> str:
+    return f"{Decimal(text):,.1f} hours"
 
 
 def _old(document: Document) -> Iterator[str]:
