@@ -71,7 +71,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
     counted, rehearsed = clouds_of(found.rows)
     last = _ahead(session, now)
     until = asked.until if last is None else min(now, asked.until or now)  # what is still to come did not happen yet
-    history, unpriced = _history(session, replace(asked, until=until), found, counted)
+    history, unpriced = _history(session, replace(asked, until=until), found, counted, now)
     ran = [row for row in found.rows if row["id"] in found.hours]
     straight = counted_by(desktop, Depreciation.STRAIGHT)
     worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
@@ -99,10 +99,10 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
 
 
 def _history(
-    session: Session, asked: CompareWish, found: Read, counted: Sequence[Row]
+    session: Session, asked: CompareWish, found: Read, counted: Sequence[Row], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    now, ids = session.clock(), {row["id"] for row in counted}
+    ids = {row["id"] for row in counted}
     ended = [one for one in found.ended if one[0] in ids]
     begins = [use["begin"] for _, use in ended] + [use["begin"] for row in counted for use in row["uses"]]
     cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
