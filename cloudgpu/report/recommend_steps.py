@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.catalog import SpeedBasis, is_old
-from cloudgpu.core.facts import Basis
+from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.recommend import Machine
 from cloudgpu.core.recommend_answer import Answer
@@ -170,20 +170,34 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
     """Yield what else is to be said: of the kind of work, of prices that are old, missing or not listed."""
     if answer.kind.remark:
         yield answer.kind.remark
-    machine, build = answer.machine, answer.build
-    if machine is not None:
-        listed = machine.offer.listed.price
-        doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
-        old = ", old" if is_old(listed.as_of, now) else ""
-        yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
-    if machine is not None and _is_tight(answer, machine):
-        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].says} (recalled)."
-    if build is not None and build.spec.card is not None:
-        old = " and old" if is_old(build.spec.card.as_of, now) else ""
-        note = f" {build.spec.card.note[:1].upper()}{build.spec.card.note[1:]}." if build.spec.card.note else ""
-        yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
+    if answer.machine is not None:
+        yield from _of_machine(answer, answer.machine, now)
+    if answer.build is not None:
+        yield from _of_cards(answer, answer.build, now)
     if answer.unpriced:
         yield f"These cards hold it, too, but no dated price is known: {', '.join(answer.unpriced)}."
-    if answer.dear and answer.build is not None:
-        names = ", ".join(dict.fromkeys(f"{one.cards} {one.spec.name}" for one in answer.dear))
-        yield f"Beyond the budget: desktops with {names}."
+
+
+def _of_machine(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
+    listed, spot = machine.offer.listed.price, machine.offer.listed.market is Market.SPOT
+    doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
+    old = ", old" if is_old(listed.as_of, now) else ""
+    yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
+    if spot and machine.offer.type.provider == "azure":
+        yield "Azure's spot prices have moved since: many later ones equal the list price."
+    if spot and listed.basis is Basis.DERIVED and machine.offer.type.provider == "aws":
+        yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
+    if _is_tight(answer, machine):
+        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].says} (recalled)."
+
+
+def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
+    card = build.spec.card
+    if card is not None:
+        old = " and old" if is_old(card.as_of, now) else ""
+        note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""
+        yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
+    within = {one.spec.name for one in answer.builds}
+    beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.dear if one.spec.name not in within)
+    if beyond:
+        yield f"Beyond the budget: desktops with {', '.join(beyond)}."

@@ -219,6 +219,13 @@ def test_every_step_has_its_source_or_is_the_catalogues(gpu):
     }
 
 
+def test_a_spot_price_says_what_it_is_worth(gpu):
+    azure = gpu.recommend("research", spot=True, provider="azure")["remarks"]
+    assert any("many later ones equal the list price" in remark for remark in azure)
+    aws = gpu.recommend("research", spot=True, provider="aws")["remarks"]
+    assert any("off by -22% to +80%" in remark for remark in aws)
+
+
 def test_prices_that_are_old_or_derived_say_so(gpu):
     said = gpu.recommend("kaggle", provider="gcp")
     assert said["machines"][0]["price"]["basis"] == "derived"
