@@ -8,6 +8,8 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog import GpuSpec
 
+NO_TENSOR = "no tensor cores"  # what the catalogue notes of such a GPU
+
 
 class Work(StrEnum):
     """What a GPU does, as far as that decides what makes it fast."""
@@ -57,7 +59,7 @@ def faster(one: GpuSpec, other: GpuSpec, work: Work) -> Faster | None:
         Rests.TENSOR: _ratio(one.tensor_tflops, other.tensor_tflops),
         Rests.FP32: _ratio(one.fp32_tflops, other.fp32_tflops),
     }
-    alike = (one.tensor_tflops is None) == (other.tensor_tflops is None)
+    alike = (NO_TENSOR in one.notes) == (NO_TENSOR in other.notes)  # a figure that is missing says nothing of that
     order = list(found) if alike else [Rests.FP32, Rests.BANDWIDTH]
     for rests in order:
         ratio = found[rests]
