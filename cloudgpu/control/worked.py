@@ -123,6 +123,7 @@ class _Hears:
         """Return a machine's word of its latest run; None where a look does not bring it, or it is of another run.
 
         The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
+        That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
         active = from_iso(row["last_active"])
         if active.timestamp() < run[0] or not self._in_a_look(row["account"]):

@@ -206,7 +206,7 @@ def _count(sums: dict[int, list[float]], one: Span, begin: float, end: float) ->
 
 
 def _hour(number: int, sums: Sequence[float]) -> Hour:
-    gpu, used, idle, billed, joules, drawing = (round(one, 6) for one in sums[:_MEASURED])
-    unknown = max(0.0, round(billed - gpu - used - idle, 6))
+    gpu, used, idle, billed, joules, drawing, measured = sums
     at = datetime.fromtimestamp(number * HOUR, UTC)
-    return Hour(at, gpu, used, idle, unknown, joules if sums[_MEASURED] else None, drawing)
+    unknown = round(billed - gpu - used - idle, 6) or 0.0  # -0.0 is none
+    return Hour(at, gpu, used, idle, max(0.0, unknown), round(joules, 3) if measured else None, drawing)

@@ -81,27 +81,27 @@ class Shelf:
     def worked(self, since: float, until: float) -> list[Span]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
 
-        Days whose samples are gone are told by their summary, and it makes no difference which of both is read.
+        Days whose samples are gone are told by their summary, and it makes no difference which of both is read. What
+        cannot be read shows nothing.
         """
         first, last = _day(since - DAY), _day(until + DAY)
-        with self._held(fcntl.LOCK_SH) as there:  # a day that is being packed is in neither file for a moment
-            if not there:
-                return []
-            known, fresh = Workdays(self.directory).read(), set(self._days())
+        with suppress(OSError), self._held(fcntl.LOCK_SH) as there:  # a day that is being packed moves from file to file
+            known = Workdays(self.directory).read() if there else {}
             found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
-            for day in fresh - found.keys():
+            for day in set(self._days()) - found.keys():
                 if first <= day <= last:
-                    found[day] = self._summed(day)
-        return joined(found[day] for day in sorted(found))
+                    found[day] = self._summed(day, whole=False)
+            return joined(found[day] for day in sorted(found))
+        return []
 
-    def _summed(self, day: str) -> tuple[Span, ...]:
-        """Return what the samples of a day show. Raises OSError where they are there and cannot be read."""
-        found = {one["t"]: one for one in self._read(day, whole=True) if one.get("s")}
+    def _summed(self, day: str, *, whole: bool) -> tuple[Span, ...]:
+        """Return what the samples of a day show; with `whole`, raise OSError for a file that cannot be read."""
+        found = {one["t"]: one for one in self._read(day, whole=whole) if one.get("s")}
         return spans(found[at] for at in sorted(found))
 
     def _sum_up(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
-        Workdays(self.directory).add({day: self._summed(day) for day in days})
+        Workdays(self.directory).add({day: self._summed(day, whole=True) for day in days})
 
     def _days(self) -> list[str]:
         try:

@@ -86,7 +86,7 @@ def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
     for gap, length, letter, drawn in zip(steps, steps, kinds, joules, strict=True):
         begin = reach + gap
         reach = begin + length
-        yield Span(begin, reach, _KINDS[letter], drawn)
+        yield Span(begin, reach, _KINDS[letter], None if drawn is None else float(drawn))
 
 
 def _midnight(day: str) -> int:

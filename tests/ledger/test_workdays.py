@@ -151,6 +151,7 @@ def test_a_line_torn_anywhere_is_no_line_and_the_next_one_is_whole(past):
         b'{"v":1,"day":"2026-11-21","steps":[0,"x"],"kinds":"p"}',
         b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"q"}',
         b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":[]}',
+        b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":["much"]}',
     ],
 )
 def test_rubbish_among_the_lines_hides_no_day(past, rubbish):
@@ -174,6 +175,14 @@ def test_nothing_is_dropped_of_which_no_summary_can_be_written(past, name):
     with pytest.raises(OSError, match="directory"):
         sweep(past.root, NOON + 100 * DAY)
     assert sorted(path.name for path in past.directory.iterdir()) == before
+
+
+def test_a_day_that_cannot_be_read_shows_nothing_and_hides_no_other(past):
+    (past.directory / NAME).unlink()
+    packed = past.directory / "2026-11-21.columns.xz"
+    packed.unlink()
+    packed.mkdir()
+    assert worked(past) == SHOWN[2:]
 
 
 def _write(root, first):
