@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Columns = list[tuple[str, list[str]]]
 WIDTH = 80
-NARROW = 12  # characters that a place is left, before a column of numbers goes
-WHERE = 2  # the column that is cut when the table is too wide
+_CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
 MAIN = 1  # the column of numbers that stays to the last
 PARTS = 12  # rows of which the parts are shown
 DEAR = Decimal(1000)  # dollars: from here on without cents
 NAMED = 4  # types that a reason names before it says how many more
-_MARKS = "+<~?!"
+_MARKS = "m+<~?!"
 FEW = 100  # hours: below it with two digits
+_STAND_INS = {"memory bandwidth": "bw", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
 _WISHES = {
     "gpu": "--gpu",
     "gpu_count": "the number of GPUs",
@@ -57,7 +57,7 @@ class _Amounts:
         amount = Money.usd(Decimal(text))
         if self.currency is not None:
             return self.currency.text(amount)
-        return amount.text(0 if amount.dollars >= DEAR else 2)[1:] if amount.nanos >= 0 else amount.text()
+        return amount.text(0 if amount.dollars >= DEAR else 2).replace("$", "")
 
     def with_code(self, text: str | None) -> str:
         """Return an amount as prose has it."""
@@ -72,7 +72,7 @@ def _costs(document: Document, shown: _Amounts) -> str:
     found = document["estimates"]
     many = document["asked"]["number"]
     numbers = _of_work(found, shown) if _finite(document) else _of_time(found, shown)
-    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers)
+    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
@@ -86,7 +86,7 @@ def _of_time(found: Sequence[Document], shown: _Amounts) -> Columns:
 
 def _of_work(found: Sequence[Document], shown: _Amounts) -> Columns:
     columns = [
-        ("HOURS", [_hours(one["in_all"]["hours"]) for one in found]),
+        ("HOURS", _marked([_hours(one["in_all"]["hours"]) for one in found], map(_rests, found))),
         (f"COST{shown.code}", _marked(_plain(found, "in_all", shown), map(_marks, found))),
     ]
     if any(one["low"] != one["high"] for one in found):
@@ -100,8 +100,13 @@ def _hours(text: str) -> str:
     return f"{hours:,.2f}" if hours < FEW else f"{hours:,.0f}"
 
 
+def _rests(one: Document) -> str:
+    """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
+    return "" if one["times_as_fast"] is None else _STAND_INS.get(one["times_as_fast"]["rests"], "")
+
+
 def _offer(one: Document) -> list[str]:
-    gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "") + ("" if one["fits"] else " m")
+    gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "")
     doubtful = one["legacy"] or (one["spot_only"] and one["market"] != "spot")
     return [f"{_count(one)} {gpu}", f"{_short(one)}{'*' if doubtful else ''}", f"{one['provider']} {one['region']}"]
 
@@ -129,7 +134,13 @@ def _marked(amounts: Sequence[str], marks: Iterable[str]) -> list[str]:
 
 def _marks(one: Document) -> str:
     """Return the marks of all prices of an offer, each once."""
-    every = "".join([_trust(one["price"]["basis"], one["old"]), *(_mark(thing) for thing in one["beside"])])
+    every = "".join(
+        [
+            "" if one["fits"] else "m",
+            _trust(one["price"]["basis"], one["old"]),
+            *(_mark(thing) for thing in one["beside"]),
+        ]
+    )
     return "".join(mark for mark in _MARKS if mark in every)
 
 
@@ -154,7 +165,7 @@ def _parts(document: Document, shown: _Amounts) -> str:
         ("IN ALL" if _finite(document) else "A MONTH", _plain(found, name, shown)),
     ]
     more = len(document["estimates"]) - len(found)
-    text = _fitted(["OF WHICH", "AT"], [[_short(one), one["provider"]] for one in found], numbers, cut=0)
+    text = _fitted(["OF WHICH", "AT"], [[_short(one), one["provider"]] for one in found], numbers, {0: _CUTS[1]})
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
@@ -173,24 +184,34 @@ def _part(found: Sequence[Document], name: str, part: str, shown: _Amounts) -> l
     return _marked(["-" if text == "0" else shown(text) for text in texts], (mark.replace("+", "") for mark in marks))
 
 
-def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cut: int = WHERE) -> str:
-    """Return the table with its texts cut, and its last numbers left out, as far as it would be too wide."""
-    while True:
-        widths = [max(map(len, (head, *cells))) for head, cells in numbers]
-        widths += [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads)) if at != cut]
-        room = WIDTH - sum(widths) - 2 * len(widths)
-        if room >= NARROW or len(numbers) == 1:
-            break
+def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cuts: dict[int, int]) -> str:
+    """Return the table with texts cut, and numbers left out, as far as it would be too wide.
+
+    `cuts` are the columns of text that may be cut, each with the characters that it is left at least; the first of
+    them is cut last.
+    """
+    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    least = [min(width, cuts.get(at, width)) for at, width in enumerate(widths)]
+    while sum(least) > _room(heads, numbers) and len(numbers) > 1:
         numbers = [numbers[MAIN]] if len(numbers) == MAIN + 1 else numbers[:-1]
-    rows = [[*row[:cut], _cut(row[cut], max(room, NARROW)), *row[cut + 1 :]] for row in rows]
-    cells = [[*row, *values] for row, values in zip(rows, zip(*(one for _, one in numbers), strict=True), strict=True)]
+    spare = max(0, _room(heads, numbers) - sum(least))
+    for at in cuts:
+        more = min(spare, widths[at] - least[at])
+        least[at], spare = least[at] + more, spare - more
+    short = [[_cut(text, room) for text, room in zip(row, least, strict=True)] for row in rows]
+    cells = [[*row, *values] for row, values in zip(short, zip(*(one for _, one in numbers), strict=True), strict=True)]
     names = [_over(head, values) for head, values in numbers]
     return table(cells, [*heads, *names], right=range(len(heads), len(heads) + len(numbers)))
 
 
+def _room(heads: list[str], numbers: Columns) -> int:
+    """Return how many characters the numbers leave to the texts."""
+    return WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(heads) - 1)
+
+
 def _over(head: str, values: Sequence[str]) -> str:
     """Return a heading that ends over the last digit, before the marks."""
-    return head + " " * min(len(one) - len(one.rstrip(" +<~?!c")) for one in values)
+    return head + " " * min(len(one) - len(one.rstrip(" m+<~?!cbwtfp")) for one in values)
 
 
 def _cut(text: str, room: int) -> str:
@@ -222,11 +243,15 @@ def _mark_notes(document: Document) -> Iterator[str]:
     if "<" in marks:
         yield "< at most: a disk or address has no price there, and the dearest known of its kind stands in."
     if "~" in marks:
-        yield "~ derived: EC2 spot by the published savings, Google's N1 machines by their parts."
+        yield f"~ derived: {'; '.join(_derived(found))}."
     if "?" in marks or any(one["recalled"] or one["peak_recalled"] for one in found):
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in marks:
         yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
+    stand_ins = {_rests(one): one["times_as_fast"]["rests"] for one in found if _rests(one)}
+    if stand_ins:
+        said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
+        yield f"{said}: how fast it is at this work was not measured, and this stands in for it."
     if any(not one["fits"] for one in found):
         past = document["past"]
         yield (
@@ -235,6 +260,19 @@ def _mark_notes(document: Document) -> Iterator[str]:
         )
     if any(one["committed"] for one in found):
         yield "c committed: what is paid for each hour of the term."
+    if any(one["provider"] == "azure" and one["market"] == "spot" for one in found):
+        yield "Azure's spot prices have moved since: many later ones equal the list price."
+
+
+def _derived(found: Sequence[Document]) -> Iterator[str]:
+    """Yield how the derived prices of each provider were made, as `gpus` says it."""
+    providers = {one["provider"] for one in found if one["price"]["basis"] == "derived"}
+    if "aws" in providers:
+        yield "EC2 spot is the list price less the published savings, off by -22% to +80% where observed"
+    if "gcp" in providers:
+        yield "Google's machines are their parts added up"
+    if not providers:
+        yield "the price of a disk or an address, from others"
 
 
 def _unpriced(found: Sequence[Document]) -> str:

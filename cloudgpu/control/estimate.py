@@ -153,7 +153,7 @@ def _job(wish: Wish, past: Past | None, offer: CatalogOffer, speeds: Speeds) -> 
     if wish.flops is None and past is None:
         return None
     spec = catalog.named_gpu(gpu.name)
-    gpus = gpu.count * Fraction(str(gpu.share)) * wish.number
+    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * wish.number
     if spec is None:
         speeds.left_out[gpu.name] = "no figures in the catalogue"
         return None

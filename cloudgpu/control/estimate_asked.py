@@ -126,61 +126,41 @@ def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEsti
 
 
 def _check_together(given: AskedOfEstimate) -> None:
-    """Refuse two wishes of which one would be silently left out."""
-    finite = given.get("flops") is not None or given.get("like") is not None
-    spot, committed = bool(given.get("spot")), given.get("committed") is not None
-    both = [
-        (
-            given.get("gpu") and given.get("type"),
-            "--type",
-            "A type says which GPUs it has, so --gpu says it twice",
-            "Leave out --gpu or --type.",
-        ),
-        (
-            given.get("flops") is not None and given.get("like") is not None,
-            "--like",
-            "--flops and --like both say what the work is",
-            "Leave out one of them.",
-        ),
-        (
-            committed and spot,
-            "--committed",
-            "Nobody commits to spot machines: their price changes, and they are taken away",
-            "Leave out --spot or --committed.",
-        ),
-        (
-            committed and finite,
-            "--committed",
-            "A commitment is paid for its whole term, and this work ends",
-            "Leave out --committed, or say --hours-per-day in place of the work.",
-        ),
-        (
-            given.get("flops") is None and given.get("precision") is not None,
-            "--precision",
-            "--precision says how --flops are computed, and there are none",
-            "Add --flops, for example --flops 1e21.",
-        ),
-        (
-            given.get("flops") is None and given.get("efficiency") is not None,
-            "--efficiency",
-            "--efficiency is that of --flops, and there are none",
-            "Add --flops, for example --flops 1e21.",
-        ),
-        (
-            given.get("like") is None and given.get("work") is not None,
-            "--work",
-            "--work says how the GPUs of --like compare, and there is no run to compare with",
-            "Add --like with a machine's name.",
-        ),
-    ]
-    for wrong, field, says, way in both:
-        if wrong:
-            raise InvalidRequest(f"{says}.", field=field, value=_shown(given, field), next=way)
+    """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
+    there = {name for name, value in given.items() if value is not None and value is not False}
+    for one, other, says, way in _APART:
+        if {one, other} <= there:
+            raise _fault(given, one, says, way)
+    for one, other, says, way in _NEEDS:
+        if one in there and other not in there:
+            raise _fault(given, one, says, way)
 
 
-def _shown(given: AskedOfEstimate, field: str) -> str:
-    values = {str(name): value for name, value in given.items()}
-    return str(values.get(field.removeprefix("--")))
+_OR_NOT = "Leave out one of them."
+_ENDS = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
+_OPERATIONS = "Add --flops, for example --flops 1e21."
+_APART = (
+    ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _OR_NOT),
+    ("like", "flops", "--flops and --like both say what the work is.", _OR_NOT),
+    ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _OR_NOT),
+    ("committed", "flops", *_ENDS),
+    ("committed", "like", *_ENDS),
+)
+_NEEDS = (
+    ("precision", "flops", "--precision says how --flops are computed, and there are none.", _OPERATIONS),
+    ("efficiency", "flops", "--efficiency is that of --flops, and there are none.", _OPERATIONS),
+    (
+        "work",
+        "like",
+        "--work says how GPUs compare with that of --like, and there is none.",
+        "Add --like with the name of a machine that did the work before.",
+    ),
+)
+
+
+def _fault(given: AskedOfEstimate, name: str, says: str, way: str) -> InvalidRequest:
+    value = {str(key): value for key, value in given.items()}[name]
+    return InvalidRequest(says, field=f"--{name}", value=str(value), next=way)
 
 
 def _or(value: Number | None, usual: Number) -> Number:

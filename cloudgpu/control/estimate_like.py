@@ -65,7 +65,7 @@ def past_run(session: Session, name: str) -> Past:
         row["id"],
         row["name"],
         spec,
-        Fraction(str(accelerator["count"])) * Fraction(str(accelerator["share"])),
+        Fraction(str(accelerator["count"])) * Fraction(accelerator["share"]).limit_denominator(8),
         accelerator["memory_gib"] or spec.memory_gib,
         *sums,
     )

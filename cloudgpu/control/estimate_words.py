@@ -69,7 +69,7 @@ def _of_flops(flops: Flops, number: int) -> str:
 
 def _of_past(past: Past, wish: Wish) -> str:
     known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
-    rest = f"{float(past.idle_hours):.2f} idle and in no work, {float(past.unknown_hours):.2f} not known"
+    rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"
     if not past.gpu_hours + past.used_hours:
         counted = "as nothing is known of its use, every one of these hours counts"
@@ -78,7 +78,7 @@ def _of_past(past: Past, wish: Wish) -> str:
     many = f"{float(past.gpus):g} {past.gpu.name}"
     return (
         f"The work is that of {past.name} ({many}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
-        f"their speed in {wish.work}; several count as so many times one."
+        f"their speed in {wish.work}; several count as so many times one, which no real work reaches."
     )
 
 

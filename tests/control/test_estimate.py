@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
+from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.estimate import estimate
 from cloudgpu.control.estimate_asked import estimate_wish
@@ -309,6 +310,19 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
     assert fits == sorted(fits, reverse=True)
     assert {one["gpu"] for one in document["estimates"] if not one["fits"]} >= {"P4"}
     assert all((one["gpu_memory_gib"] >= 16) == one["fits"] for one in document["estimates"])
+
+
+def test_a_past_run_as_text_says_what_its_figures_rest_on(face):
+    text = estimate_text(face.estimate(like="fox"), None)
+    assert max(map(len, text.splitlines())) <= 80
+    said = " ".join(text.split())
+    assert (
+        "The work is that of fox (1 V100-16GB): 3.00 hours with its GPU at work, 0.00 in other use, 1.00 idle" in said
+    )
+    assert "bw memory bandwidth, fp FP32 TFLOPs: how fast it is at this work was not measured" in said
+    assert "m less memory per GPU than fox had (16 GiB)" in said
+    (line,) = [line for line in text.splitlines() if line.startswith("1x T4 ") and "g4dn.xlarge" in line]
+    assert line.split()[5].endswith("bw")
 
 
 def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
