@@ -85,7 +85,7 @@ class Shelf:
         cannot be read shows nothing.
         """
         first, last = _day(since - DAY), _day(until + DAY)
-        with suppress(OSError), self._held(fcntl.LOCK_SH) as there:  # a day that is being packed moves from file to file
+        with suppress(OSError), self._held(fcntl.LOCK_SH) as there:  # a day that is packed changes its file
             known = Workdays(self.directory).read() if there else {}
             found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
             for day in set(self._days()) - found.keys():
