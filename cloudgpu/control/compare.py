@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.compare import Own
     from cloudgpu.core.cost import Ended
+    from cloudgpu.core.daily import Daily
     from cloudgpu.core.facts import Accelerator
     from cloudgpu.core.speed import Faster
 
@@ -41,11 +42,15 @@ NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What the ledger and the samples say: rows, the uses that ended, and each machine's hours (`control.worked`)."""
+    """What the ledger and the samples say: rows, the uses that ended, and each machine's hours (`control.worked`).
+
+    `cost` is what all of these rows cost by day, for whoever has added that up already.
+    """
 
     rows: Sequence[Row]
     ended: Sequence[Ended]
     hours: Mapping[str, Sequence[Hour]]
+    cost: Daily | None = None
 
 
 def read(session: Session, since: datetime | None, until: datetime | None) -> Read:
@@ -105,7 +110,9 @@ def _history(
     ids = {row["id"] for row in counted}
     ended = [one for one in found.ended if one[0] in ids]
     begins = [use["begin"] for _, use in ended] + [use["begin"] for row in counted for use in row["uses"]]
-    cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
+    cost = found.cost if len(counted) == len(found.rows) else None
+    if cost is None:
+        cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
     if not begins or not (cost.days or cost.without_price or ids & found.hours.keys()):
         return None, ()
     begin = max(filter(None, (from_iso(min(begins)), asked.since)))

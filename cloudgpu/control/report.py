@@ -16,7 +16,7 @@ from cloudgpu.control.worked import worked
 from cloudgpu.core.billing import micros_of
 from cloudgpu.core.cost import By, with_whole_names
 from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.daily import NOTHING, daily, laid_out
+from cloudgpu.core.daily import daily_of, lay
 from cloudgpu.core.left import left_over
 from cloudgpu.core.saved import KINDS, stops
 from cloudgpu.core.tally import Tally
@@ -28,13 +28,14 @@ from cloudgpu.report.costs import total_value
 from cloudgpu.report.summary import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from cloudgpu.control.report_asked import ReportWish
     from cloudgpu.control.session import Session
+    from cloudgpu.core.billing import Course
     from cloudgpu.core.cost import Asked, Costs, Ended
-    from cloudgpu.core.daily import Sums
+    from cloudgpu.core.daily import Laid
     from cloudgpu.core.events import Said
     from cloudgpu.core.worked import Hour
 
@@ -62,8 +63,9 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
     period, currency = wish.period, wish.compare.currency
     read = _read(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
-    days = daily(read.rows, read.ended, now, period.zone, since=period.since, until=period.until)
-    machines = _machines(read, by_machine, period, now)
+    laid = lay(read.rows, read.ended, now)
+    days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
+    machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
     document = {
         "as_of": iso(now),
@@ -72,7 +74,7 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
         "until": period.until and iso(period.until),
         "currency": rate_value(currency),
         "about": _about(session, read.rows, by_machine),
-        "comparison": compared(session, wish.compare, Known(read.rows, read.ended, read.hours)),
+        "comparison": compared(session, wish.compare, Known(read.rows, read.ended, read.hours, days)),
         **values.days_value(days, last.astimezone(period.zone).date()),
         "projects": values.projects_value(days),
         "total": total_value(by_machine.total, By.PROJECT, currency),
@@ -111,28 +113,22 @@ def _about(session: Session, rows: list[Row], by_machine: Costs) -> Document:
     }
 
 
-def _machines(read: Read, by_machine: Costs, period: Asked, now: datetime) -> list[values.Machine]:
+def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.Machine]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
     rows = [row for row in named if not row["thing"] and row["id"] in by_machine.groups]
-    runs: dict[str, list[Any]] = {row["id"]: [] for row in rows}
-    for subject, use in (*read.ended, *((row["id"], use) for row in rows for use in row["uses"])):
-        if use["resource"] == Resource.INSTANCE and subject in runs and read.hours.get(subject):
-            runs[subject].append(use)
+    runs: dict[str, list[Course]] = {row["id"]: [] for row in rows}
+    for one in laid:
+        if one.resource == Resource.INSTANCE and one.subject in runs:
+            runs[one.subject].append(one.course)
+    since = 0 if period.since is None else micros_of(period.since)
+    until = FOREVER if period.until is None else micros_of(period.until)
     found = []
     for row in rows:
         hours = read.hours.get(row["id"], ())
-        idle = _idle(hours, runs[row["id"]], period, now)
+        idle = wasted(hours, runs[row["id"]], since, until)
         found.append(values.Machine(row, by_machine.groups[row["id"]], hours, idle))
     return found
-
-
-def _idle(hours: Sequence[Hour], runs: Sequence[Row], period: Asked, now: datetime) -> Sums:
-    if not hours:
-        return NOTHING
-    since = 0 if period.since is None else micros_of(period.since)
-    until = FOREVER if period.until is None else micros_of(period.until)
-    return wasted(hours, [laid_out(use, micros_of(now)) for use in runs], since, until)
 
 
 def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:

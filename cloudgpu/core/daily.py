@@ -65,6 +65,21 @@ def added(sums: Iterable[Sums]) -> Sums:
     return Sums(low, amount, high)
 
 
+class Laid(NamedTuple):
+    """A use laid out in time: of which row, of which resource, and what it costs when."""
+
+    subject: str
+    resource: str
+    course: Course
+
+
+def lay(rows: Iterable[Row], ended: Iterable[Ended], now: datetime) -> list[Laid]:
+    """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
+    moment = micros_of(now)
+    gone = [Laid(subject, use["resource"], laid_out(use, moment)) for subject, use in ended]
+    return gone + [Laid(row["id"], use["resource"], laid_out(use, moment)) for row in rows for use in row["uses"]]
+
+
 def daily(
     rows: Iterable[Row],
     ended: Iterable[Ended],
@@ -78,39 +93,64 @@ def daily(
 
     Within [`since`, `until`) where they are given. A project that was read from a tag is the one that launches named.
     """
+    rows = list(rows)
+    return daily_of(rows, lay(rows, ended, now), zone, since=since, until=until)
+
+
+def daily_of(
+    rows: Iterable[Row], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
+) -> Daily:
+    """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
     known = {row["id"]: row for row in with_whole_names(list(rows), By.PROJECT)}
-    gone = ((known[subject], use) for subject, use in ended)
-    going = ((row, use) for row in known.values() for use in row["uses"])
     first = 0 if since is None else micros_of(since)
     last = _FOREVER if until is None else micros_of(until)
-    laid: defaultdict[str, _Laid] = defaultdict(_Laid)
+    strands: defaultdict[str, _Strands] = defaultdict(_Strands)
     without: dict[str, None] = {}
-    for row, use in chain(gone, going):
-        found = laid_out(use, micros_of(now))
-        laid[row["project"] or ""].take(found)
+    for subject, resource, found in laid:
+        row = known[subject]
+        strands[row["project"] or ""].take(found)
         if found.unpriced and max(found.begin, first) < min(found.end, last):
-            without[f"{row['name']} ({use['resource']})"] = None
-    return Daily(_by_day(laid, zone, first, last), tuple(without))
+            without[f"{row['name']} ({resource})"] = None
+    return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
 def laid_out(use: Mapping[str, Any], now: int) -> Course:
     """Return what a use (as JSON) costs in time, as `core.billing.course` does: for most uses much faster."""
-    segments, resource = use["segments"], use["resource"]
-    odd = len(segments) != 1 or resource == "traffic" or use["maybe_until"] or use["reason"] == "interrupted"
+    segments, resource, market = use["segments"], use["resource"], use["market"]
+    odd = not segments or resource == "traffic" or use["maybe_until"] or use["reason"] == "interrupted"
     if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):
         return course(use_from_json(use), now)
-    begin, market = _stamp(use["begin"]), use["market"]
+    begin = _stamp(use["begin"])
     rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
     run = max(0, (now if use["end"] is None else _stamp(use["end"])) - begin)
-    end = begin + rule.length(run, taken=False)
-    early = market == "spot" and resource == "instance" and _stamp(segments[0]["at"]) > begin + _AT_ONCE
-    if early or rule.longest(run, taken=False) != end - begin:
+    length = rule.length(run, taken=False)
+    doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
+    if doubtful and rule.longest(run, taken=False) != length:
         return course(use_from_json(use), now)
-    nanos = use["quantity"] * segments[0]["nanos"]
+    if market == "spot" and resource == "instance" and _stamp(segments[0]["at"]) > begin + _AT_ONCE:
+        return course(use_from_json(use), now)
     if use["per"] == "hour":
-        strands = [(begin, end, nanos * PARTS)]
+        return _by_hours(use, begin, begin + length) or course(use_from_json(use), now)
+    if len(segments) > 1:
+        return course(use_from_json(use), now)
+    return _by_months(begin, begin + length, use["quantity"] * segments[0]["nanos"], rule)
+
+
+def _by_hours(use: Mapping[str, Any], begin: int, end: int) -> Course | None:
+    """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
+    segments, parts = use["segments"], use["quantity"] * PARTS
+    if len(segments) == 1:
+        strands = [(begin, end, segments[0]["nanos"] * parts)]
         return Course(begin, end, strands, strands, strands)
-    return _by_months(begin, end, nanos, rule)
+    strands, at, rate = [], begin, segments[0]["nanos"] * parts
+    for one in segments[1:]:
+        if one["maybe_from"] is not None:
+            return None
+        then = min(end, max(begin, _stamp(one["at"])))
+        strands.append((at, then, rate))
+        at, rate = then, one["nanos"] * parts
+    strands.append((at, end, rate))
+    return Course(begin, end, strands, strands, strands)
 
 
 def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> Course:
@@ -128,11 +168,12 @@ def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> Course:
 
 def _stamp(text: str) -> int:
     """Return a ledger time, which is UTC, as whole microseconds since 1970."""
-    return (datetime.fromisoformat(text) - EPOCH) // MICRO
+    since = datetime.fromisoformat(text) - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 @dataclass(slots=True)
-class _Laid:
+class _Strands:
     """The strands of one project: those that are sure, and those of which low, amount and high differ."""
 
     sure: list[Strand] = field(default_factory=list)
@@ -152,7 +193,7 @@ class _Laid:
         return chain(self.sure, self.low, self.amount, self.high)
 
 
-def _by_day(laid: Mapping[str, _Laid], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
+def _by_day(laid: Mapping[str, _Strands], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
     every = [strand for one in laid.values() for strand in one]
     begin = max(first, min((strand[0] for strand in every), default=0))
     end = min(last, max((strand[1] for strand in every), default=0))

@@ -17,7 +17,7 @@ from cloudgpu.core.billing import EXACT
 from cloudgpu.core.decisions import ENDS, Rule
 from cloudgpu.core.events import Said
 from cloudgpu.core.money import HOUR
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.times import from_iso, iso
 
 Row = Mapping[str, Any]
 Use = Mapping[str, Any]
@@ -32,6 +32,7 @@ RULE = (
     "that a person asked for counts for nothing."
 )
 _ASKED = ("stop_asked", "park_asked", "end_asked")
+_DECIDED = ("decision_made", *_ASKED)
 _LEASED = ("launch_intended", "machine_adopted", "lease_set")
 _ENDS = frozenset(map(str, ENDS))
 _INSIDE = "shut down from inside"
@@ -82,27 +83,26 @@ def stops(
     for line in lines:
         if line.subject in runs:
             told.setdefault(line.subject, []).append(line)
-    last = now if until is None else min(now, until)
+    last = iso(now if until is None else min(now, until))
     found = (one for row in rows for one in _stops(row, runs.get(row["id"], ()), told.get(row["id"], ()), last))
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
-def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], last: datetime) -> Iterator[Stop]:
+def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], last: str) -> Iterator[Stop]:
     if not runs:
         return
-    begins = sorted(from_iso(use["begin"]) for use in (*runs, *row["uses"]) if use["resource"] == "instance")
+    begins = sorted(use["begin"] for use in (*runs, *row["uses"]) if use["resource"] == "instance")
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
-        end = from_iso(use["end"])
-        rule = in_time.rule_of(row, use, is_last=from_iso(use["begin"]) >= begins[-1])
+        rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
         if rule not in RULES:
             continue
-        following = bisect_right(begins, end)
-        ends = [last, *begins[following : following + 1]]
-        renew_until = in_time.lease_at(end)[1]
-        until = min([*ends, renew_until] if renew_until is not None else ends)
-        if until > end:
-            yield Stop(row["id"], row["name"], str(rule), end, until, _cost(use, until - end))
+        following = bisect_right(begins, use["end"])
+        renew_until = in_time.lease_at(use["end"])[1]
+        until = min(filter(None, (last, *begins[following : following + 1], renew_until)))
+        if until > use["end"]:
+            end, gone_on = from_iso(use["end"]), from_iso(until)
+            yield Stop(row["id"], row["name"], str(rule), end, gone_on, _cost(use, gone_on - end))
 
 
 def _cost(use: Use, span: timedelta) -> int | None:
@@ -114,16 +114,19 @@ def _cost(use: Use, span: timedelta) -> int | None:
 
 
 class _History:
-    """The lines of one machine in the order of time, asked about one end at a time."""
+    """The lines of one machine in the order of time, asked about one end at a time.
+
+    Ledger times are compared as they stand: their text sorts by time.
+    """
 
     def __init__(self, lines: Sequence[Said]) -> None:
         self._lines = lines
-        self._times = [from_iso(line.occurred_at) for line in lines]
+        self._times = [line.occurred_at for line in lines]
 
     def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        begin, end = from_iso(use["begin"]), from_iso(use["end"])
-        asked = self._last(_ASKED, max(begin, end - _BEFORE), end + _SOON)
+        end = from_iso(use["end"])
+        asked = self._last(_ASKED, max(use["begin"], iso(end - _BEFORE)), iso(end + _SOON))
         if asked is not None:
             return self._decided(asked)
         reason = str(use["reason"] or "")
@@ -133,13 +136,11 @@ class _History:
             return None
         return self._announced(end) or self._by_lease(end) or (_by_quiet(row, end) if is_last else None)
 
-    def lease_at(self, moment: datetime) -> tuple[datetime | None, datetime | None]:
+    def lease_at(self, moment: str) -> tuple[str | None, str | None]:
         """Return the lease's end and the renew-until that held then."""
-        place = self._last(_LEASED, None, moment)
+        place = self._last(_LEASED, "", moment)
         body = {} if place is None else self._lines[place].body
-        texts = (body.get("expires"), body.get("renew_until"))
-        expires, renew_until = (None if text is None else from_iso(text) for text in texts)
-        return expires, renew_until
+        return body.get("expires"), body.get("renew_until")
 
     def _decided(self, asked: int) -> str | None:
         """Return the rule by which a pass asked for it; None where somebody else did.
@@ -147,7 +148,7 @@ class _History:
         The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
         """
         at, line = self._times[asked], self._lines[asked]
-        place = self._last(("decision_made", *_ASKED), at - _BEFORE, at, before=asked)
+        place = self._last(_DECIDED, iso(from_iso(at) - _BEFORE), at, before=asked)
         decision = None if place is None else self._lines[place]
         if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
             return None
@@ -157,7 +158,7 @@ class _History:
     def _announced(self, end: datetime) -> str | None:
         """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
         for kind, key in (("warning_given", "due"), ("decision_made", "at")):
-            place = self._last((kind,), end - timedelta(days=1), end)
+            place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
             body = {} if place is None else self._lines[place].body
             due = body.get(key)
             if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in RULES:
@@ -165,15 +166,13 @@ class _History:
         return None
 
     def _by_lease(self, end: datetime) -> str | None:
-        expires = self.lease_at(end)[0]
-        return Rule.LEASE if expires is not None and timedelta(0) <= end - expires <= _NEAR else None
+        expires = self.lease_at(iso(end))[0]
+        return Rule.LEASE if expires is not None and timedelta(0) <= end - from_iso(expires) <= _NEAR else None
 
-    def _last(
-        self, kinds: Sequence[str], since: datetime | None, until: datetime, before: int | None = None
-    ) -> int | None:
+    def _last(self, kinds: Sequence[str], since: str, until: str, before: int | None = None) -> int | None:
         """Return the place of the last line of these kinds within [`since`, `until`], and `before` a place."""
         place = bisect_right(self._times, until) if before is None else before
-        while place and (since is None or self._times[place - 1] >= since):
+        while place and self._times[place - 1] >= since:
             place -= 1
             if self._lines[place].kind in kinds:
                 return place

@@ -8,7 +8,7 @@ from itertools import chain
 from cloudgpu.core.billing import Course, micros_of
 from cloudgpu.core.daily import Sums
 from cloudgpu.core.money import HOUR
-from cloudgpu.core.strands import Strand
+from cloudgpu.core.strands import Strand, amount
 from cloudgpu.core.worked import Hour
 
 FOREVER = 2**62
@@ -23,20 +23,24 @@ def wasted(hours: Sequence[Hour], runs: Iterable[Course], since: int = 0, until:
     Each hour is shared by its seconds. `low` counts none of the time of which nothing is known, and `high` all of it;
     beside that, each has the low and the high of the price.
     """
+    laid = list(runs)
+    if not any(one.gpu or one.used or one.idle for one in hours):
+        return Sums(0, 0, sum(amount(one.high, since, until) for one in laid) if hours else 0)
     found = [one for one in hours if one.idle or one.unknown]
     begins = [micros_of(one.at) for one in found]
-    laid = list(runs)
-    low_side = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
     amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
-    high_side = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
-    low = amount = high = 0
-    for hour, least, usual, most in zip(found, low_side, amounts, high_side, strict=True):
+    least_of, most_of = amounts, amounts
+    if any(one.low is not one.high for one in laid):
+        least_of = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
+        most_of = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
+    low = middle = high = 0
+    for hour, least, usual, most in zip(found, least_of, amounts, most_of, strict=True):
         gpu, used, idle, unknown = (round(one * _SECOND) for one in (hour.gpu, hour.used, hour.idle, hour.unknown))
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed
-        amount += usual * idle // billed
+        middle += usual * idle // billed
         high += most * (idle + unknown) // billed
-    return Sums(low, amount, high)
+    return Sums(low, middle, high)
 
 
 def _by_hour(begins: Sequence[int], strands: Iterable[Strand], since: int, until: int) -> list[int]:
