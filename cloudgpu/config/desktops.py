@@ -143,9 +143,7 @@ def _currency(table: Table, settings: Settings | None) -> Currency | None:
     given = [key for key in RATE if key in table.values]
     if code == "USD":
         if given:
-            raise table.fault(
-                given[0], "is of another currency than the dollar", next="Add currency:, or leave it out."
-            )
+            raise table.fault(given[0], "is of a currency, and none is named", next="Add currency: with three letters.")
         return None
     if given:
         table.check_keys(KEYS, required=RATE)
@@ -230,7 +228,7 @@ def _idle(table: Table, watts: Watts | None) -> Power:
 def _depreciation(table: Table) -> Depreciation:
     word = table.line("depreciation", Depreciation.NONE)
     if word not in list(Depreciation):
-        meant = near(word, list(Depreciation))
+        meant = near(word, [str(one) for one in Depreciation])
         says = "is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "")
         raise table.fault("depreciation", says, next=f"Use one of: {', '.join(Depreciation)}.")
     if word == Depreciation.DECLINING:

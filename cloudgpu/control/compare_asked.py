@@ -169,7 +169,7 @@ def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
 def _word(text: str | None, option: str, kind: type[Work]) -> Work | None:
     if text is None or text in list(kind):
         return None if text is None else kind(text)
-    meant = near(text, list(kind))
+    meant = near(text, [str(one) for one in kind])
     raise InvalidRequest(
         f"{text!r} is no kind of work that decides about speed" + (f"; did you mean {meant!r}?" if meant else "."),
         field=option,

@@ -110,7 +110,7 @@ def _watts(value: object, option: str, _rates: Rates) -> Power:
 def _depreciation(word: str) -> Depreciation:
     if word in list(Depreciation):
         return Depreciation(word)
-    meant = near(word, list(Depreciation))
+    meant = near(word, [str(one) for one in Depreciation])
     raise InvalidRequest(
         f"{word!r} is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "."),
         field="--depreciation",

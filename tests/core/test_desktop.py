@@ -84,6 +84,14 @@ def test_at_its_end_it_is_sold_and_bought_anew():
     assert owned(one, 3 * one.life, timedelta(0)).purchase == Money.usd(2200 + 2 * 2000)
 
 
+def test_one_that_is_still_worth_something_is_sold_for_that():
+    one = replace(EXAMPLE, resale=Money.usd(100), depreciation=DECLINING, yearly_loss=Fraction("0.5"))
+    assert (one.sold_for, one.sold_for.text()) == (one.worth(4 * YEAR), "$137.50")
+    before, after = (owned(one, 4 * YEAR + timedelta(microseconds=number), timedelta(0)) for number in (0, 1))
+    assert (after.purchase, after.worth.text()) == (Money.usd("4262.5"), "$2,200.00")
+    assert abs((after.total - before.total).nanos) < 100
+
+
 def test_it_loses_the_same_each_day_or_the_same_part_each_year():
     straight = replace(EXAMPLE, resale=Money.usd(200), depreciation=STRAIGHT)
     assert [straight.worth(YEAR * age).text(0) for age in range(6)] == [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.desktop import YEAR, Depreciation, owned
@@ -99,7 +99,9 @@ def _decimal(fraction):
     return Decimal(fraction.numerator) / Decimal(fraction.denominator)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60, deadline=None, phases=(Phase.explicit, Phase.generate)
+)  # a fault is not made smaller for long
 @given(desktops(), usd(0, 4).filter(bool), st.integers(1, 250))
 def test_break_even_is_where_a_simulation_day_by_day_crosses(one, price, percent):
     share = Fraction(percent, 100)
@@ -155,6 +157,8 @@ def _close(one, other, nanos):
 def test_no_use_has_no_even_price_and_a_price_below_the_electricity_no_even_use():
     assert even_price(EXAMPLE, Fraction(0), Fraction(1)) is None
     assert even_use(EXAMPLE, Money.usd("0.05"), Fraction(1)) is None
+    assert even_use(EXAMPLE, Money.usd("0.13"), Fraction(1)) > Fraction(3, 4)
+    assert even_use(EXAMPLE, Money.usd("0.15"), Fraction(3, 4)) is None  # it would be 0.8 of the time, of two desktops
     assert crossing(EXAMPLE, pace("0.05", Fraction(1))) is None
 
 
