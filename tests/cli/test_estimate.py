@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.catalog.place import use
 from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.estimate import estimate
@@ -21,6 +22,12 @@ from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 WON = {"currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
+
+
+@pytest.fixture(autouse=True)
+def _prices(tmp_path):
+    """No prices are refreshed, whatever another test has done."""
+    use(tmp_path / "lists")
 
 
 @pytest.fixture

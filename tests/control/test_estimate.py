@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 import cloudgpu
+from cloudgpu.catalog import refreshed
+from cloudgpu.catalog.place import use
+from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.estimate import estimate
 from cloudgpu.control.estimate_asked import estimate_wish
 from cloudgpu.control.lifecycle import stop
+from cloudgpu.core.facts import Basis, Market
+from cloudgpu.core.money import Money
+from cloudgpu.core.pricelist import PER_HOUR, PriceRow, RowKey
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from tests.control.test_backtest import GPU, IDLE, keep
 
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
+
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 WON = {"currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
+
+
+@pytest.fixture(autouse=True)
+def prices(tmp_path):
+    """Where refreshed prices lie: there are none, whatever another test has refreshed."""
+    place = tmp_path / "lists"
+    use(place)
+    return place
 
 
 def estimated(config="", **asked):
@@ -158,6 +178,14 @@ def test_a_disk_without_a_price_is_named_and_stands_last():
     assert document["estimates"][-1] == lacking[0]
     assert parts(lacking[0]["month"])[1] is None
     assert lacking[0]["beside"][0]["usd"] is None
+
+
+def test_prices_that_were_refreshed_count():
+    key = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
+    row = PriceRow(key, PER_HOUR, Money.usd("0.6"), "Azure Retail Prices API", NOW, Basis.LISTED)
+    refreshed.write(Stored("azure", {"eastus": StoredPart(NOW, (row,))}))
+    one = rows(type="NC4as_T4_v3", region="eastus")["Standard_NC4as_T4_v3"]
+    assert (one["month"]["machine_usd"], one["price"]["source"]) == ("438", "Azure Retail Prices API")
 
 
 def test_a_price_of_elsewhere_is_at_most():
@@ -310,6 +338,14 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
     assert fits == sorted(fits, reverse=True)
     assert {one["gpu"] for one in document["estimates"] if not one["fits"]} >= {"P4"}
     assert all((one["gpu_memory_gib"] >= 16) == one["fits"] for one in document["estimates"])
+
+
+def test_the_document_of_a_past_run_is_as_the_page_says(face):
+    document = face.estimate(like="fox", type="a2-highgpu-1g")
+    tables = read_page(DOCS, DOCS / "reference" / "json.md").tables()
+    written = {heading: {unquoted(row[0]) for row in lines} for heading, _, _, lines in tables}
+    assert document["past"].keys() == written["past"]
+    assert document["estimates"][0]["times_as_fast"].keys() == written["times_as_fast"]
 
 
 def test_a_past_run_as_text_says_what_its_figures_rest_on(face):
