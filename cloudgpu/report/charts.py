@@ -9,18 +9,22 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Literal
 
 from cloudgpu.report.svg import dates, day_text, figures, levels, percent, picture, tag, words
 
 WIDE = 1000  # units of what is stretched to the page's width
 HIGH = 220  # pixels between the lowest and the highest line
 TOP, FOOT = 20, 26  # pixels above and below that, for words
+MARK = 6  # pixels that a mark at the very end stands out
 ROW = 38  # pixels for one machine
 BAR = 12  # pixels
 LETTER = 6.9  # pixels that a digit of an axis is wide, at most
 LONGEST = 36  # characters of a name beside a bar
 NARROWEST = 260  # pixels of a chart on a telephone
 MOST_POINTS = 400
+FEW_BARS = 31
+Step = Literal["day", "week", "month"]
 ACTIVITIES = ("busy", "used", "idle", "unknown")
 
 
@@ -59,20 +63,31 @@ class Hours:
     said: str
 
 
-def spending(days: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, by_month: bool) -> str:
-    """Return bars, one per period, the layers upon each other, the first at the bottom; nothing is drawn of no days."""
-    if not days:
+def spending(begins: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, step: Step) -> str:
+    """Return bars, one for each period that begins on these days, the layers upon each other, the first at the bottom.
+
+    Empty where there is no period.
+    """
+    if not begins:
         return ""
-    places = [_months_between(days[0], day) if by_month else (day - days[0]).days for day in days]
-    number = places[-1] + 1
-    totals = [sum(values) for values in zip(*(layer.values for layer in layers), strict=True)] if layers else []
+    first, number = begins[0], _place(begins[0], begins[-1], step) + 1
+    totals = [sum(values) for values in zip(*(layer.values for layer in layers), strict=True)]
     lines = levels(max(totals, default=0.0))
     each = WIDE / number
-    wide = min(each if number > WIDE / 8 else each * 0.8, 60.0)
-    lefts = [place * each + (each - wide) / 2 for place in places]
+    wide = min(each * 0.8, 60.0)
+    lefts = [_place(first, day, step) * each + (each - wide) / 2 for day in begins]
+    few = step == "month" or number <= FEW_BARS  # then a day stands below its bar, else where its bar begins
+    named = dates(first, begins[-1])
+    ticks = [((_place(first, day, step) + few / 2) / number, text) for day, text in named]
     drawn = _stacked(layers, lefts, wide, HIGH / lines[-1])
-    ticks = [(_share(days[0], day, number, by_month=by_month), text) for day, text in dates(days[0], days[-1])]
-    return _framed("spend", title, description, lines, ticks, _stretched(*drawn))
+    return _framed("spend", title, description, lines, ticks, _stretched(*drawn), middle=few)
+
+
+def _place(first: date, day: date, step: Step) -> int:
+    """Return how many periods after the first one a day is."""
+    if step == "month":
+        return (day.year - first.year) * 12 + day.month - first.month
+    return (day - first).days // (7 if step == "week" else 1)
 
 
 def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale: float) -> list[str]:
@@ -90,14 +105,6 @@ def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale
             reached[place] += high
         paths.append(tag("path", tag("title", words(layer.name)), class_=f"layer p{number}", d="".join(steps)))
     return paths
-
-
-def _months_between(first: date, day: date) -> int:
-    return (day.year - first.year) * 12 + day.month - first.month
-
-
-def _share(first: date, day: date, number: int, *, by_month: bool) -> float:
-    return (_months_between(first, day) if by_month else (day - first).days) / number
 
 
 def cumulative(points: Sequence[Point], meeting: Meeting | None, title: str, description: str) -> str:
@@ -220,8 +227,9 @@ def _framed(
     lines: tuple[float, ...],
     ticks: Sequence[tuple[float, str]],
     *drawn: str,
+    middle: bool = False,
 ) -> str:
-    """Return what is drawn upon lines with their amounts, and the days below it."""
+    """Return what is drawn upon lines with their amounts, and the days below it: at their marks, or right of them."""
     texts = figures(lines)
     rows = []
     for line, text in zip(lines, texts, strict=True):
@@ -232,9 +240,10 @@ def _framed(
     for share, text in ticks:
         across = percent(share)
         below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HIGH, y2=TOP + HIGH + 5))
-        if share + len(text) * LETTER / NARROWEST <= 1:  # else they would not fit
-            below.append(tag("text", words(text), class_="axis", x=across, dx=0, y=TOP + HIGH + 19))
+        if middle or share + len(text) * LETTER / NARROWEST <= 1:  # else the words would not fit
+            anchor = "middle" if middle else None
+            below.append(tag("text", words(text), class_="axis", x=across, y=TOP + HIGH + 19, text_anchor=anchor))
     return picture(
         name, title, description, *rows, *drawn, *below,
-        height=TOP + HIGH + FOOT, margin=max(map(len, texts)) * LETTER + 10,
+        height=TOP + HIGH + FOOT, left=max(map(len, texts)) * LETTER + 10, right=MARK,
     )  # fmt: skip

@@ -45,6 +45,7 @@ def to_html(document: Document) -> str:
         first=_first(document, clock),
         last=_last(document, clock),
         rate=amounts.rate,
+        unit=amounts.unit,
         charts=charts,
         svg={name: Markup(chart.svg) for name, chart in charts.items()},  # noqa: S704  (escaped as it was made)
         shares=page.shares(document["projects"]),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cloudgpu.report.charts import Hours, Layer, Meeting, Point, cumulative, hours, spending
+from cloudgpu.report.charts import Hours, Layer, Meeting, Point, Step, cumulative, hours, spending
 from cloudgpu.report.svg import day_text
 from cloudgpu.report.wording import Amounts, Clock, hours_text, visible
 
 Document = dict[str, Any]
 NAMED = 8  # projects with a colour of their own; more are one layer
+MOST_BARS = 120  # days with a bar each
 DRAWN = 20  # machines with a bar
 MOST_ROWS = 62  # days in a table of curves; of a longer time it has the months' ends
 NO_PROJECT = "no project"
@@ -34,28 +36,39 @@ class Chart:
 
     svg: str
     legend: Sequence[Legend] = ()
-    number: int = 0  # of bars
+    each: str = ""  # what each bar is of
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
 
 
 def spending_chart(document: Document, amounts: Amounts, clock: Clock) -> Chart:
-    """Return what each period cost, by project: the eight dearest and the others together."""
+    """Return what each period cost, by project: the eight dearest and the others together; all days in the table."""
     days = document["days"]
     names, others = _layers(document)
-    title = f"Spending per {document['step']} by project"
-    dates = [clock.date(one["day"]) for one in days]
-    layers = [
-        Layer(visible(name or NO_PROJECT), [amounts.drawn(one["projects"].get(name)) for one in days]) for name in names
-    ]
+    step, periods = _periods([(clock.date(one["day"]), one["projects"]) for one in days], document["step"])
+    drawn = [[sum(map(amounts.drawn, each.get(name, ()))) for name in (*names, *others)] for each in periods.values()]
+    layers = [Layer(visible(name or NO_PROJECT), [each[n] for each in drawn]) for n, name in enumerate(names)]
     if others:
-        rest = [[one["projects"][name] for name in others if name in one["projects"]] for one in days]
-        layers.append(Layer(f"{len(others)} others", [sum(map(amounts.drawn, each)) for each in rest]))
-    said = f"Bars of {len(days)} {document['step']}s, in {amounts.rate}. The same is in the table below the chart."
-    svg = spending(dates, layers, title, said, by_month=document["step"] == "month")
+        layers.append(Layer(f"{len(others)} others", [sum(each[len(names) :]) for each in drawn]))
+    said = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
+    svg = spending(list(periods), layers, f"Spending per {step} by project", said, step=step)
     rows = [_spending_row(one, names, others, amounts, clock) for one in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
-    return Chart(svg, _spending_legend(document, names, others, amounts), len(days), head, rows)
+    return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
+
+
+def _periods(
+    days: Sequence[tuple[date, Mapping[str, str]]], step: Step
+) -> tuple[Step, dict[date, dict[str, list[str]]]]:
+    """Return the periods that have a bar, with each project's amounts: weeks, where days would be too thin to tell."""
+    if step == "day" and days and (days[-1][0] - days[0][0]).days >= MOST_BARS:
+        step, days = "week", [(day - timedelta(days=day.weekday()), projects) for day, projects in days]
+    found: dict[date, dict[str, list[str]]] = {}
+    for begin, projects in days:
+        period = found.setdefault(begin, {})
+        for name, usd in projects.items():
+            period.setdefault(name, []).append(usd)
+    return step, found
 
 
 def _layers(document: Document) -> tuple[list[str], list[str]]:
@@ -115,15 +128,15 @@ def curve_chart(found: Document, amounts: Amounts, clock: Clock) -> Chart:
         [day_text(clock.date(one["day"])), amounts(one["cloud_usd"]), amounts(one["desktop_usd"])]
         for one in (days if len(days) <= MOST_ROWS else _month_ends(days))
     ]
-    return Chart(svg, legend, 0, ["At the end of", "Cloud", "Desktop"], rows)
+    return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
 def _meeting(found: Document, clock: Clock) -> Meeting | None:
-    """Return the day on which they met, which ends at the time that is said, or will meet."""
-    past, to_come = (found[kind].get("expected") for kind in ("past", "projected"))
-    if past is not None:
-        return Meeting(clock.ended(past), projected=False)
-    return None if to_come is None else Meeting(clock.date(to_come), projected=True)
+    """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
+    since, to_come = (found[kind].get("expected") for kind in ("dearer_since", "projected"))
+    if to_come is not None:
+        return Meeting(clock.date(to_come), projected=True)
+    return None if since is None else Meeting(clock.ended(since), projected=False)
 
 
 def _met(meeting: Meeting | None) -> str:
@@ -148,7 +161,7 @@ def hours_chart(document: Document, amounts: Amounts) -> Chart:
     legend = [
         Legend(f"p-{kind}", name, f"{hours_text(each)} h") for kind, name, each in zip(kinds, names, sums, strict=True)
     ]
-    return Chart(hours(bars, "Machines: what was done in their billed hours", said), legend, len(bars))
+    return Chart(hours(bars, "Machines: what was done in their billed hours", said), legend, f"{len(bars)}")
 
 
 def _bar(one: Document, amounts: Amounts) -> Hours:

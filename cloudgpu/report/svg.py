@@ -10,6 +10,7 @@ from math import ceil, floor, log10
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 YEAR = 12  # months
+LEAST = 1e-12  # no amount is smaller, and what floats make of smaller ones is no axis
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 600)
 _DAY_STEPS = (1, 2, 7, 14)
 
@@ -32,8 +33,8 @@ def words(text: str) -> str:
     return escape(text, quote=False)
 
 
-def picture(name: str, title: str, description: str, *parts: str, height: int, margin: float = 0) -> str:
-    """Return a chart as wide as the page, `height` pixels high, `margin` of them free on its left.
+def picture(name: str, title: str, description: str, *parts: str, height: int, left: float = 0, right: int = 0) -> str:
+    """Return a chart as wide as the page, but for so many pixels on its left and right, and `height` pixels high.
 
     A screen reader reads its title and description; what is drawn is one image to it.
     """
@@ -46,7 +47,7 @@ def picture(name: str, title: str, description: str, *parts: str, height: int, m
         role="img",
         aria_labelledby=f"{name}-title {name}-desc",
         height=height,
-        style=f"margin-left:{margin:.0f}px;width:calc(100% - {margin:.0f}px)",
+        style=f"margin-left:{left:.0f}px;width:calc(100% - {left + right:.0f}px)",
     )
 
 
@@ -57,7 +58,7 @@ def percent(share: float) -> str:
 
 def levels(highest: float, at_most: int = 4) -> tuple[float, ...]:
     """Return round figures from zero up to the first that is not below `highest`, `at_most` steps of 1, 2 or 5."""
-    if not highest > 0:
+    if not highest > LEAST:
         return (0.0, 1.0)
     size = 10.0 ** floor(log10(highest / at_most))
     step = next(one * size for one in (1, 2, 5, 10) if one * size * at_most >= highest * (1 - 1e-9))
@@ -70,7 +71,7 @@ def figures(values: tuple[float, ...]) -> list[str]:
     if step >= 1e6:  # noqa: PLR2004  (a word is shorter than six zeros)
         return [f"{value / 1e6:,g} million" if value else "0" for value in values]
     places = max(0, -floor(log10(step) + 1e-9))
-    return [f"{value:,.{places}f}" for value in values]
+    return [f"{value:,.{places}f}" if value else "0" for value in values]
 
 
 def day_text(day: date) -> str:

@@ -48,7 +48,7 @@ class Amounts:
 
     def said(self, usd: str | None, more: int | None = None) -> str:
         """Return an amount as a sentence has it: `$1,234.50`, `1,710,000 KRW`."""
-        text = self(usd, more)
+        text = self(usd, more if usd is None or Decimal(usd) else 0)
         if usd is None or self.code != "USD":
             return text if usd is None else f"{text} {self.code}"
         sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
@@ -59,11 +59,14 @@ class Amounts:
         return float(usd) * self.per_usd if usd is not None else 0.0
 
     @property
+    def unit(self) -> str:
+        """What the amounts are in."""
+        return "US dollars" if self.code == "USD" else self.code
+
+    @property
     def rate(self) -> str:
         """What the amounts are in, with the rate and its day."""
-        if self.code == "USD":
-            return "US dollars"
-        return f"{self.code}, at {self._currency}"
+        return self.unit if self.code == "USD" else f"{self.code}, at {self._currency}"
 
 
 def _currency(rate: Document | None) -> Currency:

@@ -140,10 +140,10 @@ def comparison(curve, *, past=None, meets=None):
         "tz": "UTC",
         "currency": None,
         "desktop": {
-            "name": "rtx3090", "gpu": "RTX 3090", "gpus": 1, "purchase_usd": "2200", "quoted": None, "life_years": 5.0,
-            "busy_watts": 450.0, "waiting_watts": 60.0, "usd_per_kwh": "0.12", "pue": 1.0,
-            "maintenance_usd_per_year": "0", "resale_usd": "0", "depreciation": "none",
-            "source": "a price page of a shop", "as_of": "2026-11-20",
+            "name": "rtx3090", "gpu": "RTX 3090", "gpus": 1, "purchase_usd": "2200", "quoted": None, "life_years": 4,
+            "gpu_watts": 350, "rest_watts": 100, "idle_watts": 60, "usd_per_kwh": "0.12", "pue": 1.15,
+            "maintenance_usd_per_year": "0", "resale_usd": "0", "depreciation": "none", "yearly_loss_percent": 18.5,
+            "source": "a price page of a shop", "as_of": "2026-11-20", "changed": [],
         },
         "work": "training",
         "speeds": [
@@ -154,12 +154,14 @@ def comparison(curve, *, past=None, meets=None):
         ],
         "cloud": {
             "low_usd": "1180.1", "usd": "1234.56", "high_usd": "1302.77",
-            "billed_hours": "812.5", "gpu_hours": "530.25", "used_hours": "101", "idle_hours": "121.5", "unknown_hours": "59.75", "unpriced": [],
+            "billed_hours": "812.5", "gpu_hours": "530.25",
+            "used_hours": "101", "idle_hours": "121.5", "unknown_hours": "59.75", "unpriced": [],
         },
         "owned": {case: owned("2200", electricity, hours) for case, electricity, hours in
                   zip(three, ("71.2", "63.5", "55.1"), ("690", "590", "530"), strict=True)},
         "break_even": {
             "past": dict.fromkeys(three, past),
+            "dearer_since": dict.fromkeys(three, past),
             "projected": dict.fromkeys(three, meets),
             "utilization_percent": {"low": "31.2", "expected": "24.9", "high": None},
             "price_usd_per_hour": "1.53",
