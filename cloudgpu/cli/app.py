@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
     "compare": ("compare", "Say what an owned desktop would cost for the same work, and when it pays for itself."),
+    "report": ("report", "Write what was spent, saved and wasted as one page to keep, print or send."),
     "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
     "orphans": ("orphans", "Find what launches have left and goes on costing, in all regions; --clean removes it."),
     "policy": ("policy", "Say which policies there are, what they say, and which one holds for a machine."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.compare_asked import AskedOfCompare
     from cloudgpu.control.estimate_asked import AskedOfEstimate
     from cloudgpu.control.recommend_asked import AskedOfRecommend
+    from cloudgpu.control.report_asked import AskedOfReport
     from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
@@ -56,3 +58,20 @@ class Advice:
         from cloudgpu.control.recommend import recommended
 
         return recommended(self._session, work, **asked)
+
+    def report(self, to: Path | str | None = None, form: str = "html", **asked: Unpack[AskedOfReport]) -> Document:
+        """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
+
+        `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report
+        only. Each word is as on the command line: `since="month"`. Raises InvalidRequest for a word that cannot be,
+        and for a file that cannot be written. Asks no cloud.
+        """
+        from cloudgpu.control.report import reported
+        from cloudgpu.control.report_asked import report_wish
+        from cloudgpu.control.report_file import form_of, rendered, write_report
+
+        wanted = form_of(form)
+        document = reported(self._session, report_wish(self._session, **asked))
+        if to is not None:
+            write_report(rendered(document, wanted), Path(to))
+        return document

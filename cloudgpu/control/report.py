@@ -10,6 +10,7 @@ from cloudgpu.control.compare import Read as Known
 from cloudgpu.control.compare import compared
 from cloudgpu.control.costs import budgets_left, rate_value, to_come
 from cloudgpu.control.report_asked import report_wish
+from cloudgpu.control.report_file import KIND
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.control.view import age_of_view
 from cloudgpu.control.worked import worked
@@ -68,6 +69,7 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
     document = {
+        "kind": KIND,
         "as_of": iso(now),
         "tz": wish.compare.tz,
         "since": period.since and iso(period.since),

@@ -1,0 +1,87 @@
+"""`cloudgpu report`: all that was spent, as one page that needs no network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli import comparing as options
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.report_file import Form
+
+
+def command(
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="html, md or json.")] = "html",
+    to: Annotated[str | None, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.Tz = None,
+    currency: options.Currency = None,
+    rate: options.Rate = None,
+    rate_date: options.RateDate = None,
+    desktop: options.Desktop = None,
+    work: options.Work = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Write a report of what was spent: one page that needs no network, to keep, print or send.
+
+    It has the cloud's cost beside a desktop's, each day by project, budgets, machines with their idle time, what rules
+    and spot have saved, what is left over, and how old prices are. It asks no cloud: machines are as the last look saw
+    them. Without --to a page goes to cloudgpu-report-DAY.html in this directory, Markdown and JSON to the standard
+    output. A file is readable for you alone, and takes the place of an earlier report only.
+    """
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.report import reported
+    from cloudgpu.control.report_asked import AskedOfReport, report_wish
+    from cloudgpu.control.report_file import Form, form_of
+
+    wanted = form_of(form)
+    _check_one_answer(wanted, to, output)
+    session = open_here()
+    document = reported(session, report_wish(session, **{name: asked[name] for name in AskedOfReport.__annotations__}))
+    file = _written(document, wanted, to, output)
+    if file is None and (output is not Format.JSON or wanted is Form.JSON):
+        return
+    emit(output, document, _said(document, file))
+
+
+def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
+    """Refuse a report and a document for the same standard output."""
+    from cloudgpu.control.report_file import STDOUT, Form
+
+    if output is Format.JSON and form is not Form.JSON and (to == STDOUT or (to is None and form is Form.MARKDOWN)):
+        raise InvalidRequest(
+            f"The report as {form} goes to the standard output, and so does -o json.",
+            field="--output",
+            value="json",
+            next=f"Add --to report.{form}, or leave out -o json.",
+        )
+
+
+def _written(document: dict[str, Any], form: Form, to: str | None, output: Format) -> Path | None:
+    """Write it, and return the file; None where the standard output has it, or has the document in its place."""
+    from cloudgpu.control.report_file import STDOUT, Form, rendered, usual_file, write_report
+
+    if to is None and output is Format.JSON and form is Form.HTML:
+        return None
+    if to == STDOUT or (to is None and form is not Form.HTML):
+        sys.stdout.write(rendered(document, form))
+        sys.stdout.flush()
+        return None
+    file = usual_file(document) if to is None else Path(to)
+    write_report(rendered(document, form), file)
+    return file
+
+
+def _said(document: dict[str, Any], file: Path | None) -> str:
+    from cloudgpu.cli.render import paragraph
+
+    written = f"Written to {file}, readable for you alone."
+    return "\n".join([written, "", *(paragraph(one) for one in document["summary"])])

@@ -1,0 +1,128 @@
+"""Writes a report as a page, Markdown or JSON: whole or not at all, private, and over nothing that is no report."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.zones import zone_of
+from cloudgpu.core.names import near
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Document = dict[str, Any]
+STDOUT = "-"
+KIND = "cloudgpu report"  # what the document calls itself, in its first key
+_MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())
+_HEAD = 200  # bytes in which one of them stands
+_PRIVATE = 0o600  # names of machines and people, and what they cost: nobody else's business
+
+
+class Form(StrEnum):
+    """In which form a report is written."""
+
+    HTML = "html"
+    MARKDOWN = "md"
+    JSON = "json"
+
+
+def form_of(name: str) -> Form:
+    """Return the form of this name; raise InvalidRequest for another."""
+    if name in list(Form):
+        return Form(name)
+    meant = near(name, [str(one) for one in Form])
+    raise InvalidRequest(
+        f"{name!r} is no form of a report" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--format",
+        value=name,
+        next=f"Use one of: {', '.join(Form)}.",
+    )
+
+
+def rendered(document: Document, form: Form) -> str:
+    """Return the report's document in a form; each is made of the document alone."""
+    return _RENDERED[form](document)
+
+
+def usual_file(document: Document) -> Path:
+    """Return where a page goes that nobody named a file for: by its day, in the present directory."""
+    day = from_iso(document["as_of"]).astimezone(zone_of(document["tz"])).date()
+    return Path(f"cloudgpu-report-{day}.html")
+
+
+def write_report(text: str, to: Path) -> None:
+    """Write a report that only its owner may read, in the place of an earlier one at most; it is there whole or not.
+
+    Raises InvalidRequest for a file that is no report of ours, and where it cannot be written.
+    """
+    try:
+        _check_ours(to)
+        _write_whole(text, to)
+    except (OSError, ValueError) as fault:  # ValueError: a name with a zero byte
+        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        raise InvalidRequest(
+            f"{to} cannot be written: {why.lower()}.",
+            field="--to",
+            value=str(to),
+            next="Name a file in a directory that is there and yours, or - for the standard output.",
+        ) from fault
+
+
+def _write_whole(text: str, to: Path) -> None:
+    part = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(to)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check_ours(to: Path) -> None:
+    """Raise InvalidRequest for what is there and no report of ours; an empty file holds nothing to lose."""
+    try:
+        found = to.stat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "no file"
+        raise InvalidRequest(
+            f"{to} is {what}.", field="--to", value=str(to), next="Name a file, or - for the standard output."
+        )
+    with to.open("rb") as file:
+        head = file.read(_HEAD)
+    if head and not any(mark in head for mark in _MARKS):
+        raise InvalidRequest(
+            f"{to} is there already, and it is no report of cloudgpu's: it is left as it is.",
+            field="--to",
+            value=str(to),
+            next="Name another file, or remove that one.",
+        )
+
+
+def _html(document: Document) -> str:
+    from cloudgpu.report.html import to_html
+
+    return to_html(document)
+
+
+def _markdown(document: Document) -> str:
+    from cloudgpu.report.markdown import to_markdown
+
+    return to_markdown(document)
+
+
+def _json(document: Document) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+_RENDERED: dict[Form, Callable[[Document], str]] = {Form.HTML: _html, Form.MARKDOWN: _markdown, Form.JSON: _json}

@@ -1,0 +1,219 @@
+"""The report as Markdown: the summary, then tables; from its document alone. Every text of it is shown as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from cloudgpu.report.wording import Amounts, Clock, hours_text, number_text, visible
+
+Document = dict[str, Any]
+MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over
+MOST_DAYS = 62  # days one by one; of more, the months
+MOST_ROWS = 20  # of machines; the others are one row
+NONE = "(none)"
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&$])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
+
+
+def to_markdown(document: Document) -> str:
+    """Return the report as Markdown with tables, as GitHub and most others read it."""
+    shown, clock = Amounts(document), Clock(document["tz"])
+    parts = [
+        MARK,
+        *_head(document, shown, clock),
+        *_compared(document["comparison"], shown, clock),
+        *_spent(document, shown),
+        *_to_come(document, shown, clock),
+        *_machines(document, shown),
+        *_idle_and_saved(document, shown),
+        *_left(document, shown, clock),
+        *_prices(document),
+        *_rests(document),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return a text so that Markdown shows it as it is: no markup, no link, no HTML, on one line."""
+    return _MARKUP.sub(lambda found: f"\\{found[0]}", visible(text))
+
+
+def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+    yield "# Cloud GPU report"
+    since = document["since"] or document["about"]["begin"]
+    span = f"From {clock(since)}" if since else "Of all time"
+    until = f" until {clock(document['until'])}" if document["until"] else ""
+    yield (
+        f"{span}{until}, as of {clock(document['as_of'])} ({escaped(document['tz'])}). "
+        f"Amounts in {escaped(shown.rate)}."
+    )
+    yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
+
+
+def _compared(found: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+    yield "## Cloud or desktop"
+    yield escaped(found["sentence"] or "There is nothing to compare yet.")
+    owned = found.get("owned")
+    if not owned:
+        return
+    cloud, even = found["cloud"], found["break_even"]
+    cases = ("low", "expected", "high")
+    of_cloud = dict(zip(cases, ("low_usd", "usd", "high_usd"), strict=True))
+    rows = [
+        ["the cloud", *(shown(cloud[of_cloud[case]]) for case in cases)],
+        ["the desktop", *(shown(owned[case]["total_usd"]) for case in cases)],
+        ["of it electricity", *(shown(owned[case]["electricity_usd"]) for case in cases)],
+        ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
+        ["met on", *(clock.day(even["past"][case]) for case in cases)],
+        ["meet at this pace on", *(clock.day(even["projected"][case]) for case in cases)],
+    ]
+    yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right=3)
+    desktop = found["desktop"]
+    yield (
+        f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
+        f"{shown.said(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
+    )
+
+
+def _spent(document: Document, shown: Amounts) -> Iterator[str]:
+    if not document["projects"]:
+        return
+    yield "## Spent"
+    rows = [[one["name"] or NONE, *_range(one, shown)] for one in document["projects"]]
+    rows.append(["in all", *_range(document["total"], shown)])
+    yield _table(["project", "cost", "at least", "at most"], rows, right=3)
+    step, days = _few_days(document)
+    yield _table([step, "cost"], [[day, shown(amount)] for day, amount in days], right=1)
+
+
+def _few_days(document: Document) -> tuple[str, list[tuple[str, str]]]:
+    days = [(one["day"], one["usd"]) for one in document["days"]]
+    if document["step"] == "month" or len(days) <= MOST_DAYS:
+        return document["step"], days
+    months: dict[str, Decimal] = {}
+    for day, amount in days:
+        months[day[:7]] = months.get(day[:7], Decimal(0)) + Decimal(amount)
+    return "month", [(month, f"{amount:f}") for month, amount in months.items()]
+
+
+def _to_come(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+    yield "## Budgets and what goes on"
+    rows = [
+        [
+            one["name"],
+            shown(one["limit_usd"]),
+            shown(one["left_usd"]),
+            clock(one["empty_at"]) if one["empty_at"] else "not in its period",
+        ]
+        for one in document["budgets"]
+    ]
+    yield _table(["budget", "limit", "left", "empty at this rate"], rows, right=2) if rows else "There is no budget."
+    burn, projected = document["burn"], document["projected"]
+    if not Decimal(burn["usd_per_hour"]):
+        return
+    yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour."
+    if projected is not None:
+        names = {"end_of_day": "at the end of the day", "end_of_month": "at the end of the month"}
+        rows = [[what, *_range(projected[goal], shown)] for goal, what in names.items()]
+        yield _table(["the sum", "expected", "at least", "at most"], rows, right=3)
+        yield escaped(projected["assumption"])
+
+
+def _machines(document: Document, shown: Amounts) -> Iterator[str]:
+    found = document["machines"]
+    yield "## Machines"
+    if not found:
+        yield "No machine has cost anything."
+        return
+    rows = [
+        [one["name"] or one["id"], one["gpu"] or "no GPU", one["provider"], shown(one["usd"]), *_times(one)]
+        for one in found[:MOST_ROWS]
+    ]
+    more = len(found) - MOST_ROWS + document["machines_left_out"]
+    yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right=6)
+    if more > 0:
+        yield f"And {more} more, each of which cost less."
+    if document["kept_by_name"]["number"]:
+        yield f"What is kept by its own name cost {shown.said(document['kept_by_name']['usd'])} in all."
+
+
+_TIMES = ("hours", "GPU work", "other use", "idle", "not known")
+
+
+def _times(one: Document) -> list[str]:
+    return [hours_text(one[name]) for name in ("billed_s", "gpu_s", "used_s", "idle_s", "unknown_s")]
+
+
+def _idle_and_saved(document: Document, shown: Amounts) -> Iterator[str]:
+    if not document["machines"]:
+        return
+    idle, stops, spot = document["idle"], document["saved"]["stops"], document["saved"]["spot"]
+    yield "## Idle, and saved"
+    rows = [
+        ["went into idle time", shown(idle["usd"]), f"{number_text(idle['hours'])} hours"],
+        ["the same, were all that is not known idle", shown(idle["high_usd"]), _hours(idle["unknown_hours"])],
+        ["saved at most by ends by rules", shown(stops["usd"]), f"{stops['number']} ends"],
+    ]
+    if spot["usd"] is not None:
+        rows.append(["spot machines, less than on demand", shown(spot["usd"]), shown(spot["on_demand_usd"])])
+    yield _table(["", "amount", "of"], rows, right=2)
+    yield escaped(stops["rule"]) if stops["number"] else ""
+
+
+def _hours(text: str) -> str:
+    return f"{number_text(text)} hours"
+
+
+def _left(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+    if document["leftovers"]:
+        yield "## What goes on costing without a machine that runs"
+        rows = [
+            [
+                one["name"],
+                one["kind"],
+                one["provider"],
+                shown(one["usd_per_month"]),
+                clock.day(one["since"]),
+                one["why"],
+            ]
+            for one in document["leftovers"]
+        ]
+        yield _table(["of", "what", "where", "a month", "since", "why"], rows, right=0)
+
+
+def _prices(document: Document) -> Iterator[str]:
+    if document["prices"]:
+        yield "## Ages of listed prices"
+        rows = [
+            [
+                one["provider"],
+                one["newest"],
+                one["oldest"],
+                (one["refreshed_at"] or "never")[:10],
+                f"{one['old']} of {one['items']}",
+            ]
+            for one in document["prices"]
+        ]
+        yield _table(["list of", "newest", "oldest", "refreshed", "older than 180 days"], rows, right=0)
+
+
+def _rests(document: Document) -> Iterator[str]:
+    said = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
+    said += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["uncounted"]]
+    said += document["comparison"].get("assumptions") or []
+    if said:
+        yield "## What this rests on"
+        yield "\n".join(f"- {escaped(one)}" for one in said)
+
+
+def _range(one: Document, shown: Amounts) -> list[str]:
+    return [shown(one[name]) for name in ("usd", "low_usd", "high_usd")]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int) -> str:
+    """Return a table; the last `right` columns hold numbers."""
+    marks = ["---" if place < len(heads) - right else "---:" for place in range(len(heads))]
+    lines = [heads, marks, *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
