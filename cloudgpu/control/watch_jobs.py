@@ -1,4 +1,4 @@
-"""The jobs of `watch`: passes, budgets, alerts, prices. Each says in a sentence what it did."""
+"""The jobs of `watch`: passes, budgets, alerts, reports, prices. Each says in a sentence what it did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WATCHES = "watches"  # which of several watches makes the pass that is due
 
 OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
 SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
-LATER = timedelta(hours=1)  # until a price list is asked again that did not answer
+LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
 PRICES = timedelta(days=1)
 
 
@@ -57,6 +57,7 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
+        Job("report", LATER, _report_due, send_report, LATER),
     ]
     if prices is not None:
         asked = prices
@@ -129,6 +130,19 @@ def send_alerts(session: Session) -> str:
     done = deliver(session, (), judged=())
     refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     return f"alerts were not taken, and are tried again: {'; '.join(refused)}" if refused else ""
+
+
+def send_report(session: Session) -> str:
+    """Send the report of the month that is over to whoever has not taken it."""
+    from cloudgpu.control.report_send import send_monthly
+
+    return send_monthly(session)
+
+
+def _report_due(session: Session) -> datetime:
+    from cloudgpu.control.report_send import report_due
+
+    return report_due(session)
 
 
 def refresh_prices(session: Session) -> str:

@@ -141,23 +141,28 @@ class Story:
         assert made["machine"]["state"] == "running"
 
     def worked(self, name, *parts):
-        """Keep what the agent said: (sample, minutes, more) one after the other, the last one up to now."""
-        row = self.session.find(name, ended=True)
-        until, samples = self.now.timestamp(), []
-        at = until - sum(minutes for _, minutes, *_ in parts) * MINUTE
-        for sample, minutes, *more in parts:
-            for _ in range(minutes):
-                at += MINUTE
-                told = {"t": at, "s": 60.0, "net": 0.0, "disk": 0.0, "busy": [], "fault": ""} | sample
-                samples.append({key: value for key, value in (told | dict(*more)).items() if value is not None})
-        kept = Shelf(self.session.home.samples, row["id"]).keep(samples, until + MINUTE, self.now)
-        assert kept == len(samples)
+        """Keep what the agent said up to now."""
+        said(self.session, self.now, name, *parts)
 
     def lines(self, kind):
         """Return the ledger's lines of a kind, as (machine's name, when)."""
         names = {row["id"]: row["name"] for row in self.session.ledger.bills()}
         found = self.session.ledger.events()
         return [(names[one.subject], one.occurred_at[:16]) for one in found if one.kind == kind]
+
+
+def said(session, now, name, *parts):
+    """Keep what a machine's agent said up to now: (sample, minutes) one after the other, and what else was in each."""
+    row = session.find(name, ended=True)
+    at = now.timestamp() - sum(minutes for _, minutes, *_ in parts) * MINUTE
+    samples = []
+    for sample, minutes, *more in parts:
+        for _ in range(minutes):
+            at += MINUTE
+            samples.append(
+                {"t": at, "s": 60.0, "net": 0.0, "disk": 0.0, "busy": [], "fault": ""} | sample | dict(*more)
+            )
+    assert Shelf(session.home.samples, row["id"]).keep(samples, at + MINUTE, now) == len(samples)
 
 
 def lived(story):
