@@ -12,9 +12,10 @@ from cloudgpu.config.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.estimate_asked import estimate_wish
 from cloudgpu.control.estimate_beside import Rates, beside, wished_disks
+from cloudgpu.control.estimate_offers import offers_of, precisions, typed, withheld, without
 from cloudgpu.control.estimate_words import assumptions
 from cloudgpu.control.market import use_refreshed
-from cloudgpu.core.catalog import OLD_AFTER, by_price, meant_by
+from cloudgpu.core.catalog import OLD_AFTER, meant_by
 from cloudgpu.core.commitments import percent_off
 from cloudgpu.core.estimate import (
     DAY,
@@ -33,11 +34,8 @@ from cloudgpu.core.estimate import (
     split,
     steady,
 )
-from cloudgpu.core.facts import Market
-from cloudgpu.core.names import near
 from cloudgpu.core.speed import faster
 from cloudgpu.core.times import iso
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.estimate import Shown, Speeds, estimates_value, rate_value, without_value
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.catalog import CatalogOffer, GpuSpec
     from cloudgpu.core.estimate import Span
-    from cloudgpu.core.money import Money
 
 Document = dict[str, Any]
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
@@ -83,8 +80,8 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
     """
     from cloudgpu.control.estimate_like import past_value
 
-    wish, wished = _typed(wish), wished_disks(wish.disks)
-    offers, speeds = _offers(wish), Speeds()
+    wish, wished = typed(wish), wished_disks(wish.disks)
+    offers, speeds = offers_of(wish), Speeds()
     found = best(list(_estimates(wish, past, offers, wished, speeds)), each_type=wish.each_type or bool(wish.type))
     whole = [replace(one, splits=_splits(wish, one.buy, one.job)) for one in found]
     named = wish.filters.gpu
@@ -96,9 +93,9 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
         "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "means": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
-        "without": [] if offers else without_value(_without(wish)),
-        "precisions": [] if whole or wish.flops is None else _precisions(offers),
-        "withheld": _withheld(wish, offers),
+        "without": [] if offers else without_value(without(wish)),
+        "precisions": [] if whole or wish.flops is None else precisions(offers),
+        "withheld": withheld(wish, offers),
         "old_after_days": OLD_AFTER.days,
         "assumptions": list(assumptions(wish, wished, whole, past, settings)),
         "fees": settings.fees.said,
@@ -184,89 +181,6 @@ def _of_past(wish: Wish, past: Past | None, spec: GpuSpec, gpus: Fraction, speed
         return None
     speeds.ratios[spec.name] = ratio
     return on_other(past, ratio, gpus)
-
-
-def _typed(wish: Wish) -> Wish:
-    """Return the wish with its type as the catalogue writes it, and the provider whose that is."""
-    if wish.type is None:
-        return wish
-    names = {
-        _plain(shape.name): (shape.provider, shape.name)
-        for shape in catalog.types(wish.filters.provider)
-        if wish.filters.provider in (None, shape.provider)
-    }
-    if _plain(wish.type) not in names:
-        raise _unknown_type(wish.type, [name for _, name in names.values()])
-    provider, name = names[_plain(wish.type)]
-    return replace(wish, type=name, filters=replace(wish.filters, provider=provider, legacy=True))
-
-
-def _plain(name: str) -> str:
-    return name.lower().removeprefix("standard_")
-
-
-def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
-    meant = near(name, known)
-    owner = next((shape for shape in catalog.types() if _plain(shape.name) == _plain(name)), None)
-    if owner is not None:
-        says, way = f"{name!r} is a type of {owner.provider}.", f"Leave out --provider, or write {owner.provider}."
-        return InvalidRequest(says, field="--type", value=name, next=way)
-    return InvalidRequest(
-        f"The catalogue has no type {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--type",
-        value=name,
-        next=f"Use {meant}." if meant else "See all: cloudgpu gpus --all",
-    )
-
-
-def _offers(wish: Wish) -> list[CatalogOffer]:
-    """Return every offer that passes, in every region."""
-    it = wish.filters
-    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy)
-    return [
-        offer
-        for offer in found
-        if wish.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
-    ]
-
-
-def _withheld(wish: Wish, offers: list[CatalogOffer]) -> list[str]:
-    """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
-    if wish.filters.gpu is None or wish.filters.legacy:
-        return []
-    every = _offers(replace(wish, filters=replace(wish.filters, legacy=True)))
-    shown = {(offer.type.provider, offer.type.name) for offer in offers}
-    named = {(offer.type.provider, offer.type.name) for offer in every}
-    return sorted(f"{provider} {name}" for provider, name in named - shown)
-
-
-_NOTHING: dict[str, Any] = {
-    "gpu": None,
-    "gpu_count": None,
-    "provider": None,
-    "region": None,
-    "market": Market.ON_DEMAND,
-    "legacy": True,
-}
-
-
-def _without(wish: Wish) -> dict[str, tuple[int, Money]]:
-    """Return for every single wish that, left out, leaves something to buy: how many types, and from what price."""
-    ways = {name: replace(wish, filters=replace(wish.filters, **{name: none})) for name, none in _NOTHING.items()}
-    ways["type"] = replace(wish, type=None)
-    found = {}
-    for name, other in ways.items():
-        offers = [] if other == wish or (wish.type and name in ("provider", "legacy")) else _offers(other)
-        if offers:
-            types = len({one.type.name for one in offers})
-            found[name] = (types, by_price(offers)[0].listed.price.per_hour)
-    return found
-
-
-def _precisions(offers: Iterable[CatalogOffer]) -> list[str]:
-    """Return in what the GPUs of these offers have a peak that is known."""
-    specs = {spec.name: spec for offer in offers if (spec := catalog.named_gpu(offer.type.gpu.name))}
-    return [str(one) for one in Precision if any(peak_tflops(spec, one) for spec in specs.values())]
 
 
 def _asked(wish: Wish) -> Document:

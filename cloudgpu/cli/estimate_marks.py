@@ -1,0 +1,77 @@
+"""What the tables and the notes of `estimate` have in common: amounts in one currency, and the marks of prices."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.render import PRICE_MARKS, dollars
+from cloudgpu.core.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
+
+Document = dict[str, Any]
+DEAR = Decimal(1000)  # dollars: from here on without cents
+_MARKS = "m+<~?!"
+_STAND_INS = {"memory bandwidth": "bw", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
+
+
+class Amounts:
+    """Shows decimal USD text in one currency."""
+
+    def __init__(self, currency: Currency | None) -> None:
+        self.currency = currency
+        self.code = f" {currency.code}" if currency else ""
+
+    def __call__(self, text: str | None) -> str:
+        """Return an amount of a table; a missing one is `?`, never zero."""
+        if text is None:
+            return "?"
+        amount = Money.usd(Decimal(text))
+        if self.currency is not None:
+            return self.currency.text(amount)
+        return amount.text(0 if amount.dollars >= DEAR else 2).replace("$", "")
+
+    def with_code(self, text: str | None) -> str:
+        """Return an amount as prose has it."""
+        return f"{self(text)}{self.code}" if self.currency else dollars(text)
+
+
+def finite(document: Document) -> bool:
+    """Say whether the work ends, so that it costs something in all."""
+    return document["estimates"][0]["in_all"] is not None
+
+
+def rests(one: Document) -> str:
+    """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
+    return "" if one["times_as_fast"] is None else _STAND_INS.get(one["times_as_fast"]["rests"], "")
+
+
+def short(one: Document) -> str:
+    """Return the type as people know it."""
+    return str(one["instance_type"]).removeprefix("Standard_")
+
+
+def marks(one: Document) -> str:
+    """Return the marks of all prices of an offer, each once."""
+    every = "".join(
+        [
+            "" if one["fits"] else "m",
+            trust(one["price"]["basis"], one["old"]),
+            *(mark(thing) for thing in one["beside"]),
+        ]
+    )
+    return "".join(mark for mark in _MARKS if mark in every)
+
+
+def mark(thing: Document) -> str:
+    """Return the marks of what is paid beside a machine."""
+    if thing["usd"] is None:
+        return "+"
+    return ("<" if thing["at_most"] else "") + trust(thing["basis"], thing["old"])
+
+
+def trust(basis: str | None, old: Any) -> str:
+    """Return the marks of how far a price can be trusted: what it rests on, and whether it is old."""
+    return PRICE_MARKS.get(basis or "", "") + ("!" if old else "")
