@@ -197,5 +197,6 @@ def desktops_text(document: Document) -> str:
         watts = one["gpus"] * one["gpu_watts"] + one["rest_watts"]
         price = Money.usd(Decimal(one["purchase_usd"])).text(0)
         quoted = "" if one["quoted"] is None else _quoted(one["quoted"])
-        rows.append([one["name"], cards, price, quoted, f"{watts:g}", one["usd_per_kwh"], one["as_of"]])
+        tariff = Money.usd(Decimal(one["usd_per_kwh"])).text(3)[1:]
+        rows.append([one["name"], cards, price, quoted, f"{watts:g}", tariff, one["as_of"]])
     return table(rows, ["NAME", "GPU", "PRICE", "QUOTED", "WATTS", "$/KWH", "AS OF"], right=(2, 3, 4, 5))

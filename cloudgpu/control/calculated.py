@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
+MOST_DESKTOPS = 10_000
 
 
 def calculated(session: Session, wish: CompareWish, rented: Rented) -> Document:
@@ -36,12 +39,24 @@ def calculation(session: Session, wish: CompareWish, rented: Rented) -> Calculat
     rent = _rent(rented)
     own = gpu_named(wish.desktop.gpu)
     fast = None if own is None or rent.spec is None else faster(own, rent.spec, wish.work or Work.TRAINING)
-    if wish.work is None:
-        beside = None if fast is None or fast == EQUAL else fast
-        return Calculation(wish.desktop, rent, own, EQUAL, beside)
-    if fast is None:
+    if wish.work is not None and fast is None:
         raise _unknown_speed(wish.desktop.gpu, rent, wish.work)
+    _check_number(wish, rent, min(one.low for one in (fast, EQUAL) if one is not None))
+    if wish.work is None or fast is None:
+        return Calculation(wish.desktop, rent, own, EQUAL, None if fast == EQUAL else fast)
     return Calculation(wish.desktop, rent, own, fast, work=wish.work)
+
+
+def _check_number(wish: CompareWish, rent: Rent, ratio: Fraction) -> None:
+    """Refuse what takes more desktops than anybody would compare with."""
+    number = max(rent.use.shares) * rent.gpus / (wish.desktop.gpus * ratio)
+    if number > MOST_DESKTOPS:
+        raise InvalidRequest(
+            f"So much use would take {math.ceil(number):,} desktops, and up to {MOST_DESKTOPS:,} are compared.",
+            field="--utilization",
+            value=rent.use.asked,
+            next="Name fewer GPUs, or less use.",
+        )
 
 
 def _rent(rented: Rented) -> Rent:

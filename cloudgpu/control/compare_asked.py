@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.compare_desktop import asked_desktop
-from cloudgpu.control.compare_numbers import Number, money_of, number_of, use_of
+from cloudgpu.control.compare_numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.cost_wish import Moment, check_order, currency_wish, moment_of
 from cloudgpu.control.wishes import gpu_wish
 from cloudgpu.core.desktop import years
@@ -155,7 +155,7 @@ def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None) -> Rente
     return Rented(
         model=model,
         count=count or 1,
-        price=None if price is None else money_of(price, "--price", above_zero=True),
+        price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True),
         spot=bool(given.get("spot")),
         use=use_of(given.get("utilization"), given.get("hours_per_day")),
         horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MOST_YEARS)),

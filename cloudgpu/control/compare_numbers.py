@@ -26,7 +26,7 @@ MOST_USD = 10_000_000
 MOST_PRICE = 100_000  # dollars an hour; dearer than any machine on offer
 MOST_HOURS = 24_000  # of a day: of a thousand machines
 _DIGITS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}")
-_QUOTED = re.compile(r"(.+?)\s*([A-Za-z]{3})")
+_QUOTED = re.compile(r"([0-9.]+)\s*([A-Za-z]{3})")
 
 
 # "Which GPU(s) to Get for Deep Learning" (T. Dettmers) has these as bounds of what is common.

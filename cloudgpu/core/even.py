@@ -104,9 +104,9 @@ def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
     bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
     for begun in range(1, -(-desktop.life // YEAR) + 1):
         spent = bought + yearly.scaled(Fraction(begun))
-        found = MICRO * round(Fraction(spent.nanos, pace.cloud.nanos) * (DAY // MICRO))
-        if found <= min(begun * YEAR, desktop.life):
-            return found
+        micros = round(Fraction(spent.nanos, pace.cloud.nanos) * (DAY // MICRO))  # may be more than a timedelta holds
+        if micros <= min(begun * YEAR, desktop.life) // MICRO:
+            return MICRO * micros
     return None
 
 

@@ -1,0 +1,354 @@
+"""compare without a ledger: the published example, prices of the catalogue, presets, bounds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+import cloudgpu
+from cloudgpu import InvalidRequest
+from cloudgpu.cli.calculated_text import calculated_text, desktops_text
+from cloudgpu.control.compare_asked import AskedOfCompare
+from cloudgpu.core.currency import Currency
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+PUBLISHED = {"gpu": "v100", "price": "2.14", "utilization": "15%"}
+WON = {"currency": "KRW", "rate": "1400", "rate_date": "2026-11-20"}
+
+
+@pytest.fixture
+def gpu(own_home):
+    with cloudgpu.connect(home=own_home, clock=lambda: NOW) as gpu:
+        yield gpu
+
+
+def refused(library, /, **given):
+    with pytest.raises(InvalidRequest) as raised:
+        library.compare(**given)
+    return raised.value
+
+
+def only(document):
+    (answer,) = document["answers"]
+    return answer["expected"]
+
+
+def test_the_published_example_is_reproduced_exactly(gpu):
+    """T. Dettmers, "Which GPU(s) to Get for Deep Learning": a V100 at $2.14 beside a desktop with one RTX 3090.
+
+    591 kWh and $71 a year; $2,311 after 300 days; "about 300 days ($2,311 vs $2,270)" charges a whole year at once.
+    """
+    document = gpu.compare(**PUBLISHED)
+    one = only(document)
+    assert (one["kwh_per_year"], one["electricity_usd_per_year"], one["desktops"]) == (591.3, "70.956", 1)
+    assert (round(one["break_even_days"], 2), round(one["break_even_days_by_flat_year"], 1)) == (292.96, 294.8)
+    assert [
+        (each["cloud_usd"], each["flat_year_usd"], each["purchase_usd"]) for each in one["curve"] if each["days"] == 300
+    ] == [("2311.2", "2270.956", "2200")]
+    assert document["speed"] == {"ratio": 1, "low": 1, "high": 1, "rests": "one GPU counted as fast as the other"}
+    why = document["why_they_differ"]
+    assert all(part in why for part in ("292.96 days", "294.8 days", "300 days $2,311.20 against $2,270.96"))
+    assert "after 293 days (9.6 months): if you go on for longer, buy; if not, rent." in document["sentence"]
+    assert document["answers"][0]["hours_per_day"] == 3.6
+
+
+def test_beside_it_stands_what_is_known_of_both_speeds(gpu):
+    beside = gpu.compare(**PUBLISHED)["beside"]
+    assert (beside["speed"]["ratio"], beside["speed"]["rests"]) == (1.224599, "measured training throughput")
+    scaled = gpu.compare(**PUBLISHED, work="training")
+    assert scaled["beside"] is None
+    assert scaled["speed"] == beside["speed"]
+    assert scaled["answers"] == beside["answers"]
+    assert only(scaled)["break_even_days"] < only(gpu.compare(**PUBLISHED))["break_even_days"]
+
+
+def test_the_spot_price_takes_722_days_and_not_the_20_months_of_the_text(gpu):
+    document = gpu.compare(**PUBLISHED | {"price": "0.90"})
+    assert round(only(document)["break_even_days"], 2) == 722.35
+    assert "722 days (23.7 months)" in document["sentence"]
+
+
+def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gpu):
+    """The same source: 15% use at $0.175 per kWh, about $100 a year; the arithmetic gives $103.48."""
+    card = {"desktop": "rtx4090", "rest_watts": 0, "idle_watts": 0, "tariff": "0.175", "life": 5, "years": 5}
+    document = gpu.compare(price=1, utilization=0.15, **card)
+    assert only(document)["electricity_usd_per_year"] == "103.4775"
+    assert document["desktop"]["changed"] == ["--rest-watts", "--idle-watts", "--tariff", "--life"]
+    (last,) = [one for one in only(document)["curve"] if one["days"] == 1825]
+    assert (last["purchase_usd"], last["electricity_usd"]) == ("2276", "517.3875")
+
+
+def test_numbers_may_be_numbers_and_mean_what_their_text_means(gpu):
+    text = gpu.compare(gpu="v100", price="2.14", hours_per_day="3.6", purchase="2200", watts="350")
+    numbers = gpu.compare(gpu="v100", price=2.14, hours_per_day=3.6, purchase=2200, watts=Decimal(350))
+    assert text == numbers
+    assert only(text) == only(gpu.compare(gpu="v100", price=2.14, utilization=Fraction(3, 20)))
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "percents", "says"),
+    [
+        ("personal", "between", [5, 10], "used 5% to 10% of the time"),
+        ("phd-desktop", "under", [15], "after 293 days (9.6 months) at the earliest"),
+        ("phd-cluster", "over", [35], "after 126 days (4.1 months) at the latest"),
+        ("company-cluster", "over", [60], "used more than 60% of the time"),
+    ],
+)
+def test_common_uses_are_bounds_and_are_answered_as_bounds(gpu, name, bound, percents, says):
+    """The bounds are those of T. Dettmers, "Which GPU(s) to Get for Deep Learning"."""
+    document = gpu.compare(**PUBLISHED | {"utilization": name})
+    assert document["use"] == {"asked": name, "bound": bound}
+    assert [answer["utilization_percent"] for answer in document["answers"]] == percents
+    assert says in document["sentence"]
+
+
+def test_between_two_bounds_it_may_be_never_at_one(gpu):
+    sentence = gpu.compare(price="0.90", utilization="personal")["sentence"]
+    assert "after 1,084 days (35.6 months) at the earliest, and never at 5%." in sentence
+
+
+def test_without_a_price_it_is_the_cheapest_of_the_catalogue_with_its_date(gpu):
+    cloud = gpu.compare(gpu="t4", utilization="15%")["cloud"]
+    listed = [one for one in gpu.gpus(gpu="t4:1")["offers"] if one["share"] == 1]
+    assert cloud["usd_per_hour"] == listed[0]["price"]["usd_per_hour"]
+    assert cloud["offer"]["instance_type"] == listed[0]["instance_type"]
+    assert (cloud["offer"]["as_of"], cloud["offer"]["market"]) == (listed[0]["price"]["as_of"], "on_demand")
+    spot = gpu.compare(gpu="t4", utilization="15%", spot=True)["cloud"]
+    assert (spot["offer"]["market"], Decimal(spot["usd_per_hour"]) < Decimal(cloud["usd_per_hour"])) == ("spot", True)
+    eight = gpu.compare(gpu="a100:8", utilization="15%")["cloud"]
+    assert (eight["gpus"], eight["gpu"]) == (8, "A100-40GB")
+
+
+def test_of_a_gpu_that_is_hardly_sold_any_more_the_price_says_so(gpu):
+    offer = gpu.compare(gpu="k80", utilization="15%")["cloud"]["offer"]
+    assert offer["legacy"]
+
+
+def test_eight_gpus_for_most_of_the_day_take_several_desktops(gpu):
+    one = only(gpu.compare(gpu="a100:8", price=20, utilization="60%", work="training"))
+    assert (one["desktops"], round(one["desktop_hours_per_day"] / 24)) == (10, 9)
+    both = only(gpu.compare(gpu="a100:8", price=20, utilization="60%", work="training", desktop="rtx3090x2"))
+    assert both["desktops"] == 5
+    beyond = gpu.compare(price=2, hours_per_day=60)
+    assert only(beyond)["desktops"] == 3
+    assert "2.5 machines at any time" in beyond["sentence"]
+
+
+def test_memory_that_is_smaller_is_named(gpu):
+    document = gpu.compare(gpu="a100-80gb", price=3, utilization="15%")
+    assert document["fits"] is False
+    assert any("more than 24 GiB does not fit RTX3090" in one for one in document["assumptions"])
+    assert gpu.compare(gpu="t4", price=1, utilization="15%")["fits"] is True
+    assert gpu.compare(price=1, utilization="15%")["fits"] is None
+
+
+def test_where_speeds_were_not_measured_there_is_a_range(gpu):
+    (answer,) = gpu.compare(gpu="t4", price="0.30", utilization="60%", work="training")["answers"]
+    days = [answer[case]["break_even_days"] for case in ("high", "expected", "low")]
+    assert days == sorted(days)
+    assert days[0] < days[2]
+
+
+def test_a_price_that_is_too_low_is_never_even_and_says_which_would_be(gpu):
+    document = gpu.compare(price="0.05", utilization="15%")
+    assert only(document)["break_even_days"] is None
+    assert document["why_they_differ"] is None
+    assert (
+        "stays cheaper than a desktop with one RTX 3090 for 30 years: rent. From $0.4726 an hour"
+        in document["sentence"]
+    )
+
+
+def test_no_use_at_all_is_answered_with_rent(gpu):
+    for given in ({"utilization": "0%"}, {"hours_per_day": 0}):
+        document = gpu.compare(price="2.14", **given)
+        assert "that is not used costs nothing" in document["sentence"]
+        assert (only(document)["break_even_days"], only(document)["break_even_usd_per_hour"]) == (None, None)
+
+
+def test_a_desktop_counted_by_what_it_loses(gpu):
+    straight = gpu.compare(price="2.14", utilization="15%", depreciation="straight-line", resale=200)
+    assert "from the first hour on" in straight["sentence"]
+    assert only(straight)["curve"][-1]["worth_usd"] == "200"
+    declining = gpu.compare(price="0.60", utilization="15%", depreciation="declining", yearly_loss="30%")
+    assert only(declining)["curve"][2]["worth_usd"] == "1540"
+
+
+def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
+    document = gpu.compare(**PUBLISHED, **WON)
+    assert document["currency"] == {"code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
+    assert "At 2,996 KRW an hour" in document["sentence"]
+    assert only(document) == only(gpu.compare(**PUBLISHED))
+    typed = gpu.compare(**PUBLISHED, **WON, purchase="7000000 KRW", tariff="140krw")["desktop"]
+    assert (typed["purchase_usd"], typed["usd_per_kwh"], typed["quoted"]["amount"]) == ("5000", "0.1", "7000000")
+    assert refused(gpu, **PUBLISHED, purchase="7000000 KRW").field == "--currency"
+    (own_home / "config.toml").write_text(
+        '[currencies]\nKRW = { per_usd = "1250", as_of = 2026-11-01, source = "a bank" }\n'
+    )
+    with cloudgpu.connect(home=own_home, clock=lambda: NOW) as again:
+        typed = again.compare(**PUBLISHED, purchase="2500000 KRW")["desktop"]
+    assert (typed["purchase_usd"], typed["quoted"]["source"]) == ("2000", "a bank")
+
+
+def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_path):
+    text = "gpu: RTX 4090\npurchase_usd: 3000\nrest_watts: 120\nidle_watts: 70\nusd_per_kwh: 0.3\nlife_years: 5\n"
+    own = tmp_path / "mine.yaml"
+    own.write_text(text + "source: a receipt\nas_of: '2026-05-01'\n")
+    (own_home / "desktops").mkdir()
+    (own_home / "desktops" / "mine.yaml").write_text(own.read_text())
+    documents = [gpu.compare(**PUBLISHED, desktop=name) for name in (own, str(own), "mine")]
+    assert documents[0] == documents[1] == documents[2]
+    assert documents[0]["desktop"]["gpu_watts"] == 450  # the board's, by the catalogue
+    assert "mine" in [one["name"] for one in gpu.desktops()["desktops"]]
+
+
+def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
+    lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nrest_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
+    own = tmp_path / "old.yaml"
+    own.write_text(f"{lines}life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n")
+    assert gpu.compare(**PUBLISHED, desktop=own)["beside"] is None
+    fault = refused(gpu, **PUBLISHED, desktop=own, work="training")
+    assert (fault.field, "Voodoo 9" in fault.message, "Leave --work out" in fault.next) == ("--work", True, True)
+
+
+NO_NUMBERS = ("nan", "inf", "-1", "1e99", "", "much", "1,5", "9" * 20, float("nan"), float("inf"), -1.0, True)
+NO_SHARES = ("nan%", "inf%", "-5%", "15", "0.15", "", "%", "1e3%", "100001%", float("nan"), -0.1, 1001, True)
+NUMBERS = {
+    "price": "2.14",
+    "hours_per_day": "3.6",
+    "years": "5",
+    "purchase": "2200",
+    "watts": "350",
+    "rest_watts": "100",
+    "idle_watts": "60",
+    "tariff": "0.12",
+    "pue": "1.2",
+    "maintenance": "50",
+    "resale": "500",
+    "life": "4",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_number_is_refused_by_its_option(gpu, name):
+    option = f"--{name.replace('_', '-')}"
+    base = {} if name == "hours_per_day" else {"utilization": "15%"}
+    assert gpu.compare(**{"price": 1, **base, name: NUMBERS[name]})["mode"] == "calculator"
+    for value in NO_NUMBERS:
+        fault = refused(gpu, **{"price": 1, **base, name: value})
+        assert (fault.field, fault.next is not None) == (option, True), value
+        assert option in fault.next
+        assert fault.message.endswith(".")
+
+
+@pytest.mark.parametrize("value", NO_SHARES)
+def test_what_is_no_share_of_the_time_is_refused(gpu, value):
+    fault = refused(gpu, price=1, utilization=value)
+    assert (fault.field, "15" in fault.next or "--utilization" in fault.next) == ("--utilization", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"utilization": "phd-dektop", "price": 1}, "--utilization", "did you mean 'phd-desktop'?"),
+        ({"utilization": "15%"}, "--gpu", "Neither a GPU nor a price"),
+        ({"price": "2.14"}, "--utilization", "was not said"),
+        ({"price": "0", "utilization": "15%"}, "--price", "is nothing"),
+        ({"gpu": "v100"}, "--gpu", "at a stated use"),
+        ({"spot": True}, "--spot", "at a stated use"),
+        ({"years": 5}, "--years", "at a stated use"),
+        ({**PUBLISHED, "since": "7d"}, "--since", "about a ledger"),
+        ({**PUBLISHED, "until": "7d"}, "--until", "about a ledger"),
+        ({**PUBLISHED, "tz": "Asia/Seoul"}, "--tz", "about a ledger"),
+        ({**PUBLISHED, "spot": True}, "--spot", "--price says one"),
+        ({**PUBLISHED, "hours_per_day": 3}, "--hours-per-day", "say the same"),
+        ({**PUBLISHED, "gpu": "v1000"}, "--gpu", "no GPU 'v1000'"),
+        ({**PUBLISHED, "gpu": "v100:0"}, "--gpu", "names no GPU"),
+        ({"gpu": "rtx3090", "utilization": "15%"}, "--price", "no on-demand price"),
+        ({"gpu": "t4:63", "utilization": "15%"}, "--price", "no on-demand price of a machine with 63 T4"),
+        ({"price": 1, "utilization": "15%", "work": "training"}, "--gpu", "depends on which one"),
+        ({"price": 1, "utilization": "100000%", "gpu": "h100:64"}, "--utilization", "So much use would take"),
+        ({**PUBLISHED, "work": "trainig"}, "--work", "did you mean 'training'?"),
+        ({**PUBLISHED, "work": ""}, "--work", "is no kind of work"),
+        ({**PUBLISHED, "desktop": "rtx309"}, "desktop", "did you mean 'rtx3090'?"),
+        ({**PUBLISHED, "desktop": ""}, "desktop", "No desktop is called ''"),
+        ({**PUBLISHED, "desktop": "./none.yaml"}, "desktop", "no desktop's file"),
+        ({**PUBLISHED, "depreciation": "straight"}, "--depreciation", "did you mean 'straight-line'?"),
+        ({**PUBLISHED, "yearly_loss": "20"}, "--yearly-loss", "is written with its %"),
+        ({**PUBLISHED, "yearly_loss": "101%"}, "--yearly-loss", "is no number from 0 to 100"),
+        ({**PUBLISHED, "depreciation": "declining", "yearly_loss": "0%"}, "--yearly-loss", "is not in its file"),
+        ({**PUBLISHED, "resale": 2201}, "--resale", "more than the purchase"),
+        ({**PUBLISHED, "idle_watts": 451}, "--idle-watts", "451 W while it waits, and 450 W at work"),
+        ({**PUBLISHED, "pue": "0.9"}, "--pue", "no number from 1 to 10"),
+        ({**PUBLISHED, "pue": "10.1"}, "--pue", "no number from 1 to 10"),
+        ({**PUBLISHED, "life": "0"}, "--life", "no number from 0.1 to 100"),
+        ({**PUBLISHED, "price": "100001"}, "--price", "no number from 0 to"),
+        ({**PUBLISHED, "currency": "WON"}, "--currency", "no currency of ISO 4217"),
+        ({**PUBLISHED, "currency": "KRW"}, "--currency", "no rate for KRW"),
+        ({**PUBLISHED, "rate": "1400"}, "--rate", "no currency that it is for"),
+        ({**PUBLISHED, "purchase": "5 XYZ"}, "--currency", "no currency of ISO 4217"),
+        ({**PUBLISHED, **WON, "rate_date": "2027-01-01"}, "--rate-date", "still to come"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_option(gpu, given, field, says):
+    fault = refused(gpu, **given)
+    assert (fault.field, says in fault.message) == (field, True), fault.message
+    assert fault.next
+
+
+def test_a_misspelt_word_of_a_program_is_no_option(gpu):
+    with pytest.raises(TypeError, match="'utilisation'"):
+        gpu.compare(utilisation="15%")
+
+
+SHOWN = [
+    PUBLISHED,
+    PUBLISHED | WON,
+    PUBLISHED | {"price": "0.05", "work": "inference"},
+    {"gpu": "a100:8", "utilization": "company-cluster", "work": "training", "desktop": "rtx3090x2"},
+    {"gpu": "t4", "utilization": "personal", "spot": True},
+    {"gpu": "k80", "hours_per_day": "2400", "desktop": "rtx4090", "depreciation": "declining"},
+    {"price": "99999", "utilization": "100000%", "purchase": "9999999", "maintenance": 9999, "resale": 5, "pue": 2},
+    {"price": "0.01", "utilization": "0%", "years": 100},
+    {"price": "0.0001", "utilization": "0.01%", "life": "0.1", **WON},
+]
+
+
+@pytest.mark.parametrize("given", SHOWN, ids=str)
+def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given):
+    document = gpu.compare(**given)
+    rate = document["currency"]
+    currency = rate and Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]))
+    text = calculated_text(document, currency)
+    assert max(map(len, text.splitlines())) <= 80
+    assert not {"None", "nan", "inf", "Fraction"} & set(text.replace(",", " ").split())
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert text.startswith(("At ", "A cloud machine"))
+
+
+def test_the_desktops_are_listed_with_what_they_cost(gpu):
+    document = gpu.desktops()
+    text = desktops_text(document)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "rtx3090x2-2022  2x RTX 3090  $5,906   7,500,000 KRW" in text
+    assert all(one["source"] and one["as_of"] for one in document["desktops"])
+
+
+def test_all_words_are_those_of_the_verb():
+    from inspect import signature
+
+    from cloudgpu.cli.compare import command
+
+    assert set(signature(command).parameters) == set(AskedOfCompare.__annotations__) | {"output", "desktops"}
+
+
+def test_a_time_that_passes_changes_no_figure(own_home):
+    def at(moment):
+        with cloudgpu.connect(home=own_home, clock=lambda: moment) as gpu:
+            return {key: value for key, value in gpu.compare(**PUBLISHED).items() if key != "as_of"}
+
+    assert at(NOW) == at(NOW + timedelta(days=400))
