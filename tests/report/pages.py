@@ -97,7 +97,8 @@ def machine(name, usd, hours=(1.0, 0.5, 0.25, 0.25), **more):
         "id": f"i-{name}", "name": name, "provider": "gcp", "account": "lab", "region": "us-central1",
         "instance_type": "a2-highgpu-1g", "gpu": "A100", "market": "spot", "state": "terminated", "owner": "mia",
         "project": "vision", "usd": usd, "low_usd": usd, "high_usd": usd, "billed_s": gpu + used + idle + unknown,
-        "gpu_s": gpu, "used_s": used, "idle_s": idle, "unknown_s": unknown, "idle_usd": "0.25",
+        "gpu_s": gpu, "used_s": used, "idle_s": idle, "unknown_s": unknown, "idle_usd": "0.25", "marks": "",
+        "without_price": 0,
     } | more  # fmt: skip
 
 

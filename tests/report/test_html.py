@@ -188,6 +188,22 @@ def test_what_is_not_known_is_said_and_is_no_zero():
     assert "In all at the month" not in text
 
 
+def test_marks_of_prices_are_said_in_words():
+    found = [pages.machine("fox", "2.5", marks="~!", without_price=1), pages.machine("owl", "3.5", marks="?")]
+    text = Page(to_html(pages.one_hour(machines=found))).text
+    assert "2.5000 derived price old price and what has no price 2.00" in text
+    assert "3.5000 recalled price 2.00" in text
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"), [("56.16", "spot has saved $56.1600 of it."), ("-5", "spot has cost $5.0000 more.")]
+)
+def test_spot_that_was_dearer_has_saved_nothing(saved, said):
+    spot = {"usd": saved, "on_demand_usd": "86.4", "without_on_demand": 0}
+    text = Page(to_html(pages.one_hour(saved=pages.empty()["saved"] | {"spot": spot}))).text
+    assert f"On demand it would have cost $86.4000: {said}" in text
+
+
 def test_amounts_are_in_the_documents_currency_with_its_rate_and_day():
     rate = {"code": "EUR", "per_usd": "0.9", "as_of": "2026-11-20", "source": "the ECB"}
     text = Page(to_html(pages.three_months(currency=rate))).text
