@@ -23,9 +23,19 @@ _WISHES = {
 def notes(document: Document, shown: Amounts) -> Iterator[str]:
     """Yield what stands below the tables, block by block."""
     found = document["estimates"]
-    yield "\n".join(paragraph(one) for one in (_dates(document), *document["assumptions"], *_sustained(found, shown)))
+    yield "\n".join(
+        paragraph(one)
+        for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
+    )
     yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
     yield "\n".join(paragraph(one) for one in (_currency(document), _fees(document, shown)) if one)
+
+
+def _range(first: Document, shown: Amounts) -> Iterator[str]:
+    """Yield between what the first lies, which the table leaves out where amounts are long."""
+    if first["low"] != first["high"]:
+        ends = " and ".join(shown.with_code(first[name]["usd"]) for name in ("low", "high"))
+        yield f"The first is between {ends}."
 
 
 def _dates(document: Document) -> str:

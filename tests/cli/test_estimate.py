@@ -154,6 +154,7 @@ def test_operations_are_a_range_unless_their_efficiency_is_said():
     assert text.splitlines()[0].split() == ["GPU", "TYPE", "WHERE", "HOURS", "COST", "BETWEEN"]
     assert text.splitlines()[1].split()[5:] == ["2,372", "1,721!", "1,033-2,582"]
     assert "0.3 of it is reached (0.2 to 0.5" in prose(text)
+    assert "The first is between $1,032.67 and $2,581.66." in prose(text)
     assert "BETWEEN" not in shown(flops="3.1e20", type="g2-standard-4", efficiency=0.4)
     assert "though real training mostly reaches 0.2 to 0.5" in prose(shown(flops="1e20", gpu="l4", efficiency=0.9))
     assert "Left out: V100-16GB, V100-32GB: no known peak in fp8." in shown(flops="1e20", precision="fp8", gpu="v100")
