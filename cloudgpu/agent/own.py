@@ -21,7 +21,7 @@ GPU = ("/dev/nvidia", "/dev/dxg")  # what a process has open that uses one; the 
 POWER = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits".split()
 EVERY = 10.0  # seconds between two questions for the power
 STALE = 30.0  # seconds: energy is counted over no longer time without an answer
-MOST = 10_000.0  # watts of one GPU: more is no reading
+MOST = 50_000.0  # watts of one computer's GPUs: more is no reading, and who hears the samples would refuse them all
 SAMPLE = 75.0  # seconds that a sample takes at most: one in which some was not counted must not say a mean
 
 
@@ -78,7 +78,7 @@ class Energy:
         with self.out as out, suppress(ValueError, OSError):
             out.seek(0)
             told = [float(word) for word in out.read(4096).split()]
-            if smi.returncode == 0 and told and all(0 <= one < MOST for one in told):
+            if smi.returncode == 0 and told and min(told) >= 0 and sum(told) < MOST:
                 return sum(told)
         return None
 

@@ -2,7 +2,8 @@
 
 What counts is what counts for idleness (`core.idle`, docs/agent.md "What counts"), by the usual thresholds whatever a
 machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and nothing twice.
-What nobody sampled is not known; it is idle only by the machine's own word (`Word`).
+What nobody sampled is not known; it is idle only by the machine's own word (`Word`). A sample's `power` is the mean of
+watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read.
 """
 
 from __future__ import annotations
