@@ -343,6 +343,20 @@ def test_a_recommendation_is_printed_as_the_page_says(written, tmp_path):
             assert not faults(written, "recommend", gpu.recommend(work, **asked)), work
 
 
+CALCULATED = (
+    {"gpu": "v100", "price": "2.14", "utilization": "15%"},
+    {"gpu": "k80", "utilization": "personal", "desktop": "rtx3090x2", "work": "training"},
+    {"price": "0.01", "hours_per_day": 0, "currency": "KRW", "rate": "1400", "rate_date": "2026-11-20"},
+)
+
+
+def test_a_price_and_a_use_are_compared_as_the_page_says(written, tmp_path):
+    with cloudgpu.connect(home=tmp_path / "home") as gpu:
+        for asked in CALCULATED:
+            assert not faults(written, "compare --utilization", gpu.compare(**asked)), asked
+        assert not faults(written, "compare --desktops", gpu.desktops())
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"finding", "account_offers", "setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
@@ -365,6 +379,8 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
+    parts |= {"profile", "quoted", "rented", "sale", "usage", "ratio", "outcomes", "outcome", "scaled_outcomes", "mark"}
+    parts |= {"compare --utilization", "compare --desktops"}
     parts |= {"decision", "done", "renewal", "warning", "left", "orphan", "launch", "saved"}
     parts |= {"wish", "past", "estimated", "paid_beside", "times_as_fast", "split", "unknown", "obstacle"}
     parts |= {
