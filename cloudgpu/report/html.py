@@ -76,7 +76,6 @@ def _template() -> Template:
     )
     filters: dict[str, Callable[..., Any]] = {
         "hours": hours_text,
-        "known": lambda texts: ", ".join(filter(None, texts)),
         "number": number_text,
         "positive": _is_positive,
         "spent_share": page.spent_share,

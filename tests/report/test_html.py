@@ -180,7 +180,7 @@ def test_what_is_not_known_is_said_and_is_no_zero():
     )
     text = Page(to_html(document)).text
     assert "Spent not known" in text
-    assert "fox terminated, gcp, lab a2-highgpu-1g spot vision not known 2.00 1.00" in text
+    assert "fox terminated , gcp , lab a2-highgpu-1g spot vision not known 2.00 1.00" in text
     assert "no project not known not known not known" in text
     assert "What spot has saved is not known: there is no on-demand price for 2 runs." in text
     assert "2 of what runs or is kept have no known price, and are in none of these." in text
