@@ -14,6 +14,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.report_file import Form
+    from cloudgpu.control.session import Session
 
 
 def command(
@@ -22,12 +23,18 @@ def command(
     to: Annotated[str | None, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")] = None,
     since: options.Since = None,
     until: options.Until = None,
+    month: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="A whole month: 2026-10, or last, the last that is over.")
+    ] = None,
     tz: options.Tz = None,
     currency: options.Currency = None,
     rate: options.Rate = None,
     rate_date: options.RateDate = None,
     desktop: options.Desktop = None,
     work: options.Work = None,
+    send: Annotated[
+        bool, typer.Option("--send", help="Send it to the receivers of alerts; no file is written.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Write a report of what was spent: one page that needs no network, to keep, print or send.
@@ -36,6 +43,9 @@ def command(
     and spot have saved, what is left over, and how old prices are. It asks no cloud: machines are as the last look saw
     them. Without --to a page goes to cloudgpu-report-DAY.html in this directory, Markdown and JSON to the standard
     output. A file is readable for you alone, and takes the place of an earlier report only.
+
+    With --send the summary goes to every receiver of alerts, with the page beside it where it takes files. One that
+    does not take it is named, with exit code 8.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.report import reported
@@ -43,9 +53,15 @@ def command(
     from cloudgpu.control.report_file import Form, form_of
 
     wanted = form_of(form)
-    _check_one_answer(wanted, to, output)
+    if send:
+        _check_sent(wanted, to)
+    else:
+        _check_one_answer(wanted, to, output)
     session = open_here()
     document = reported(session, report_wish(session, **{name: asked[name] for name in AskedOfReport.__annotations__}))
+    if send:
+        _send(session, document, output)
+        return
     file = _written(document, wanted, to, output)
     if file is None and (output is not Format.JSON or wanted is Form.JSON):
         return
@@ -63,6 +79,30 @@ def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
             value="json",
             next=f"Add --to report.{form}, or leave out -o json.",
         )
+
+
+def _check_sent(form: Form, to: str | None) -> None:
+    """Refuse what --send would leave out silently."""
+    from cloudgpu.control.report_file import Form
+
+    for option, value in (("--to", to), ("--format", None if form is Form.HTML else str(form))):
+        if value is not None:
+            raise InvalidRequest(
+                f"--send goes to the receivers of alerts, and has no use for {option}.",
+                field=option,
+                value=value,
+                next="Run it twice: once to send it, once to write it.",
+            )
+
+
+def _send(session: Session, document: dict[str, Any], output: Format) -> None:
+    from cloudgpu.cli.budget_text import sent_text
+    from cloudgpu.control.report_send import sent_report
+
+    value = sent_report(session, document)
+    emit(output, value, sent_text(value))
+    if value["failed"]:
+        raise typer.Exit(8)
 
 
 def _written(document: dict[str, Any], form: Form, to: str | None, output: Format) -> Path | None:

@@ -75,3 +75,15 @@ class Advice:
         if to is not None:
             write_report(rendered(document, wanted), Path(to))
         return document
+
+    def send_report(self, **asked: Unpack[AskedOfReport]) -> Document:
+        """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
+
+        Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named
+        under `failed`. Raises InvalidRequest where none is set, MissingExtra without apprise.
+        """
+        from cloudgpu.control.report import reported
+        from cloudgpu.control.report_asked import report_wish
+        from cloudgpu.control.report_send import sent_report
+
+        return sent_report(self._session, reported(self._session, report_wish(self._session, **asked)))

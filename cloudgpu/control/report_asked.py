@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from cloudgpu.control.compare_asked import compare_wish
+from cloudgpu.control.months import month_asked
 from cloudgpu.core.cost import Asked, By
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from datetime import date
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from cloudgpu.control.compare_asked import CompareWish
+    from cloudgpu.control.compare_asked import AskedOfCompare, CompareWish
     from cloudgpu.control.cost_wish import Moment
     from cloudgpu.control.session import Session
 
@@ -24,6 +26,7 @@ class AskedOfReport(TypedDict, total=False):
 
     since: Moment | None  # a duration counts back from now
     until: Moment | None
+    month: str | None  # "2026-10", or "last"; in place of both
     tz: str | None  # None: the setting
     currency: str | None  # "KRW"; None: US dollars
     rate: str | float | Decimal | None
@@ -50,4 +53,21 @@ def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
     unknown = given.keys() - AskedOfReport.__annotations__
     if unknown:
         raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
-    return ReportWish(compare_wish(session, **given))
+    month = given.get("month")
+    asked = cast("AskedOfCompare", {name: value for name, value in given.items() if name != "month"})
+    if month is not None:
+        _check_alone(month, given)
+        meant = month_asked(month, session.clock(), given.get("tz") or session.settings.tz)
+        asked["since"], asked["until"] = meant.begin, meant.end
+    return ReportWish(compare_wish(session, **asked))
+
+
+def _check_alone(month: str, given: AskedOfReport) -> None:
+    for option, value in (("--since", given.get("since")), ("--until", given.get("until"))):
+        if value is not None:
+            raise InvalidRequest(
+                f"--month {month} is a whole period, and {option} is given too.",
+                field=option,
+                value=str(value),
+                next="Name the month, or the period's two ends.",
+            )

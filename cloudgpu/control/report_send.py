@@ -55,7 +55,8 @@ def message_of(document: Document) -> Message:
     from cloudgpu.report.markdown import to_markdown
 
     said = letter(document, zone_of(document["tz"]))
-    page = Attached(said.file, "text/html", to_html(document).encode(), said.alone, to_markdown(document))
+    whole = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # the mark of a file; what GitHub alone needs
+    page = Attached(said.file, "text/html", to_html(document).encode(), said.alone, whole.strip())
     return Message(said.subject, said.text, urgent=False, attached=page)
 
 

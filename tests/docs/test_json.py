@@ -25,6 +25,7 @@ from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.core.past import a_backtest, a_why
+from tests.receivers.web import WebReceiver
 from tests.report.a_comparison import a_comparison
 from tests.report.a_pass import a_pass
 
@@ -357,10 +358,20 @@ def test_a_price_and_a_use_are_compared_as_the_page_says(written, tmp_path):
         assert not faults(written, "compare --desktops", gpu.desktops())
 
 
+def test_a_report_that_is_sent_is_as_the_page_says(written, tmp_path):
+    receiver = WebReceiver()
+    (tmp_path / "config.toml").write_text(f"[alerts]\nto = ['json://{receiver.place}/', 'json://127.0.0.1:9/']\n")
+    with cloudgpu.connect(home=tmp_path) as gpu:
+        value = gpu.send_report(month="last")
+    receiver.end()
+    assert (len(value["sent"]), len(value["failed"])) == (1, 1)
+    assert not faults(written, "report --send", value)
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"finding", "account_offers", "setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
-    parts |= {"standing", "budget", "budgeted", "stopping", "told", "budget test"}
+    parts |= {"standing", "budget", "budgeted", "stopping", "told", "budget test", "report --send"}
     parts |= {
         "group",
         "sum",
