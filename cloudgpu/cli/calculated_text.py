@@ -91,7 +91,7 @@ def _desktop(one: Document, shown: _Amounts) -> str:
         f"resale {shown(resale)}" if resale != "0" else "",
     ]
     parts = [
-        f"{one['name']}, {cards} for {shown.short(one['purchase_usd'])}{said}",
+        f"{one['name']}, {cards} for {price}{said}",
         f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
         f"{shown.price(one['usd_per_kwh'])} per kWh",
         _years(one["life_years"]),

@@ -81,7 +81,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     use = f"used {_use(found)} of the time" if last.question.use <= 1 else f"{_machines(found)} at any time"
     begin = f"At {price} an hour, {use},"
     if last.break_even is None:
-        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{_would(last, currency)}"
+        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{_would(last, currency, several=len(answers) > 1)}"
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
@@ -113,13 +113,14 @@ def _when(found: Calculation, first: timedelta, last: timedelta) -> str:
     return f"after {float(hours(last) / 24):,.0f} to {days(first)}"
 
 
-def _would(answer: Answer, currency: Currency | None) -> str:
+def _would(answer: Answer, currency: Currency | None, *, several: bool) -> str:
     """Return at what price, and at what use, it would be otherwise."""
     if answer.even_price is None:
         return ""
     desktop = answer.question.desktop
     end = f" the desktop would cost less over its {life(desktop.life)}."
-    text = f" From {shown(answer.even_price, currency, 4)} an hour on{end}"
+    at = f" at {percent(answer.question.use)}" if several else ""
+    text = f" From {shown(answer.even_price, currency, 4)} an hour on{at}{end}"
     if answer.even_use is not None and answer.even_use > answer.question.use:
         text = f"{text[:-1]}, or with {much(answer.even_use)}."
     return text
