@@ -15,6 +15,7 @@ from cloudgpu.report.svg import day_text
 Document = dict[str, Any]
 FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
 NOT_KNOWN = "not known"
+LEAST = 0.01  # a number that is smaller, and not zero, is said to be so
 _DAY = len("2026-11-20")
 _MONTH = len("2026-11")
 
@@ -27,7 +28,10 @@ def visible(text: str) -> str:
 
 
 class Amounts:
-    """Shows decimal USD text in the document's currency, all amounts with the same digits; a missing one is no zero."""
+    """Shows decimal USD text in the document's currency; a missing amount is no zero.
+
+    Of a small bill all amounts below ten dollars have two more digits.
+    """
 
     def __init__(self, document: Document) -> None:
         rate = document["currency"]
@@ -35,15 +39,17 @@ class Amounts:
         self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
         self._currency = _currency(rate)
         self._more = 2 if Decimal(document["total"]["high_usd"] or 0) < FINE else 0
-        self._known: dict[tuple[str, int], str] = {}
+        self._known: dict[tuple[str, int | None], str] = {}
 
     def __call__(self, usd: str | None, more: int | None = None) -> str:
         """Return an amount as a table has it, without its currency."""
         if usd is None:
             return NOT_KNOWN
-        key = usd, self._more if more is None else more
+        key = usd, more
         if key not in self._known:
-            self._known[key] = self._currency.text(Money.usd(Decimal(usd)), key[1])
+            amount = Decimal(usd)
+            digits = more if more is not None else self._more if abs(amount) < FINE else 0
+            self._known[key] = self._currency.text(Money.usd(amount), digits)
         return self._known[key]
 
     def said(self, usd: str | None, more: int | None = None) -> str:
@@ -110,8 +116,10 @@ class Clock:
 
 
 def hours_text(seconds: float) -> str:
-    """Return seconds as hours: two digits below ten, one below a hundred."""
+    """Return seconds as hours: two digits below ten, one below a hundred; never zero for what is none."""
     hours = seconds / 3600
+    if 0 < hours < LEAST:
+        return f"<{LEAST}"
     places = 2 if 0 < hours < 9.995 else 1 if 0 < hours < 99.95 else 0  # noqa: PLR2004
     return f"{hours:,.{places}f}"
 
@@ -120,5 +128,7 @@ def number_text(value: float | str | None) -> str:
     """Return a number or decimal text with at most two digits after the point; what is not known is said so."""
     if value is None:
         return NOT_KNOWN
-    text = f"{Decimal(value):,.2f}"
-    return text.rstrip("0").rstrip(".")
+    number = Decimal(value)
+    if 0 < number < Decimal(f"{LEAST}"):
+        return f"<{LEAST}"
+    return f"{number:,.2f}".rstrip("0").rstrip(".")

@@ -196,12 +196,12 @@ def test_marks_of_prices_are_said_in_words():
 
 
 @pytest.mark.parametrize(
-    ("saved", "said"), [("56.16", "spot has saved $56.1600 of it."), ("-5", "spot has cost $5.0000 more.")]
+    ("saved", "said"), [("56.16", "spot has saved $56.16 of it."), ("-5", "spot has cost $5.0000 more.")]
 )
 def test_spot_that_was_dearer_has_saved_nothing(saved, said):
     spot = {"usd": saved, "on_demand_usd": "86.4", "without_on_demand": 0}
     text = Page(to_html(pages.one_hour(saved=pages.empty()["saved"] | {"spot": spot}))).text
-    assert f"On demand it would have cost $86.4000: {said}" in text
+    assert f"On demand it would have cost $86.40: {said}" in text
 
 
 def test_amounts_are_in_the_documents_currency_with_its_rate_and_day():
@@ -250,14 +250,14 @@ def test_a_desktop_is_told_with_what_its_figures_rest_on():
 def test_hours_of_which_nothing_is_known_are_not_called_idle():
     idle = {"low_usd": "0", "usd": "0", "high_usd": "216", "hours": "0", "unknown_hours": "72"}
     text = Page(to_html(pages.one_hour(idle=idle))).text
-    assert "Of 72 hours nobody knows whether they were used: if none was, $216.0000 went into them." in text
+    assert "Of 72 hours nobody knows whether they were used: if none was, $216.00 went into them." in text
 
 
 def test_months_are_drawn_where_the_document_has_months():
     days = [pages.day("2025-12", vision="10"), pages.day("2026-02", vision="20")]
     text = Page(to_html(pages.one_hour(step="month", days=days))).text
     assert "Spending per month by project" in text
-    assert "Month In all vision 2025-12 10.0000 10.0000 2026-02 20.0000 20.0000" in text
+    assert "Month In all vision 2025-12 10.00 10.00 2026-02 20.00 20.00" in text
 
 
 def test_the_doubt_about_a_ledger_is_said_first():
@@ -301,18 +301,20 @@ def test_a_sentence_has_dollars_with_their_sign(usd, said):
 def test_small_bills_have_two_more_digits():
     shown = Amounts({"currency": None, "total": {"high_usd": "9.99"}})
     assert (shown("0.12"), shown.said("0.00019678"), shown.said("0")) == ("0.1200", "$0.0002", "$0.00")
+    assert (shown("2200"), shown.said("-10")) == ("2,200.00", "-$10.00"), "not beside a desktop's price"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0"), (36, "0.01"), (35900, "9.97"), (35990, "10.0"), (360000, "100"), (3.6e7, "10,000")]
+    ("seconds", "text"),
+    [(0, "0"), (4, "<0.01"), (36, "0.01"), (35900, "9.97"), (35990, "10.0"), (360000, "100"), (3.6e7, "10,000")],
 )
 def test_hours_have_as_many_digits_as_say_something(seconds, text):
     assert hours_text(seconds) == text
 
 
 def test_numbers_have_two_digits_after_the_point_at_most():
-    found = [number_text(one) for one in (None, 0, "17.30", "590", 1840, 0.4567, "100")]
-    assert found == ["not known", "0", "17.3", "590", "1,840", "0.46", "100"]
+    found = [number_text(one) for one in (None, 0, "0.0011", "17.30", "590", 1840, 0.4567, "100")]
+    assert found == ["not known", "0", "<0.01", "17.3", "590", "1,840", "0.46", "100"]
 
 
 def test_a_time_without_one_is_never():
