@@ -79,11 +79,10 @@ def _desktop(one: Document, shown: _Amounts) -> str:
     quoted = one["quoted"]
     cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
     power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
-    said = (
-        ""
-        if quoted is None
-        else f" ({Decimal(quoted['amount']):,f} {quoted['code']} at {quoted['per_usd']} of {quoted['as_of']})"
-    )
+    price, said = shown.short(one["purchase_usd"]), ""
+    if quoted is not None:
+        amount = "" if _quoted(quoted) == price else f"{_quoted(quoted)} "
+        said = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
     yearly, resale = one["maintenance_usd_per_year"], one["resale_usd"]
     more = [
         f"PUE {one['pue']:g}" if one["pue"] != 1 else "",

@@ -81,7 +81,8 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     use = f"used {_use(found)} of the time" if last.question.use <= 1 else f"{_machines(found)} at any time"
     begin = f"At {price} an hour, {use},"
     if last.break_even is None:
-        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{_would(last, currency, several=len(answers) > 1)}"
+        would = _would(last, currency, several=len(answers) > 1)
+        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{would}"
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
