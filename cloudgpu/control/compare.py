@@ -75,9 +75,11 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
     its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
     counted, rehearsed = clouds_of(found.rows)
     last = _ahead(session, now)
-    until = asked.until if last is None else min(now, asked.until or now)  # what is still to come did not happen yet
-    history, unpriced = _history(session, replace(asked, until=until), found, counted, now)
-    ran = [row for row in found.rows if row["id"] in found.hours]
+    within, known = asked, found
+    if last is not None:  # what is still to come did not happen yet
+        within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
+    history, unpriced = _history(session, within, known, counted, now)
+    ran, ids = [row for row in found.rows if row["id"] in found.hours], {row["id"] for row in counted}
     straight = counted_by(desktop, Depreciation.STRAIGHT)
     worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
@@ -99,7 +101,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
         last=last,
         rehearsed=rehearsed,
         left_out=here,
-        unknown_gpus=[row["name"] or row["id"] for row in ran if row in counted and not knows_gpus(row)],
+        unknown_gpus=[row["name"] or row["id"] for row in ran if row["id"] in ids and not knows_gpus(row)],
     )
 
 
@@ -107,10 +109,10 @@ def _history(
     session: Session, asked: CompareWish, found: Read, counted: Sequence[Row], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    ids = {row["id"] for row in counted}
-    ended = [one for one in found.ended if one[0] in ids]
+    ids, of_all = {row["id"] for row in counted}, len(counted) == len(found.rows)
+    ended = found.ended if of_all else [one for one in found.ended if one[0] in ids]
     begins = [use["begin"] for _, use in ended] + [use["begin"] for row in counted for use in row["uses"]]
-    cost = found.cost if len(counted) == len(found.rows) else None
+    cost = found.cost if of_all else None
     if cost is None:
         cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
     if not begins or not (cost.days or cost.without_price or ids & found.hours.keys()):

@@ -58,11 +58,13 @@ def desktop_line(
 
 def _sentence(desktop: Desktop, cost: Owned, when: str) -> str:
     shown, which = Shown(), desktops(desktop, cost.number)
-    said = f"would have cost {shown(cost.total)} {when}, {shown(desktop.purchase.scaled(Fraction(cost.number)))} of it"
-    more = "on the first day; cloudgpu compare says more."
+    first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
     if not cost.worked:
-        return f"{which[0].upper()}{which[1:]} {said} {more}"
-    return f"If every billed hour was work, {which} doing the same {said} {more}"
+        paid = "all of it" if first == shown(cost.total) else f"{first} of it"
+        said = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
+        return f"{said}, {paid} on the first day; {more}."
+    said = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
+    return f"{said}, {first} of it on the first day; {more}."
 
 
 def _ran(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:

@@ -177,7 +177,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     number = needed(elapsed, last.worked)
     cost = owned(desktop, elapsed, min(last.worked, elapsed * number), number)
     pace = _pace(history, points, case) if goes_on else None
-    since, meets = _since(history.begin, points, desktop, number), None
+    past, since = _dearer(history.begin, points, desktop, number)
+    meets = None
     if pace is not None and since is None:
         after = crossing(desktop, pace, Start(elapsed, last.cloud, last.worked))
         meets = None if after is None else history.begin + after
@@ -188,7 +189,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
         worked=last.worked,
         owned=cost,
         points=points,
-        past=crossed(history.begin, points, desktop, number),
+        past=past,
         since=since,
         meets=meets,
         pace=pace,
@@ -198,14 +199,15 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     )
 
 
-def _since(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
-    """Return the first of the last of these times at all of which the cloud had cost as much as the desktops."""
-    found = None
-    for point in reversed(points):
-        if crossed(begin, [point], desktop, number) is None:
-            break
-        found = point.at
-    return found
+def _dearer(
+    begin: datetime, points: Sequence[Point], desktop: Desktop, number: int
+) -> tuple[datetime | None, datetime | None]:
+    """Return the first time at which the cloud had cost as much, and since when it has at each up to the last."""
+    past = since = None
+    for point in points:
+        at = crossed(begin, [point], desktop, number)
+        past, since = past or at, at and (since or at)
+    return past, since
 
 
 def _longest(found: tuple[date, timedelta]) -> tuple[timedelta, int]:

@@ -17,6 +17,7 @@ from cloudgpu.core.speed import Work
 if TYPE_CHECKING:
     from cloudgpu.core.currency import Currency
 
+HOUR = 3600
 FEW = 4  # names that are told one by one
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -191,8 +192,11 @@ def count(number: int) -> str:
 
 
 def hours_text(seconds: float) -> str:
-    """Return `30.0 hours`."""
-    return f"{seconds / 3600:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
+    """Return `30.0 hours`, `12 minutes`."""
+    if seconds < HOUR:
+        minutes = round(seconds / 60)
+        return f"{minutes} minute{'s'[: minutes != 1]}"
+    return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 
 def _billed(story: Story) -> float:
