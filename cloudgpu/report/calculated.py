@@ -114,7 +114,7 @@ def _case(answer: Answer, rent: Rent) -> Document:
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
-        "break_even_usd_per_hour": answer.even_price and usd(answer.even_price),
+        "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
         "curve": [_mark(mark(answer.question, one, answer.year)) for one in times],
     }
 

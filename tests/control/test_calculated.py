@@ -170,6 +170,13 @@ def test_no_use_at_all_is_answered_with_rent(gpu):
         assert (only(document)["break_even_days"], only(document)["break_even_usd_per_hour"]) == (None, None)
 
 
+def test_a_desktop_that_costs_nothing_is_even_at_no_price_at_all(gpu):
+    given = {"purchase": 0, "tariff": 0, "price": "0.01", "utilization": "15%"}
+    one = only(gpu.compare(**given))
+    assert (one["break_even_usd_per_hour"], one["break_even_utilization_percent"]) == ("0", 0)
+    assert one["break_even_days"] < 0.05
+
+
 def test_a_desktop_counted_by_what_it_loses(gpu):
     straight = gpu.compare(price="2.14", utilization="15%", depreciation="straight-line", resale=200)
     assert "from the first hour on" in straight["sentence"]
