@@ -57,7 +57,7 @@ def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], N
         ),
         Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
         Job("alerts", often, _now, send_alerts, often),
-        Job("report", LATER, _report_due, send_report, LATER),
+        Job("report", often, Patience().due, send_report, LATER),
     ]
     if prices is not None:
         asked = prices
@@ -139,10 +139,29 @@ def send_report(session: Session) -> str:
     return send_monthly(session)
 
 
-def _report_due(session: Session) -> datetime:
-    from cloudgpu.control.report_send import report_due
+@dataclass(slots=True)
+class Patience:
+    """Has a month's report wait for a pass that was made after that month, at most an hour from when it was due.
 
-    return report_due(session)
+    A watch that was off over the turn of the month would else send what was seen before. Where no pass succeeds the
+    report says itself how old its view is.
+    """
+
+    since: datetime | None = None
+
+    def due(self, session: Session) -> datetime:
+        """Return when the report is to be sent."""
+        from cloudgpu.control.report_send import report_due
+        from cloudgpu.core.monthly import month_due
+
+        now, at = session.clock(), report_due(session)
+        month, _ = month_due(now, zone_of(session.settings.tz))
+        last = last_pass(session.ledger).at
+        if at > now or (last is not None and last >= month.end):
+            self.since = None
+            return at
+        self.since = min(self.since or now, now)
+        return self.since + LATER
 
 
 def refresh_prices(session: Session) -> str:

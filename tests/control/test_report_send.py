@@ -147,13 +147,35 @@ def test_a_receiver_that_never_takes_it_is_tried_for_a_month_at_most(lab_to, web
     assert send_monthly(lab.session) == ""
 
 
-def test_the_job_of_watch_comes_back_an_hour_later(lab_to, web):
+def job_of_watch(name):
+    (found,) = [one for one in the_jobs(timedelta(minutes=10), None, urge=lambda: None) if one.name == name]
+    return found
+
+
+def test_the_job_of_watch_waits_for_a_pass_after_the_month(lab_to, web):
     lab = at(lab_to(json_of(web)), utc(11, 1, 6))
-    (job,) = [one for one in the_jobs(timedelta(minutes=10), None, urge=lambda: None) if one.name == "report"]
-    assert (job.every, job.retry) == (LATER, LATER)
-    assert job.due(lab.session) == lab.clock()
-    assert "was sent" in job.work(lab.session)
-    assert job.due(lab.session) > lab.clock()
+    report, pass_ = job_of_watch("report"), job_of_watch("pass")
+    assert report.due(lab.session) == utc(11, 1, 7)
+    pass_.work(lab.session)
+    assert report.due(lab.session) == lab.clock()
+    assert "was sent" in report.work(lab.session)
+    assert report.due(lab.session) == utc(12, 1, 6)
+
+
+def test_where_no_pass_is_made_it_is_sent_an_hour_later(lab_to, web):
+    lab = at(lab_to(json_of(web)), utc(11, 17))
+    job = job_of_watch("report")
+    assert job.due(lab.session) == utc(11, 17, 1)
+    lab.later(minutes=59)
+    assert job.due(lab.session) == utc(11, 17, 1)
+    lab.later(minutes=1)
+    assert job.due(lab.session) <= lab.clock()
+    web.answer = 500
+    assert "is tried again" in job.work(lab.session)
+    assert job.due(lab.session) <= lab.clock()
+    assert job.retry == LATER
+    at(lab, utc(11, 16))  # the clock was set back
+    assert job.due(lab.session) <= utc(11, 16, 1)
 
 
 def test_a_receiver_that_is_added_gets_the_last_month(lab_to, web, mail):
