@@ -126,9 +126,9 @@ class _History:
     def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
         end = from_iso(use["end"])
-        asked = self._last(_ASKED, max(use["begin"], iso(end - _BEFORE)), iso(end + _SOON))
-        if asked is not None:
-            return self._decided(asked)
+        asked = self._last(_ASKED, use["begin"], iso(end + _SOON))
+        if asked is not None and end - from_iso(self._times[asked]) <= _BEFORE:
+            return self._decided(asked, use["begin"])
         reason = str(use["reason"] or "")
         if reason in RULES:
             return reason  # the agent's own word
@@ -142,17 +142,19 @@ class _History:
         body = {} if place is None else self._lines[place].body
         return body.get("expires"), body.get("renew_until")
 
-    def _decided(self, asked: int) -> str | None:
+    def _decided(self, asked: int, since: str) -> str | None:
         """Return the rule by which a pass asked for it; None where somebody else did.
 
         The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
         """
-        at, line = self._times[asked], self._lines[asked]
-        place = self._last(_DECIDED, iso(from_iso(at) - _BEFORE), at, before=asked)
+        line, place = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
         decision = None if place is None else self._lines[place]
         if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
             return None
-        same = str(decision.body["why"]).split()[:2] == str(line.body["why"]).split()[:2]
+        if from_iso(line.occurred_at) - from_iso(decision.occurred_at) > _BEFORE:
+            return None
+        why, asked_why = str(decision.body["why"]), str(line.body["why"])
+        same = why == asked_why or why.split()[:2] == asked_why.split()[:2]
         return str(decision.body["rule"]) if same else None
 
     def _announced(self, end: datetime) -> str | None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -144,6 +145,8 @@ def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word
     Runs may overlap: no second is billed twice here. `word` is of the last run.
     """
     billed = _merged(runs)
+    if not found and word is None:
+        return _nothing_known(billed)
     sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(_FIELDS))
     for begin, end in billed:
         for hour, first, last in _by_hour(begin, end):
@@ -167,6 +170,34 @@ def _merged(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         else:
             found.append((begin, end))
     return found
+
+
+def _nothing_known(billed: Iterable[tuple[float, float]]) -> tuple[Hour, ...]:
+    """Return the hours of runs, in order, of which nobody sampled anything: a large ledger has most of these."""
+    sums: dict[int, float] = {}
+    for begin, end in billed:
+        first, last = int(begin // HOUR), int(end // HOUR)
+        if first < last:
+            sums[first] = sums.get(first, 0.0) + (first + 1) * HOUR - begin
+            sums.update(dict.fromkeys(range(first + 1, last), float(HOUR)))
+            begin = float(last * HOUR)  # noqa: PLW2901  (what is left)
+        if begin < end:
+            sums[last] = sums.get(last, 0.0) + end - begin
+    return tuple(_unknown_hour(number, round(seconds, 6)) for number, seconds in sums.items())
+
+
+def _unknown_hour(number: int, seconds: float) -> Hour:
+    return _whole_hour(number) if seconds == HOUR else Hour(_utc(number), 0.0, 0.0, 0.0, seconds)
+
+
+@cache
+def _whole_hour(number: int) -> Hour:
+    return Hour(_utc(number), 0.0, 0.0, 0.0, float(HOUR))
+
+
+@cache
+def _utc(number: int) -> datetime:
+    return datetime.fromtimestamp(number * HOUR, UTC)
 
 
 def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:

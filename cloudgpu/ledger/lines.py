@@ -78,8 +78,10 @@ def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
 
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     found = connection.execute(query, tuple(kinds)).fetchall()
-    bodies = json.loads(f"[{','.join(values[5] for values in found)}]")
-    return [Said(*values[:5], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
+    if not found:
+        return []
+    *columns, texts = zip(*found, strict=True)
+    return list(map(Said, *columns, json.loads(f"[{','.join(texts)}]")))
 
 
 def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
