@@ -154,7 +154,7 @@ class Patience:
         from cloudgpu.control.report_send import report_due
         from cloudgpu.core.monthly import month_due
 
-        now, at = session.clock(), report_due(session)
+        at, now = report_due(session), session.clock()  # in this order: what is due now is not still to come
         month, _ = month_due(now, zone_of(session.settings.tz))
         last = last_pass(session.ledger).at
         if at > now or (last is not None and last >= month.end):

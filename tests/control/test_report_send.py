@@ -162,6 +162,17 @@ def test_the_job_of_watch_waits_for_a_pass_after_the_month(lab_to, web):
     assert report.due(lab.session) == utc(12, 1, 6)
 
 
+def test_it_waits_for_the_pass_by_a_clock_that_goes_on_too(lab_to, web):
+    lab = at(lab_to(json_of(web)), utc(11, 1, 6))
+
+    def ticking():
+        lab.clock.advance(1e-6)
+        return lab.clock()
+
+    lab.session.clock = ticking
+    assert job_of_watch("report").due(lab.session) > utc(11, 1, 6, 59)
+
+
 def test_where_no_pass_is_made_it_is_sent_an_hour_later(lab_to, web):
     lab = at(lab_to(json_of(web)), utc(11, 17))
     job = job_of_watch("report")
