@@ -15,8 +15,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.report import reported
-from cloudgpu.control.report_asked import report_wish
+from cloudgpu.report.html import to_html
+from cloudgpu.report.markdown import to_markdown
 from tests.control.story import Story, lived
 
 # fox: 24 h + 10 h of machine and address; its disk 687 h in August, all of September, 732 h in October.
@@ -38,11 +38,7 @@ def story(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def document(story):
-    return report(story)
-
-
-def report(story, **asked):
-    return reported(story.session, report_wish(story.session, **asked))
+    return story.gpu.report()
 
 
 def figures(found, *names):
@@ -163,7 +159,7 @@ def test_the_budget_of_the_month(document):
 
 
 def test_a_month_of_it_has_what_that_month_cost(story):
-    found = report(story, since="2026-09-01", until="2026-10-01")
+    found = story.gpu.report(month="2026-09")
     # September: fox 10 h x 3.065 and its disk 7.44; elk.
     assert Decimal(found["total"]["usd"]) == Decimal("30.65") + Decimal("7.44") + ELK
     assert Decimal(found["saved"]["stops"]["usd"]) == Decimal("42.84")
@@ -225,3 +221,11 @@ def test_the_users_own_machine_stands_apart(story):
 
 def test_the_report_has_the_very_comparison(story, document):
     assert document["comparison"] == story.gpu.compare()
+
+
+@pytest.mark.parametrize("form", [to_html, to_markdown])
+def test_the_page_shows_these_figures(document, form):
+    shown = form(document)
+    sums = ("642.79", "332.10", "141.41", "125.84", "43.44")  # of all, and of yak, elk, fox and owl
+    others = ("282.85", "423.00", "42.84", "56.16", "430.81", "7.44")  # idle, saved by stops and spot, desktop, disk
+    assert [amount for amount in (*sums, *others) if amount not in shown] == []
