@@ -20,9 +20,10 @@ def summary(document: Document) -> list[str]:
     """Return the sentences."""
     shown, clock = Amounts(document), Clock(document["tz"])
     found = [
-        *_doubts(document, clock),
+        *_doubts(document),
         _spent(document, shown, clock),
         *_missing(document),
+        *_late(document, clock),
         *filter(None, [document["comparison"].get("sentence")]),
         *_going_on(document, shown),
         *_budgets(document, shown),
@@ -34,11 +35,13 @@ def summary(document: Document) -> list[str]:
     return [visible(one) for one in found]
 
 
-def _doubts(document: Document, clock: Clock) -> Iterator[str]:
-    about = document["about"]
-    if about["doubt"]:
-        yield f"This may not be all, for the ledger is in doubt: {about['doubt']}"
-    seen, now = about["view_as_of"], document["as_of"]
+def _doubts(document: Document) -> Iterator[str]:
+    if document["about"]["doubt"]:
+        yield f"This may not be all, for the ledger is in doubt: {document['about']['doubt']}"
+
+
+def _late(document: Document, clock: Clock) -> Iterator[str]:
+    seen, now = document["about"]["view_as_of"], document["as_of"]
     if seen is not None and from_iso(now) - from_iso(seen) >= LATE:
         yield f"Not every machine was looked at since {clock(seen)}: those are counted as they were then."
 
