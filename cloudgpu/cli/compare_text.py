@@ -153,7 +153,9 @@ def _own(document: Document, shown: _Shown) -> str:
     if document["own_sentence"] != document["sentence"] and document["owned"]:
         said.append(paragraph(document["own_sentence"]))
     if document["paid_usd"] is not None and document["owned"]:
-        said.append(paragraph(f"Paid in all, the cloud and your own electricity: {shown.prose(document['paid_usd'])}."))
+        least = "at least " if document["cloud"]["unpriced"] else ""
+        paid = f"{least}{shown.prose(document['paid_usd'])}"
+        said.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
     return "\n".join(said)
 
 

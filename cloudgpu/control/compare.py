@@ -12,7 +12,7 @@ from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.control.compare_gpus import gpu_of, knows_gpus, own, speeds
 from cloudgpu.control.compare_rows import HERE, clouds_of
 from cloudgpu.control.worked import own_machines, worked
-from cloudgpu.core.compare import History, Machine, by_day
+from cloudgpu.core.compare import Case, History, Machine, by_day
 from cloudgpu.core.compare import compared as sides_of
 from cloudgpu.core.daily import added, daily
 from cloudgpu.core.desktop import Depreciation, counted_by, owned
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
+NOTHING = timedelta(0)
 NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
 
 
@@ -83,6 +84,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
     straight = counted_by(desktop, Depreciation.STRAIGHT)
     worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
+    number = sides[Case.EXPECTED].owned.number if sides else 1
     here = [] if rehearsed else [row["name"] or row["id"] for row in ran if row["provider"] == HERE]
     return Story(
         now=now,
@@ -91,12 +93,12 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
         work=asked.work or Work.TRAINING,
         history=history,
         sides=sides,
-        own=_own(asked, found),
+        own=_own(session, asked, found),
         unpriced=unpriced,
         since=asked.since,
         until=asked.until,
         goes_on=goes_on,
-        worth=ZERO if history is None else owned(worth_of, history.elapsed, timedelta(0), 1).worth,
+        worth=ZERO if history is None else owned(worth_of, history.elapsed, NOTHING, number).worth,
         worth_by=worth_of.depreciation,
         last=last,
         rehearsed=rehearsed,
@@ -160,10 +162,14 @@ def _is_read(session: Session, row: Row, hours: Sequence[Hour]) -> bool:
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
-def _own(asked: CompareWish, found: Read) -> list[Own]:
+def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
     rows = {row["id"]: row for row in found.rows}
     mine = own_machines(found.rows, found.hours)
-    return [own(rows[one.id], one, asked.desktop, asked.work or Work.TRAINING) for one in mine]
+    work = asked.work or Work.TRAINING
+    return [
+        own(rows[one.id], one, asked.desktop, work, read=_is_read(session, rows[one.id], found.hours[one.id]))
+        for one in mine
+    ]
 
 
 def _ahead(session: Session, now: datetime) -> datetime | None:

@@ -68,13 +68,16 @@ def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
     return lambda gpu: speed(gpu.name, gpu.memory_gib)
 
 
-def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work) -> Own:
-    """Return what one of the user's own machines did, with what its electricity came to and the cloud would have."""
+def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work, *, read: bool) -> Own:
+    """Return what one of the user's own machines did, with what its electricity came to and the cloud would have.
+
+    Where its GPUs are not `read`, all its use counts as work.
+    """
     gpu = gpu_of(row)
-    hours = found.gpu_hours or found.hours
+    hours = found.gpu_hours if read else found.hours
     spec = None if gpu is None else spec_of(gpu.name, gpu.memory_gib)
     count = 0.0 if gpu is None else gpu.count * gpu.share
-    energy, measured = _energy(found, spec, hours * count)
+    energy, measured = _energy(found, spec, hours, count)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
     return Own(
         id=found.id,
@@ -82,6 +85,7 @@ def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work) -> Own:
         gpu="" if gpu is None else gpu.name,
         gpus=count,
         worked=timedelta(hours=hours),
+        unknown=timedelta(hours=found.unknown_hours),
         energy=energy,
         measured=measured,
         electricity=None if energy is None else desktop.tariff.cost(energy),
@@ -90,14 +94,14 @@ def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work) -> Own:
     )
 
 
-def _energy(found: OwnMachine, spec: GpuSpec | None, gpu_hours: float) -> tuple[Energy | None, bool]:
+def _energy(found: OwnMachine, spec: GpuSpec | None, hours: float, count: float) -> tuple[Energy | None, bool]:
     """Return what its GPUs took, and whether that was measured: what was not is as its mean, or as its board's."""
     if found.kwh is not None and found.measured_hours:
-        late = max(0.0, (found.gpu_hours or found.hours) - found.measured_hours)
+        late = max(0.0, hours - found.measured_hours)
         return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000), True
     if spec is None or spec.watts is None:
         return None, False
-    return Power.of(str(spec.watts)).over(timedelta(hours=gpu_hours)), False
+    return Power.of(str(spec.watts)).over(timedelta(hours=hours * count)), False
 
 
 def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:

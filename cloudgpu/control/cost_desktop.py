@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.compare_desktop import desktop_named
 from cloudgpu.control.compare_gpus import gpu_of, speeds
 from cloudgpu.control.compare_rows import clouds_of
-from cloudgpu.core.desktop import needed, owned
+from cloudgpu.core.compare import busy
 from cloudgpu.core.speed import Work
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource
@@ -40,12 +40,11 @@ def desktop_line(
     ran = _ran(counted, ended, asked, now)
     worked = _work(counted, ran, desktop)
     elapsed = max([_kept(counted, asked, now), *ran.values()])
-    number = needed(elapsed, worked)
-    cost = owned(desktop, elapsed, min(worked, elapsed * number), number)
+    cost = busy(desktop, elapsed, worked)
     return {
         "name": desktop.name,
         "gpu": desktop.gpu,
-        "desktops": number,
+        "desktops": cost.number,
         "hours": f"{worked / timedelta(hours=1):.4f}",
         "electricity_usd": usd(cost.electricity),
         "purchase_usd": usd(cost.purchase),

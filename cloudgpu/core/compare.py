@@ -165,6 +165,15 @@ def desktop_work(machines: Iterable[Machine], case: Case, gpus: int) -> dict[dat
     return found
 
 
+def busy(desktop: Desktop, elapsed: timedelta, worked: timedelta) -> Owned:
+    """Return what as many desktops cost as do so much work in this time.
+
+    Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
+    """
+    number = needed(max(elapsed, DAY), worked)
+    return owned(desktop, max(elapsed, -(-worked // number)), worked, number)
+
+
 def compared(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:
     """Return the three cases; `goes_on`: the period is not over, so that a pace says when the two will meet."""
     return {case: _side(history, desktop, case, goes_on=goes_on) for case in Case}
@@ -174,8 +183,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     worked = desktop_work(history.machines, case, desktop.gpus)
     points = tuple(_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
-    number = needed(elapsed, last.worked)
-    cost = owned(desktop, elapsed, min(last.worked, elapsed * number), number)
+    cost = busy(desktop, elapsed, last.worked)
+    number = cost.number
     pace = _pace(history, points, case) if goes_on else None
     past, since = _dearer(history.begin, points, desktop, number)
     meets = None
@@ -183,7 +192,7 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
         after = crossing(desktop, pace, Start(elapsed, last.cloud, last.worked))
         meets = None if after is None else history.begin + after
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
-    share = Fraction(cost.worked // MICRO, elapsed * number // MICRO) if elapsed else Fraction(0)
+    share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return Side(
         cloud=last.cloud,
         worked=last.worked,
@@ -263,9 +272,10 @@ def _between(one: Point, other: Point) -> Pace:
 class Own:
     """What one of the user's own machines did, and what that took.
 
-    `worked` is how long its GPUs worked, or all its use where they are not read. `energy` is None where nothing says
-    it; `measured`: its GPUs' part was read from them, else it is by their board's watts. `cloud` is what the same work
-    would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of its hours do one of these.
+    `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.
+    `energy` is None where nothing says it; `measured`: it was read from its GPUs, else it is by their boards' watts.
+    `cloud` is what the same work would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of
+    its hours do one of these.
     """
 
     id: str
@@ -273,6 +283,7 @@ class Own:
     gpu: str
     gpus: float
     worked: timedelta
+    unknown: timedelta
     energy: Energy | None
     measured: bool
     electricity: Money | None

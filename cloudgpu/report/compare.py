@@ -109,8 +109,8 @@ def _cloud(story: Story) -> Document:
 
 def _owned(story: Story, side: Side) -> Document:
     cost, history = side.owned, story.history
-    elapsed = 0 if history is None else history.elapsed * cost.number // MICRO
-    share = Fraction(cost.worked // MICRO, elapsed) if elapsed else Fraction(0)
+    elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
+    share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
     return {
         "desktops": cost.number,
         "hours": hours(cost.worked.total_seconds()),
@@ -174,6 +174,7 @@ def own_value(own: Own) -> Document:
         "gpu": own.gpu or None,
         "gpus": own.gpus,
         "hours": hours(own.worked.total_seconds()),
+        "unknown_hours": hours(own.unknown.total_seconds()),
         "kwh": None if own.energy is None else f"{float(own.energy.kwh):.4f}",
         "measured": own.measured,
         "electricity_usd": None if own.electricity is None else usd(own.electricity),
@@ -207,8 +208,9 @@ def _curve(story: Story) -> Iterator[Document]:
         if index % step and not last and point.at != side.past:
             continue
         elapsed = point.at - history.begin
-        done = min(point.worked, elapsed * number)
-        cost = owned(story.desktop, elapsed, done, number)
+        cost = side.owned
+        if not last:
+            cost = owned(story.desktop, elapsed, min(point.worked, elapsed * number), number)
         day = (point.at - MICRO if elapsed else point.at).astimezone(history.zone).date()
         yield {
             "day": day.isoformat(),

@@ -124,7 +124,8 @@ def _worth(story: Story, shown: Shown) -> str:
     desktop = story.desktop
     life = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
-        sold = f" It could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
+        what = "It" if story.usual.owned.number == 1 else "They"
+        sold = f" {what} could still be sold for about {shown(story.worth)} now ({_BY[story.worth_by]} over {life})."
         return (
             f"The desktop is paid in full on the first day, and bought anew after {life}.{sold if story.worth else ''}"
         )
@@ -136,6 +137,9 @@ def _of_own(story: Story) -> Iterator[str]:
     if not story.own:
         return
     yield "Your own machines stand apart from the cloud's sum; their electricity is at the desktop's price of it."
+    unknown = sum(one.unknown.total_seconds() for one in story.own)
+    if unknown >= 1:
+        yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
     by_watts = [one.name for one in story.own if not one.measured and one.energy is not None]
     if by_watts:
         yield f"Power was not measured on {few(by_watts)}: it is counted by its GPUs' board watts, and theirs alone."

@@ -96,7 +96,8 @@ def _nothing(story: Story, shown: Shown) -> str:
 
 def _period(story: Story) -> str:
     zone = story.history.zone if story.history else None
-    since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in (story.since, story.until))
+    ends = (story.since, None if story.goes_on else story.until)
+    since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in ends)
     if since and until:
         return f"from {since} until {until}"
     return f"since {since}" if since else f"until {until}" if until else ""

@@ -265,6 +265,22 @@ def test_ones_own_machines_stand_apart_with_what_was_measured(session, clock):
     )
 
 
+def test_what_nobody_knows_of_ones_own_machine_is_said_and_not_counted(session, clock):
+    clock.advance(24 * HOUR)
+    tower = [{"name": "RTX3090", "count": 1, "memory_gib": 24, "share": 1.0}]
+    mine = machine(
+        use(0, 24 * HOUR, provider="ssh"), worked=hours("gpu", *["unknown"] * 23), provider="ssh", gpus=tower
+    )
+    cloud = machine(use(0, 3 * HOUR), worked=hours(*["gpu"] * 3), id="cg-2")
+    found = asked(session, together(mine, cloud))
+    (own,) = found["own_machines"]
+    assert (own["hours"], own["unknown_hours"], own["kwh"]) == ("1", "23", "0.3500")
+    said = " ".join(found["assumptions"])
+    assert "Of 23.0 hours of them nobody knows whether they were work, and they are counted as none." in said
+    # $3 of the cloud, and 0.35 kWh at ten cents.
+    assert (found["cloud"]["usd"], found["paid_usd"]) == ("3", "3.035")
+
+
 def test_local_machines_stand_for_a_cloud_only_where_there_is_no_other(session, clock):
     clock.advance(24 * HOUR)
     here = machine(use(0, 5 * HOUR, provider="local"), worked=hours(*["gpu"] * 5), provider="local", id="cg-here")

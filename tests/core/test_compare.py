@@ -141,6 +141,13 @@ def test_work_for_more_than_all_the_time_takes_more_desktops():
     assert side.busiest == (date(2026, 11, 1), timedelta(hours=80))
 
 
+def test_what_an_hour_asked_of_many_machines_need_not_be_done_within_it():
+    # An hour of 8 GPUs is 8 h of one desktop, not eight desktops: 8 kWh, and a third of a day in use.
+    hour = history([40], [machine((1, 0, 0, 0), gpus=8.0)], end=BEGIN + timedelta(hours=1))
+    side = compared(hour, PLAIN, goes_on=True)[Case.EXPECTED]
+    assert (side.owned.number, side.owned.worked, side.owned.total) == (1, timedelta(hours=8), Money.usd("1000.8"))
+
+
 def test_a_machine_at_work_all_the_time_takes_one_desktop_whatever_fractions_add_up_to():
     end = BEGIN + timedelta(hours=24 * 3)
     busy = Machine("fox", "v100", 1.0, 16.0, EQUAL, True, {

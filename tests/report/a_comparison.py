@@ -53,7 +53,19 @@ def _own() -> Own:
     )
     offer = CatalogOffer(shape, ListedPrice("us-central1", Market.ON_DEMAND, price, "", "2026-10"))
     energy = Energy(Fraction(30))
-    return Own("cg-own", "tower", "RTX3090", 1.0, timedelta(hours=90), energy, True, Money.usd(3), offer, Fraction(3))
+    return Own(
+        "cg-own",
+        "tower",
+        "RTX3090",
+        1.0,
+        timedelta(hours=90),
+        timedelta(hours=2),
+        energy,
+        True,
+        Money.usd(3),
+        offer,
+        Fraction(3),
+    )
 
 
 def a_story(**more) -> Story:
