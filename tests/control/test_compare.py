@@ -6,17 +6,24 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cloudgpu.cli.compare_text import compare_text
 from cloudgpu.control.compare import Read, compared
 from cloudgpu.control.compare_asked import compare_wish
+from cloudgpu.control.compare_rows import clouds_of
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.session import open_session
+from cloudgpu.core.billing import money
+from cloudgpu.core.cost import Asked as CostAsked
+from cloudgpu.core.cost import By
+from cloudgpu.core.cost import costs as grouped
 from cloudgpu.core.uses import Per, Resource
 from cloudgpu.core.worked import Hour
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.testing import ManualClock
-from tests.core.costing import START, row, segment, use
+from tests.core.costing import NOW, START, ledgers, row, segment, use
 
 # 1 kW at work, nothing while it waits, at ten cents a kilowatt-hour: ten cents for an hour of work.
 PLAIN = """gpu: V100-16GB
@@ -345,3 +352,44 @@ def test_where_no_gpu_is_read_all_use_counts_as_work(lab):
     found = asked(lab.session, None)
     assert Decimal(found["owned"]["high"]["hours"]) > Decimal("1.6")
     assert "No GPU was read on fox: all use of it counts as work." in found["assumptions"]
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory):
+    """A session that no example changes."""
+    clock = ManualClock(NOW)
+    return open_session({"CLOUDGPU_HOME": str(tmp_path_factory.mktemp("still")), "USER": "ada"}, clock=clock)
+
+
+@settings(max_examples=30)
+@given(
+    ledgers(),
+    st.sampled_from([None, "20d", "2026-11-01"]),
+    st.sampled_from([None, "1d", "2026-11-20"]),
+    st.sampled_from(["UTC", "Asia/Seoul", "America/New_York"]),
+    st.sampled_from([None, *V100, *A100]),
+    st.data(),
+)
+def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, since, until, tz, gpu, data):
+    rows, ended = ledger
+    rows = [{**one, "accelerators": gpu and [gpu], "instance_type": "small"} for one in rows]
+    wish = compare_wish(still, since=since, until=until, tz=tz)
+    kinds = st.lists(st.sampled_from(["gpu", "used", "idle", "unknown"]), max_size=30)
+    worked = {one["id"]: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
+    found = compared(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))
+    assert compare_text(found, None, wish.zone).startswith(found["sentence"][:30])
+    cloud = found["cloud"]
+    if cloud["usd"] is None:
+        assert cloud["unpriced"]
+        return
+    low, usual, high = (Decimal(cloud[name]) for name in ("low_usd", "usd", "high_usd"))
+    assert low <= usual <= high
+    clouds, _ = clouds_of(rows)
+    whole = grouped(
+        clouds, [one for one in ended if one[0] in {row["id"] for row in clouds}], NOW,
+        CostAsked(By.RESOURCE, wish.zone, wish.since, wish.until),
+    ).total  # fmt: skip
+    assert usual == money(whole.amount).dollars
+    if found["curve"]:
+        assert found["curve"][-1]["cloud_usd"] == cloud["usd"]
+        assert found["curve"][-1]["desktop_usd"] == found["owned"]["expected"]["total_usd"]
