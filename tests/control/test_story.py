@@ -138,7 +138,8 @@ def test_what_was_saved(document):
     # fox's lease ended it on 09-01 18:00; it would have run on until its renew-until, 09-02 08:00: 14 h x 3.06.
     assert (stops["number"], stops["hours"], Decimal(stops["usd"])) == (1, "14", Decimal("42.84"))
     # owl's 24 h: 86.40 on demand, 30.24 as they were.
-    assert Decimal(document["saved"]["spot"]["usd"]) == Decimal("56.16")
+    wanted = {"usd": Decimal("56.16"), "on_demand_usd": Decimal("86.40")}
+    assert figures(document["saved"]["spot"], *wanted) == wanted
 
 
 def test_what_runs_on(document):
