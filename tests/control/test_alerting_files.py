@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.alert_text import Attached, Message
+from cloudgpu.config.alerts import DESKTOP
 from cloudgpu.control import alerting_send
 from cloudgpu.control.alerting_send import send
 from tests.receivers.mail import MailReceiver
@@ -122,3 +124,12 @@ def test_it_is_gone_too_where_a_receiver_hangs(web, places):
     web.answer = HANG
     assert whys(f"json://{web.place}/x?rto=20", wait_s=0.3) == ["did not answer within 0.3 seconds"]
     assert list(Path(places).iterdir()) == []
+
+
+def test_a_screen_is_shown_the_text_that_says_how_to_have_it(tmp_path, monkeypatch):
+    shown, program = tmp_path / "shown", tmp_path / "notify-send"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {shown}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert whys(DESKTOP) == [None]
+    assert [MESSAGE.subject, FILE.instead] == shown.read_text().splitlines()[-2:]

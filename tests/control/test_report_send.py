@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,7 +17,7 @@ from cloudgpu.control.report_asked import report_wish
 from cloudgpu.control.report_send import LOCK, report_due, send_monthly, sent_report
 from cloudgpu.control.watch_jobs import LATER, the_jobs
 from cloudgpu.core.monthly import SUBJECT
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.report.html import to_html
 from cloudgpu.report.markdown import to_markdown
 from tests.receivers.mail import MailReceiver
@@ -306,6 +307,16 @@ def test_without_a_receiver_it_says_what_to_write(lab_to):
     with pytest.raises(InvalidRequest, match="no receiver is set") as fault:
         asked(lab_to())
     assert (fault.value.field, "config.toml" in fault.value.next) == ("alerts.to", True)
+
+
+def test_without_apprise_the_extra_is_named_and_nothing_counts_as_sent(lab_to, web, monkeypatch):
+    lab = at(lab_to(json_of(web)), utc(11, 1, 6))
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(MissingExtra, match="not installed"):
+        send_monthly(lab.session)
+    assert months(lab) == []
+    monkeypatch.undo()
+    assert "was sent" in send_monthly(lab.session)
 
 
 def test_no_secret_is_in_what_is_said_or_kept(lab_to, web, mail, caplog, capfd):
