@@ -73,14 +73,16 @@ def steady(hours: Hours, length: int) -> Span:
 def finite(hours: Hours, work: Fraction) -> Span:
     """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
 
-    Disks are there from its begin to its end: longer than the machine runs where that is not all day.
+    Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it
+    does not run on all days of a week, those are an average one apart.
     """
     whole, day = _micros(work), _micros(hours.a_day)
     if hours.share == 1 or whole <= day:
         return Span(((whole, Fraction(1)),), Fraction(whole))
     often, rest = divmod(whole, day)
     last = ((rest, Fraction(1)),) if rest else ()
-    return Span(((day, Fraction(often)), *last), whole / hours.share)
+    nights = often if rest else often - 1
+    return Span(((day, Fraction(often)), *last), whole + nights * (DAY * WEEK / hours.days - day))
 
 
 def _micros(hours: Fraction) -> int:

@@ -118,8 +118,10 @@ def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
     always, office = finite(Hours(), Fraction(100)), finite(Hours(Fraction(8)), Fraction(100))
     assert (always.runs, always.kept) == (((100 * HOUR, 1),), 100 * HOUR)
     assert office.runs == ((8 * HOUR, 12), (4 * HOUR, 1))
-    assert office.kept == 300 * HOUR
+    assert office.kept == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
+    assert finite(Hours(Fraction(8)), Fraction(96)).kept == (11 * 24 + 8) * HOUR
     assert finite(OFFICE, Fraction(8)).kept == 8 * HOUR  # one day's work is done on that day
+    assert finite(OFFICE, Fraction(16)).kept == Fraction(7 * 24, 5) * HOUR + 8 * HOUR  # two, an average day apart
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
