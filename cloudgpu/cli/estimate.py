@@ -39,7 +39,7 @@ def command(
         str, _option("--address", metavar="KIND", help="ephemeral (while it runs), static or none.")
     ] = "ephemeral",
     committed: Annotated[
-        Text, _option("--committed", metavar="TERM", help="1y or 3y where known, or the percentage you were quoted.")
+        Text, _option("--committed", metavar="TERM", help="1y or 3y where known, or what you were quoted: 37%.")
     ] = None,
     hours_per_day: Annotated[Text, _option("--hours-per-day", metavar="H", help="24 if left out.")] = None,
     days_per_week: Annotated[Text, _option("--days-per-week", metavar="D", help="7 if left out.")] = None,

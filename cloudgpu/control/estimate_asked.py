@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypedDict
@@ -29,6 +30,7 @@ Number = int | float | Decimal | str
 MOST_MACHINES = 1000
 MOST_GB = 65_536  # of the largest disk of any cloud
 USUAL_GB = 100
+_DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
 
 
@@ -114,12 +116,12 @@ def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEsti
         number=int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
         disks=_disks(given.get("disk")),
         disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
-        address=Address(_one_of(given.get("address") or Address.EPHEMERAL, "--address", [*Address])),
+        address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=_committed(given.get("committed")),
         hours=_hours(given),
         flops=_flops(given),
         like=given.get("like"),
-        work=Work(_one_of(given.get("work") or Work.TRAINING, "--work", [*Work])),
+        work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
         currency=currency_wish(settings, today, given.get("currency"), given.get("rate"), given.get("rate_date")),
     )
@@ -182,22 +184,20 @@ def _flops(given: AskedOfEstimate) -> Flops | None:
     if number is None:
         return None
     found = _number(number, "--flops", "1e9", "1e30", "3.1e20")
-    precision = Precision(_one_of(given.get("precision") or Precision.FP16, "--precision", [*Precision]))
+    precision = Precision(_one_of(given.get("precision"), "--precision", [*Precision], Precision.FP16))
     efficiency = given.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(found), precision, EFFICIENCY)
-    one = Fraction(_number(_part(efficiency), "--efficiency", "0.01", "1", "0.3"))
+    one = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
     return Flops(Fraction(found), precision, (one, one, one))
 
 
-def _part(value: Number) -> Number:
-    """Return `30%` as 0.3; anything else as it is."""
+def _part(value: Number) -> Decimal | None:
+    """Return a part of one; `30%` is 0.3."""
     if not isinstance(value, str) or not value.endswith("%"):
-        return value
-    try:
-        return Decimal(value[:-1]) / 100
-    except InvalidOperation:
-        return value
+        return _read(value)
+    percent = _read(value[:-1])
+    return None if percent is None else percent / 100
 
 
 def _committed(text: str | None) -> Committed | None:
@@ -207,10 +207,10 @@ def _committed(text: str | None) -> Committed | None:
     if text in list(Term):
         return Committed(Term(text), None)
     way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
-    percent = _read(text.removesuffix("%"))
+    percent = _read(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
-            f"{text!r} is no commitment: it is 1y, 3y, or percent above 0 and below 100.",
+            f"{text!r} is no commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
             field="--committed",
             value=text,
             next=way,
@@ -218,7 +218,9 @@ def _committed(text: str | None) -> Committed | None:
     return Committed(None, Fraction(percent))
 
 
-def _one_of(text: str, field: str, known: Sequence[str]) -> str:
+def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> str:
+    if text is None:
+        return usual
     if text in known:
         return text
     names = [str(one) for one in known]
@@ -243,8 +245,8 @@ def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
     )
 
 
-def _number(value: Number, field: str, least: str, most: str, example: str) -> Decimal:
-    found = _read(value)
+def _number(value: Number, field: str, least: str, most: str, example: str, *, is_part: bool = False) -> Decimal:
+    found = _part(value) if is_part else _read(value)
     if found is not None and Decimal(least) <= found <= Decimal(most):
         return found
     raise InvalidRequest(
@@ -256,9 +258,6 @@ def _number(value: Number, field: str, least: str, most: str, example: str) -> D
 
 
 def _read(value: Number) -> Decimal | None:
-    """Return a finite number; None for what is none. A binary float is taken as it was written."""
-    try:
-        found = Decimal(str(value)) if not isinstance(value, bool) else Decimal("NaN")
-    except InvalidOperation:
-        return None
-    return found if found.is_finite() else None
+    """Return a finite number, written in plain digits; None for what is none. A binary float is as it was written."""
+    text = str(value).strip()
+    return Decimal(text) if _DIGITS.fullmatch(text) else None

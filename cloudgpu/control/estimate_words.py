@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.estimate_asked import Address
 from cloudgpu.control.estimate_beside import AZURE, disk_at
 from cloudgpu.core.commitments import SOURCE, Term, percent_off
-from cloudgpu.core.estimate import MONTH, Precision, steady
+from cloudgpu.core.estimate import MONTH, WEEK, Precision, steady
 from cloudgpu.core.facts import Market
 from cloudgpu.core.money import HOUR
 
@@ -49,7 +49,9 @@ def _time(wish: Wish) -> str:
         return f"{many} {often} until the work is done; {billed}."
     span = steady(hours, MONTH)
     month = sum(float(often * run) for run, often in span.runs) / HOUR
-    return f"A month is 365/12 days (730 hours), a year 365 days. {many} {often}: {month:.5g} hours a month; {billed}."
+    day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
+    lengths = "A month is 365/12 days (730 hours), a year 365 days."
+    return f"{lengths} {many} {often}: {month:.5g} hours a month; {billed}.{day}"
 
 
 def _of_flops(flops: Flops, number: int) -> str:

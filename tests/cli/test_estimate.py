@@ -118,7 +118,7 @@ def test_the_price_of_a_commitment_is_marked_and_explained():
     nothing = prose(shown(gpu="l4", committed="3y"))
     assert "No price for three years is known of any of these, and none is guessed" in nothing
     assert "c committed" not in nothing
-    quoted = prose(shown(gpu="l4", committed="40"))
+    quoted = prose(shown(gpu="l4", committed="40%"))
     assert "40% less than on demand, as you say; it pays where more than 60% of all hours are used." in quoted
 
 
@@ -127,6 +127,7 @@ def test_what_the_figures_rest_on_is_said():
     assert "2 machines, together:" in said
     assert "A month is 365/12 days (730 hours), a year 365 days." in said
     assert "2 machines run 8 hours a day on 5 days a week: 173.81 hours a month" in said
+    assert "A day is an average one: a seventh of a week." in said
     assert "100 GB is each machine's disk, kept all month, also while the machine is off" in said
     assert "premium-ssd (billed as P10 128 GiB) at azure" in said
     assert "at Azure, where every standard address is static, as long as the disk" in said
