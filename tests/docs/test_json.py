@@ -125,6 +125,7 @@ def _estimates(run):
 def _costs(run):
     run("cost", "cost")
     run("compare", "compare")
+    run("report", "report")
     won = ("--currency", "KRW", "--rate", "1385.2", "--rate-date", "2026-11-20")
     run("cost", "cost", "--by", "day", "--since", "1d", *won)
     _estimates(run)
@@ -392,6 +393,8 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     parts |= {"profile", "quoted", "rented", "sale", "usage", "ratio", "outcomes", "outcome", "scaled_outcomes", "mark"}
     parts |= {"compare --utilization", "compare --desktops"}
+    parts |= {"report", "about", "dated", "project_sum", "reported", "rest", "kept_sum", "idled", "savings"}
+    parts |= {"saved_stops", "saved_by", "saved_spot", "leftover", "ages"}
     parts |= {"decision", "done", "renewal", "warning", "left", "orphan", "launch", "saved"}
     parts |= {"wish", "past", "estimated", "paid_beside", "times_as_fast", "split", "unknown", "obstacle"}
     parts |= {
