@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.compare_asked import CompareWish
     from cloudgpu.control.session import Session
-    from cloudgpu.core.compare import Own
+    from cloudgpu.core.compare_own import Own
     from cloudgpu.core.cost import Ended
     from cloudgpu.core.daily import Daily
     from cloudgpu.core.facts import Accelerator

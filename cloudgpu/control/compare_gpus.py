@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec, meant_by
-from cloudgpu.core.compare import Own
+from cloudgpu.core.compare_own import Own
 from cloudgpu.core.facts import Accelerator, Market
 from cloudgpu.core.speed import EQUAL, Faster, Work, faster
 from cloudgpu.core.units import Energy, Power

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.compare import Case, Machine, Own, Side, work
+from cloudgpu.core.compare import Case, Machine, Side, work
+from cloudgpu.core.compare_own import Own
 from cloudgpu.core.desktop import owned
 from cloudgpu.core.even import MICRO
 from cloudgpu.core.money import HOUR, ZERO, Money

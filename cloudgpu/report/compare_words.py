@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.compare import Case, History, Own, Side
+from cloudgpu.core.compare import Case, History, Side
+from cloudgpu.core.compare_own import Own
 from cloudgpu.core.desktop import Depreciation, Desktop
 from cloudgpu.core.even import DAY
 from cloudgpu.core.money import ZERO, Money

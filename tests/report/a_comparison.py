@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from cloudgpu.core.billing import EXACT
 from cloudgpu.core.catalog import CatalogOffer, InstanceType, ListedPrice
-from cloudgpu.core.compare import History, Machine, Own, Seconds, compared
+from cloudgpu.core.compare import History, Machine, Seconds, compared
+from cloudgpu.core.compare_own import Own
 from cloudgpu.core.currency import Currency
 from cloudgpu.core.daily import Sums
 from cloudgpu.core.desktop import YEAR, Desktop

@@ -1,0 +1,52 @@
+"""What the user's own machines did and took, and what the same work would have cost on a cloud. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.units import hours
+
+if TYPE_CHECKING:
+    from cloudgpu.core.catalog import CatalogOffer
+    from cloudgpu.core.money import Money
+    from cloudgpu.core.units import Energy
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What one of the user's own machines did, and what that took.
+
+    `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.
+    `energy` is None where nothing says it; `measured`: it was read from its GPUs, else it is by their boards' watts.
+    `cloud` is what the same work would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of
+    its hours do one of these.
+    """
+
+    id: str
+    name: str
+    gpu: str
+    gpus: float
+    worked: timedelta
+    unknown: timedelta
+    energy: Energy | None
+    measured: bool
+    electricity: Money | None
+    offer: CatalogOffer | None = None
+    ratio: Fraction = Fraction(1)
+
+    @property
+    def per_hour(self) -> Money | None:
+        """What an hour of one GPU of the offer costs."""
+        if self.offer is None:
+            return None
+        gpu = self.offer.type.gpu
+        return self.offer.listed.price.per_hour.scaled(1 / (Fraction(str(gpu.share)) * gpu.count))
+
+    @property
+    def cloud(self) -> Money | None:
+        """What the same work would have cost there."""
+        price = self.per_hour
+        return None if price is None else price.scaled(hours(self.worked) * Fraction(str(self.gpus)) * self.ratio)
