@@ -69,14 +69,14 @@ class Shown:
     currency: Currency | None = None
 
     def __call__(self, amount: Money) -> str:
-        """Return an amount; below a dollar with two more digits."""
-        more = 0 if not -_DOLLAR.nanos < amount.nanos < _DOLLAR.nanos else 2
+        """Return an amount; one below 1 with two more digits."""
         if self.currency is None:
-            return amount.text(2 + more * bool(amount))
-        return f"{self.currency.text(amount, more * bool(amount))} {self.currency.code}"
+            return amount.text(_FINE if amount and abs(amount.dollars) < 1 else 2)
+        more = 2 if amount and abs(self.currency.exact(amount)) < 1 else 0
+        return f"{self.currency.text(amount, more)} {self.currency.code}"
 
 
-_DOLLAR = Money.usd(1)
+_FINE = 4  # digits of cents
 
 
 def sentence(story: Story, shown: Shown) -> str:
@@ -197,7 +197,7 @@ def hours_text(seconds: float) -> str:
     """Return `30.0 hours`, `12 minutes`."""
     if seconds < HOUR:
         minutes = round(seconds / 60)
-        return f"{minutes} minute{'s'[: minutes != 1]}"
+        return f"{minutes} minute{'s'[: minutes != 1]}" if minutes else "less than a minute"
     return f"{seconds / HOUR:,.1f} hour{'s'[: round(seconds / 360) != 10]}"  # noqa: PLR2004  (one hour)
 
 

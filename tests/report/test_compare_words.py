@@ -73,7 +73,7 @@ def test_no_amount_is_in_dollars_where_another_currency_was_asked_for():
     document = a_comparison()
     spoken = [document["sentence"], document["own_sentence"], *document["assumptions"]]
     assert "$" not in " ".join(spoken)
-    assert Shown(WON)(Money.usd("0.001")) == "1.40 KRW"
+    assert [Shown(WON)(Money.usd(usd)) for usd in ("0.0001", "0.001", "0")] == ["0.14 KRW", "1 KRW", "0 KRW"]
     assert [Shown()(Money.usd(usd)) for usd in ("0", "0.001", "1234.5")] == ["$0.00", "$0.0010", "$1,234.50"]
 
 
@@ -110,7 +110,13 @@ def test_a_long_curve_leaves_out_days_but_never_the_last_or_that_of_the_meeting(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 minutes"), (60, "1 minute"), (3599, "60 minutes"), (3600, "1.0 hour"), (3_600_000, "1,000.0 hours")],
+    [
+        (0, "less than a minute"),
+        (60, "1 minute"),
+        (3599, "60 minutes"),
+        (3600, "1.0 hour"),
+        (3_600_000, "1,000.0 hours"),
+    ],
 )
 def test_hours_are_hours_and_less_is_minutes(seconds, text):
     assert hours_text(seconds) == text
