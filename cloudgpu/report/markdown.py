@@ -14,7 +14,7 @@ MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never w
 MOST_DAYS = 62  # days one by one; of more, the months
 MOST_ROWS = 20  # of machines; the others are one row
 NONE = "(none)"
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&$])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
 
 
 def to_markdown(document: Document) -> str:
@@ -154,12 +154,16 @@ def _idle_and_saved(document: Document, shown: Amounts) -> Iterator[str]:
     rows = [
         ["went into idle time", shown(idle["usd"]), f"{number_text(idle['hours'])} hours"],
         ["the same, were all that is not known idle", shown(idle["high_usd"]), _hours(idle["unknown_hours"])],
-        ["saved at most by ends by rules", shown(stops["usd"]), f"{stops['number']} ends"],
+        ["saved at most by ends by rules", shown(stops["usd"]), _ends(stops["number"])],
     ]
     if spot["usd"] is not None:
         rows.append(["spot machines, less than on demand", shown(spot["usd"]), shown(spot["on_demand_usd"])])
     yield _table(["", "amount", "of"], rows, right=2)
     yield escaped(stops["rule"]) if stops["number"] else ""
+
+
+def _ends(number: int) -> str:
+    return "1 end" if number == 1 else f"{number} ends"
 
 
 def _hours(text: str) -> str:
