@@ -116,7 +116,7 @@ def _so_far(story: Story, shown: Shown) -> str:
     least = "at least " if story.unpriced else ""
     if not side.worked:
         owned = f"{desktops(story.desktop, cost.number)} would have cost {shown(cost.total)}"
-        idle = f", and no work of a GPU is known in the {hours_text(_billed(story))} that were billed"
+        idle = f", for {hours_text(_billed(story))} in which no GPU is known to have worked"
         return f"{start} the cloud has cost {least}{shown(side.cloud)}{idle}; {owned}{aside}."
     return f"{start} the cloud has cost {least}{shown(side.cloud)}; {owned}{aside}."
 

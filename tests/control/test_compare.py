@@ -13,6 +13,7 @@ from cloudgpu.cli.compare_text import compare_text
 from cloudgpu.control.compare import Read, compared
 from cloudgpu.control.compare_asked import compare_wish
 from cloudgpu.control.compare_rows import clouds_of
+from cloudgpu.control.cost_desktop import desktop_line
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.session import open_session
 from cloudgpu.core.billing import money
@@ -141,7 +142,7 @@ def test_disks_idle_machines_and_what_is_in_doubt_are_in_the_clouds_sum(session,
     # 100 GB x $0.01 x 720 h = $720, and $10 to $12.
     assert [found["cloud"][name] for name in ("low_usd", "usd", "high_usd")] == ["730", "730", "732"]
     assert found["sentence"].startswith(
-        "So far the cloud has cost $730.00, and no work of a GPU is known in the 10.0 hours that were billed; a "
+        "So far the cloud has cost $730.00, for 10.0 hours in which no GPU is known to have worked; a "
         "desktop with one V100-16GB would have cost $1,000.00, all of it on the first day. At the pace of the last 30 "
         "days they meet on"
     )
@@ -393,3 +394,32 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
     if found["curve"]:
         assert found["curve"][-1]["cloud_usd"] == cloud["usd"]
         assert found["curve"][-1]["desktop_usd"] == found["owned"]["expected"]["total_usd"]
+
+
+def test_the_line_of_cost_counts_every_billed_hour_of_a_gpu_once(session, clock):
+    clock.advance(10 * 24 * HOUR)
+    # 30 h of one V100, 10 h of 4 of them that still run, and machines that take none of the desktop's: 70 h.
+    four = [V100[0] | {"count": 4}]
+    rows, ended, _ = machine(use(0, 30 * HOUR))
+    more = [
+        machine(use(230 * HOUR, None), gpus=four, id="cg-2"),
+        machine(use(0, 99 * HOUR), gpus=[], id="cg-3"),
+        machine(use(0, 99 * HOUR, provider="ssh"), provider="ssh", id="cg-4"),
+    ]
+    read = together((rows, ended, {}), *more)
+    by_sums = CostAsked(By.INSTANCE, clock().tzinfo)
+    by_uses = CostAsked(By.INSTANCE, clock().tzinfo, since=START)
+    lines = [
+        desktop_line(session, read.rows, () if asked_.from_totals else read.ended, asked_, clock())
+        for asked_ in (by_sums, by_uses)
+    ]
+    assert lines[0] == lines[1]
+    assert (lines[0]["hours"], lines[0]["total_usd"], lines[0]["desktops"]) == ("70.0000", "1007", 1)
+    # Of the first two hours alone: 2 h.
+    two = CostAsked(By.DAY, clock().tzinfo, since=START, until=START + timedelta(hours=2))
+    line = desktop_line(session, read.rows, read.ended, two, clock())
+    assert (line["hours"], line["total_usd"]) == ("2.0000", "1000.2")
+    assert line["sentence"] == (
+        "If every billed hour was work, a desktop with one V100-16GB doing the same would have cost $1,000.20 by then, "
+        "$1,000.00 of it on the first day; cloudgpu compare says more."
+    )
