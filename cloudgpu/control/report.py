@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
@@ -61,13 +61,12 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
 
     Without a wish: since ever, in dollars, beside the desktop of the settings.
     """
-    wish = asked or report_wish(session)
+    wish, now = asked or report_wish(session), session.clock()
     with _looking_for_no_garbage():
-        return _reported(session, wish)
+        return _reported(replace(session, clock=lambda: now), wish, now)  # all of it is as of one moment
 
 
-def _reported(session: Session, wish: ReportWish) -> Document:
-    now = session.clock()
+def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
     period, currency = wish.period, wish.compare.currency
     read = _read(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
