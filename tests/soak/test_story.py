@@ -1,25 +1,27 @@
 """Three months on our models of AWS, Google Cloud and Azure, by the command line, and every figure of the report.
 
 As `tests/control/story.py`, with the real providers, their SDKs and the embedded catalogue's prices; the models' clocks
-stand still between the commands, so that the bill is exact to a nano-dollar. The user's own machine is there alone.
+stand still between the commands, so that the bill is exact to a nano-dollar. The user's own machine is that of there.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from cloudgpu.cli.common import open_here
+from cloudgpu.control import session as sessions
 from tests.cli.line import Line, on_time_of
 from tests.clouds import clock as clock_of_models
 from tests.clouds.aws import model as model_of_aws
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
-from tests.control.story import BUSY, POLICY, QUIET, TYPED, said
+from tests.control.story import BUSY, DESK, POLICY, QUIET, TYPED, Home, said
 
 __all__ = ["aws", "aws_process", "azure_arm", "azure_process", "gcp", "gcp_process"]
 pytestmark = pytest.mark.soak
@@ -34,8 +36,11 @@ regions = ["us-east-1"]
 regions = ["eastus"]
 [accounts.gcp]
 regions = ["us-central1"]
+[accounts.desk]
+provider = "ssh"
 """
-UP = "--ssh-from 203.0.113.7 --no-wait --yes --template bare --policy story --renew-until 30d"
+OWN = "--no-wait --yes --template bare --policy story --renew-until 30d"
+UP = f"--ssh-from 203.0.113.7 {OWN}"
 # What the embedded catalogue has today; where a refresh changes it, the sums below change with it.
 PRICES = {"fox": "3.06", "owl": "1.92802", "elk": "0.526", "yak": "3.06"}
 
@@ -90,9 +95,18 @@ def months(own_home, capsys, monkeypatch, aws, gcp, azure_arm):
     aws.model.began = START
     clouds = Clouds(aws, azure_arm, gcp)
     on_time_of(monkeypatch, clouds)
+    own = Home(DESK, "desk", clouds.now)
+    monkeypatch.setattr(sessions, "open_session", partial(with_own, sessions.open_session, own))
     (own_home / "policies").mkdir()
     (own_home / "policies" / "story.yaml").write_text(POLICY)
     return Months(own_home, capsys, clouds, CONFIG)
+
+
+def with_own(opened, own, *args, **more):
+    """Open a session that knows the user's own machine."""
+    found = opened(*args, **more)
+    found._providers["desk"] = own
+    return found
 
 
 def lived(line, gcp):
@@ -109,6 +123,11 @@ def lived(line, gcp):
     line.agent("owl", (BUSY, 22 * 60 + 54), (TYPED, 36), (QUIET, 30))
     gcp.interrupt(gcp.instances()[0])
     done("ls --refresh")
+    at("2026-08-20T09:00")
+    done(f"up --account desk --gpu rtx3090 --name desk --project vision --lease 30d {OWN}")
+    at("2026-08-20T19:00")
+    line.agent("desk", (BUSY, 8 * 60, {"power": 300.0}), (QUIET, 2 * 60, {"power": 0.0}))
+    done("down desk --yes")
     at("2026-08-23T12:00")
     done("down owl --yes")
     at("2026-09-01T08:00")
@@ -142,18 +161,18 @@ def test_every_figure_of_the_report_is_what_happened(months, gcp, tmp_path):
     assert total == {"usd": TOTAL, "low_usd": low, "high_usd": TOTAL}
     by_name = {one["name"]: one for one in found["machines"]}
     assert {name: Decimal(one["usd"]) for name, one in by_name.items()} == {
-        "fox": FOX, "owl": OWL, "elk": ELK, "yak": YAK,
+        "fox": FOX, "owl": OWL, "elk": ELK, "yak": YAK, "desk": 0,
     }  # fmt: skip
     assert {one["name"]: Decimal(one["usd"]) for one in found["projects"]} == {
         "vision": FOX + ELK, "language": OWL, "default": YAK,
     }  # fmt: skip
-    assert {one["provider"] for one in by_name.values()} == {"aws", "azure", "gcp"}
+    assert {one["provider"] for one in by_name.values()} == {"aws", "azure", "gcp", "ssh"}
     assert sum(Decimal(one["usd"]) for one in found["days"]) == TOTAL
 
     hours = {name: tuple(round(one[part] / 3600, 3) for part in PARTS) for name, one in by_name.items()}
     assert hours == {
         "fox": (34, 18.8, 0, 15.2, 0), "owl": (24, 22.9, 0.6, 0.5, 0), "elk": (45.8, 0, 0, 0, 45.8),
-        "yak": (108, 27, 4, 77, 0),
+        "yak": (108, 27, 4, 77, 0), "desk": (10, 8, 0, 2, 0),
     }  # fmt: skip
     # fox 15.2 h x 3.06, owl 0.5 h x 1.92802, yak 77 h x 3.06; at the most elk's 45.8 h x 0.526, too.
     idle = Decimal("46.512") + Decimal("0.96401") + Decimal("235.62")
@@ -166,6 +185,10 @@ def test_every_figure_of_the_report_is_what_happened(months, gcp, tmp_path):
     (lab,) = found["budgets"]
     assert Decimal(lab["left_usd"]) == 400 - Decimal("7.32") - YAK  # October: fox's disk, and yak
     assert Decimal(found["comparison"]["cloud"]["usd"]) == TOTAL
+    (desk,) = found["comparison"]["own_machines"]
+    assert (desk["name"], Decimal(desk["kwh"]), Decimal(desk["electricity_usd"])) == (
+        "desk", Decimal("2.4"), Decimal("0.288"),  # 8 h at 300 W, at the usual desktop's $0.12
+    )  # fmt: skip
 
     page = tmp_path / "report.html"
     months.done(f"report --to {page}")
