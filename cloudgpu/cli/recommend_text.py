@@ -68,6 +68,8 @@ def _marks(machines: list[Value]) -> str:
     said = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {one["speed"]["basis"] for one in machines if one["speed"]}
     said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
+    if any(one["speed"] is None for one in machines):
+        said.append("? in its place: not known")
     if any(one["price"]["basis"] == "derived" for one in machines):
         said.append("~: a derived price")
     if any(one["price"]["basis"] == "recalled" for one in machines):

@@ -63,6 +63,7 @@ def answer(rules: Rules, wish: Wish, base: Desktop) -> Answer:
         others=tuple(_others(wish, figures)),
         supply=_supply(within, base, figures),
         hidden=0 if found else len(_anywhere(wish, need, figures)),
+        base=base,
     )
 
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec, Speed, by_price, decoding_speed, speed, speed_per_dollar
+from cloudgpu.core.catalog import (
+    CatalogOffer,
+    GpuSpec,
+    Speed,
+    SpeedBasis,
+    by_price,
+    decoding_speed,
+    speed,
+    speed_per_dollar,
+)
 from cloudgpu.core.money import Money
 from cloudgpu.core.recommend_memory import Memory, Precision
 from cloudgpu.core.recommend_rules import Figures
@@ -34,8 +43,15 @@ class Need:
         return self.memory.needed(each, most)
 
     def speed(self, spec: GpuSpec) -> Speed | None:
-        """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known."""
-        return speed(spec) if self.work is Work.TRAINING else decoding_speed(spec)
+        """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known.
+
+        Memory that is faster than an H100's says nothing of training: a B200 was measured at two thirds of what it
+        would be by that, and what was not measured must not come before it.
+        """
+        if self.work is not Work.TRAINING:
+            return decoding_speed(spec)
+        pace = speed(spec)
+        return None if pace and pace.basis is SpeedBasis.BANDWIDTH and pace.value > 1 else pace
 
 
 @dataclass(frozen=True, slots=True)

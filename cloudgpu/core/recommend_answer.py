@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from cloudgpu.core.desktop import Desktop
 from cloudgpu.core.money import Money
 from cloudgpu.core.recommend import Machine, Need
 from cloudgpu.core.recommend_build import Build, Even, Verdict
@@ -43,7 +44,8 @@ class Answer:
     None where nothing says how fast one is beside the other. `cheapest` is the machine with as many GPUs as the first
     and the least price an hour. `dear` are the builds beyond the budget, `unpriced` cards that hold the work and have
     no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model. `hidden` is how
-    many types hold the work where none does within the bounds.
+    many types hold the work where none does within the bounds. `base` is the desktop of the settings: the
+    builds have its power beside the cards, its tariff and its life.
     """
 
     kind: Kind
@@ -61,6 +63,7 @@ class Answer:
     others: tuple[tuple[Method, Precision, Memory], ...]
     supply: Supply | None
     hidden: int
+    base: Desktop
 
     @property
     def machine(self) -> Machine | None:

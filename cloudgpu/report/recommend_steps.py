@@ -17,6 +17,7 @@ from cloudgpu.core.recommend_memory import Method
 from cloudgpu.core.recommend_rules import Source
 from cloudgpu.core.speed import Work
 from cloudgpu.report.recommend_power import power_step
+from cloudgpu.report.recommend_sources import of_memory, of_purchase, of_rent, of_speed
 from cloudgpu.report.recommend_words import gib, number, rented, span_text
 
 _REPORTED = Fraction(93, 100)  # of a board's memory, with error correction on
@@ -64,18 +65,31 @@ def _each(bytes_each: Fraction | None) -> str:
 
 def _fits_step(answer: Answer) -> Step:
     several = [said for said in (_split_machine(answer), _split_build(answer)) if said]
+    specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
+    sources = (*of_memory(specs), *_of_left_out(answer))
     if not several:
-        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out(answer)}")
+        return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out(answer)}", sources)
     once = "They count as so many times one, which no real work reaches."
+    if answer.need.memory.fixed == answer.need.memory.total:
+        says = f"{' '.join(several)} That is a rule for one GPU, so each holds all of it. {once}"
+        return Step("What fits", says + _left_out(answer), sources)
     if answer.need.work is Work.INFERENCE:
         says = f"{' '.join(several)} The weights are split among them then: look for a fast link. {once}"
-        return Step("What fits", says + _left_out(answer))
+        return Step("What fits", says + _left_out(answer), sources)
     sharding = answer.rules.figures.sharding_percent
     says = (
         f"{' '.join(several)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): that is "
         f"{number(sharding.value)}% more communication, so look for a fast link. {once}"
     )
-    return Step("What fits", says + _left_out(answer), (sharding.source,))
+    return Step("What fits", says + _left_out(answer), (sharding.source, *sources))
+
+
+def _of_left_out(answer: Answer) -> Iterator[Source]:
+    figures, reasons = answer.rules.figures, " ".join(answer.left_out.values())
+    if "older than Volta" in reasons:
+        yield figures.oldest_capability.source
+    if "older than Ampere" in reasons:
+        yield figures.bf16_capability.source
 
 
 def _is_tight(answer: Answer, machine: Machine) -> bool:
@@ -90,7 +104,9 @@ def _split_machine(answer: Answer) -> str:
         return ""
     why = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
     on = gib(answer.need.memory.on(machine.gpus))
-    return f"{why}: on {machine.gpus} {machine.spec.name} it is {on} on each."
+    count = machine.offer.type.gpu.count
+    these = f"{machine.gpus}" if machine.gpus == count else f"{machine.gpus} of the {count}"
+    return f"{why}: on {these} {machine.spec.name} it is {on} on each."
 
 
 def _split_build(answer: Answer) -> str:
@@ -125,7 +141,8 @@ def _speed_step(answer: Answer) -> Step:
         )
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
         says += f" The cheapest by the hour is {rented(cheapest)}."
-    return Step("Speed per dollar", says)
+    sources = () if machine is None else (of_speed(machine), of_rent(machine))
+    return Step("Speed per dollar", says, tuple(one for one in sources if one is not None))
 
 
 def _by(basis: SpeedBasis) -> str:
@@ -134,7 +151,7 @@ def _by(basis: SpeedBasis) -> str:
 
 def _even_step(answer: Answer) -> Step:
     build, machine, even = answer.build, answer.machine, answer.even
-    base = answer.rules.figures.base_machine_usd
+    rest = Money.usd(int(answer.rules.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
         missing = "desktop" if build is None else "machine"
         return Step("Rent or buy", f"There is no {missing} to compare with.")
@@ -142,15 +159,16 @@ def _even_step(answer: Answer) -> Step:
     years = number(Fraction(desktop.life // timedelta(days=1), 365))
     says = (
         f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.paid}, {build.dated}) and "
-        f"{Money.usd(int(base.value)).text(0)} for the rest, {number(desktop.busy_power.watts)} W at work, "
-        f"{desktop.tariff.per_kwh.text(3)} a kWh, {years} years, nothing counted for selling it. The machine: its list "
-        "price, without disk and address."
+        f"{rest} for the rest, {number(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} a kWh, "
+        f"{years} years (an assumption), nothing counted for selling it. The machine: its list price, without disk and "
+        "address."
     )
+    sources = (*of_purchase(answer, build), of_rent(machine))
     if even is None:
-        return Step("Rent or buy", f"{says} How fast one is beside the other is not known.", (base.source,))
+        return Step("Rent or buy", f"{says} How fast one is beside the other is not known.", sources)
     says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.faster.rests})."
     says += _hours(build, even, years)
-    return Step("Rent or buy", says, (base.source,))
+    return Step("Rent or buy", says, sources)
 
 
 def _hours(build: Build, even: Even, years: str) -> str:
@@ -161,9 +179,10 @@ def _hours(build: Build, even: Even, years: str) -> str:
         return says + " Say --hours-per-week to know when."
     if even.desktops > 1:
         says += f" {number(even.hours)} hours a week take {even.desktops} such desktops."
-    within = even.after is not None and even.after <= build.desktop.life
-    when = f"after {span_text(even.after)}" if even.after is not None else "never"
-    return says + f" At {number(even.hours)} they meet {when}{'' if within else ', beyond its life'}."
+    if even.after is None:
+        return says + f" At {number(even.hours)} they never meet."
+    beyond = "" if even.after <= build.desktop.life else ", beyond its life"
+    return says + f" At {number(even.hours)} they meet after {span_text(even.after)}{beyond}."
 
 
 def remarks(answer: Answer, now: datetime) -> Iterator[str]:

@@ -51,7 +51,9 @@ def _monthly(answer: Answer) -> str:
     hours, machine = answer.bounds.hours, answer.machine
     if hours is None or machine is None:
         return ""
-    return f": {machine.price.scaled(hours * 365 / 7 / 12).text(0)} a month at {number(hours)} hours a week"
+    return (
+        f": {machine.price.scaled(hours * 365 / 7 / 12).text(0)} a month at {number(hours)} hours a week, and its disk"
+    )
 
 
 def _buy(build: Build) -> str:
@@ -115,7 +117,10 @@ def _from(build: Build, even: Even | None) -> str:
 
 
 def _nothing(answer: Answer) -> str:
-    holds = f"holds it ({gib(answer.need.memory.total)} of GPU memory for {answer.kind.title})"
+    cards = answer.need.cards
+    each = gib(answer.need.memory.total if cards is None else answer.need.memory.on(cards))
+    several = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
+    holds = f"{several} ({each} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
     if not answer.hidden:
         return f"No machine of the catalogue {holds}."
     return f"No machine within the bounds that you set {holds}; without them there are {answer.hidden} types."

@@ -153,7 +153,7 @@ def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
 
 
 def test_work_for_more_than_one_desktop_says_how_many(gpu):
-    said = gpu.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168)
+    said = gpu.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168, provider="azure")
     first = said["desktops"][0]["even"]
     assert first["desktops"] == 2  # an hour of one does about half an hour of the machine
     assert 0.5 <= first["hours_replaced"] < 1
@@ -217,6 +217,54 @@ def test_every_step_has_its_source_or_is_the_catalogues(gpu):
     assert {"Dettmers", "NFPA", "Kinghorn", "Puget"} <= {
         word for source in power["sources"] for word in source["text"].replace(",", " ").split()
     }
+
+
+@pytest.mark.parametrize("asked", [("kaggle", {}), (None, {"parameters": "70b"}), ("inference", {"parameters": "13b"})])
+def test_no_step_is_without_a_source_and_its_day(gpu, asked):
+    work, wish = asked
+    said = gpu.recommend(work, **wish)
+    compared = [step for step in said["steps"] if said["desktops"] or step["title"] != "Rent or buy"]
+    assert all(step["sources"] for step in compared)
+    assert all(source["as_of"] and source["basis"] for step in compared for source in step["sources"])
+    rented = said["machines"][0]["price"]["source"]
+    assert any(rented in source["text"] for source in said["steps"][2]["sources"])
+
+
+def test_what_was_not_measured_comes_before_nothing_that_was_by_memory_beyond_an_h100s():
+    it = found(parameters="70b", method="full")
+    assert [one.spec.name for one in it.machines[:2]] == ["B200", "B300"]  # both have the same memory bandwidth
+    assert it.machines[1].speed is None
+    assert found("inference", parameters="405b").machines[0].speed is not None
+
+
+def test_fewer_cards_that_hold_it_come_before_more():
+    it = found("inference", parameters="70b", precision="int4")
+    cards = [one.cards for one in it.builds]
+    assert cards == sorted(cards)
+    assert (cards[0], it.builds[0].spec.name) == (2, "RTX3090")
+    for number in set(cards):
+        alike = [one.per_dollar for one in it.builds if one.cards == number]
+        assert alike == sorted(alike, reverse=True)
+
+
+def test_a_rule_for_one_gpu_is_split_by_none(gpu):
+    says = gpu.recommend("transformers", cards=4)["steps"][1]["says"]
+    assert "each holds all of it" in says
+    assert "ZeRO" not in says
+
+
+def test_a_machine_of_which_only_a_part_is_needed_says_so(gpu):
+    assert "on 7 of the 8 B200 it is 162.4 GiB on each" in gpu.recommend(None, parameters="70b")["steps"][1]["says"]
+
+
+def test_a_number_of_gpus_that_no_machine_has_is_said_and_not_blamed_on_the_memory(gpu):
+    assert gpu.recommend("kaggle", cards=3)["sentence"].startswith("No machine of the catalogue has 3 GPUs that hold")
+
+
+def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
+    said = gpu.recommend("kaggle", hours_per_week=5)
+    assert said["steps"][3]["says"].endswith("At 5 they never meet.")
+    assert "$11 a month at 5 hours a week, and its disk." in said["sentence"]
 
 
 def test_a_spot_price_says_what_it_is_worth(gpu):
