@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudgpu.core.billing_rules import Rule, rule_for
 from cloudgpu.core.billing_time import (
@@ -56,8 +56,7 @@ class Charge:
 Strands = list[tuple[int, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(NamedTuple):
     """What a use costs in time, as strands: (begin, end, exact parts per microsecond), microseconds since 1970.
 
     What `charge` says of any period is what the strands say within it: `low`, `amount` and `high`. It is billed from

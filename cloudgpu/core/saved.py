@@ -101,7 +101,7 @@ def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], last: str) -> I
         renew_until = in_time.lease_at(use["end"])[1]
         until = min(filter(None, (last, *begins[following : following + 1], renew_until)))
         if until > use["end"]:
-            end, gone_on = from_iso(use["end"]), from_iso(until)
+            end, gone_on = _time(use["end"]), _time(until)
             yield Stop(row["id"], row["name"], str(rule), end, gone_on, _cost(use, gone_on - end))
 
 
@@ -109,7 +109,7 @@ def _cost(use: Use, span: timedelta) -> int | None:
     """Return what the machine alone would have cost for so much longer, at its last price."""
     if not use["segments"]:
         return None
-    micros = span // timedelta(microseconds=1)
+    micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
     return int(use["quantity"]) * int(use["segments"][-1]["nanos"]) * micros * (EXACT // HOUR)
 
 
@@ -125,9 +125,9 @@ class _History:
 
     def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        end = from_iso(use["end"])
-        asked = self._last(_ASKED, use["begin"], iso(end + _SOON))
-        if asked is not None and end - from_iso(self._times[asked]) <= _BEFORE:
+        end = _time(use["end"])
+        asked = self._asked(use["begin"], use["end"], end)
+        if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
             return self._decided(asked, use["begin"])
         reason = str(use["reason"] or "")
         if reason in RULES:
@@ -135,6 +135,14 @@ class _History:
         if reason != _INSIDE:
             return None
         return self._announced(end) or self._by_lease(end) or (_by_quiet(row, end) if is_last else None)
+
+    def _asked(self, begin: str, end: str, moment: datetime) -> int | None:
+        """Return the place of the last line of a run that asked for its end; by our clock that may be just after it."""
+        latest, place = None, bisect_right(self._times, end)
+        while place < len(self._lines) and _time(self._times[place]) - moment <= _SOON:
+            latest = place if self._lines[place].kind in _ASKED else latest
+            place += 1
+        return self._last(_ASKED, begin, end) if latest is None else latest
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
         """Return the lease's end and the renew-until that held then."""
@@ -151,7 +159,7 @@ class _History:
         decision = None if place is None else self._lines[place]
         if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
             return None
-        if from_iso(line.occurred_at) - from_iso(decision.occurred_at) > _BEFORE:
+        if _time(line.occurred_at) - _time(decision.occurred_at) > _BEFORE:
             return None
         why, asked_why = str(decision.body["why"]), str(line.body["why"])
         same = why == asked_why or why.split()[:2] == asked_why.split()[:2]
@@ -179,6 +187,11 @@ class _History:
             if self._lines[place].kind in kinds:
                 return place
         return None
+
+
+def _time(text: str) -> datetime:
+    """Return a ledger time, which is UTC."""
+    return datetime.fromisoformat(text)
 
 
 def _by_quiet(row: Row, end: datetime) -> str | None:

@@ -1,0 +1,49 @@
+"""How old listed prices are: the embedded ones, and refreshed ones in their place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu import catalog
+from cloudgpu.catalog.ages import ages
+from cloudgpu.catalog.place import use
+from cloudgpu.catalog.refreshed import Stored, StoredPart, write
+from cloudgpu.core.facts import Basis, Market
+from cloudgpu.core.money import Money
+from cloudgpu.core.pricelist import PriceRow, RowKey
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.fixture
+def place(tmp_path):
+    use(tmp_path)
+    yield tmp_path
+    use(None)
+
+
+def test_ages_are_those_of_the_prices_that_are_offered(place):
+    for provider in ("aws", "gcp", "azure"):
+        dates = [offer.listed.price.as_of for offer in catalog.offers(provider, legacy=True)]
+        found = ages(provider, NOW)
+        assert (found.items, found.newest, found.oldest) == (len(dates), max(dates), min(dates))
+        assert found.old == sum(NOW - one > timedelta(days=180) for one in dates)
+        assert found.refreshed_at is None
+    assert ages("local", NOW) is None
+
+
+def test_a_refreshed_price_is_counted_once_with_its_own_date(place):
+    offer = catalog.offers("aws", market=Market.ON_DEMAND)[0]
+    before, asked = ages("aws", NOW), NOW - timedelta(hours=3)
+    key = RowKey(offer.type.name, offer.listed.region, Market.ON_DEMAND)
+    row = PriceRow(key, "usd_per_hour", Money.usd("1"), "a list", asked, Basis.LISTED, "")
+    write(Stored("aws", {offer.listed.region: StoredPart(asked, (row,))}))
+    after = ages("aws", NOW)
+    assert (after.items, after.newest, after.refreshed_at) == (before.items, asked, asked)
+
+
+def test_a_damaged_list_is_no_reason_to_stop(place):
+    (place / "aws.json").write_text("{")
+    assert ages("aws", NOW).refreshed_at is None
