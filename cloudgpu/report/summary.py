@@ -146,7 +146,12 @@ def _said(shown: Amounts, usd: str) -> str:
 
 
 def _hours(text: str) -> str:
-    return f"{Decimal(text):,.1f} hours"
+    """Return hours as prose has them: what is less than one in minutes."""
+    hours = Decimal(text)
+    if hours >= 1 or not hours:
+        return f"{hours:,.1f} hours"
+    minutes = round(hours * 60)
+    return "less than a minute" if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
 
 
 def _old(document: Document) -> Iterator[str]:

@@ -137,6 +137,18 @@ class LedgerSuite:
         assert last is not None
         assert last.body["machines"] == 2
 
+    def test_lines_of_some_kinds_come_in_order_and_say_what_they_say(self, store: Store) -> None:
+        ledger = store()
+        assert ledger.said(["scope_looked"]) == []
+        ledger.append([note(1, "scope:a"), note(2, "scope:b")])
+        found = ledger.said(["scope_looked", "no_such_kind"])
+        assert [(line.kind, line.subject, line.body["machines"]) for line in found] == [
+            ("scope_looked", "scope:a", 1),
+            ("scope_looked", "scope:b", 2),
+        ]
+        assert [line.seq for line in found] == [2, 3]
+        assert ledger.read(lambda view: view.said(["ledger_opened"]))[0].seq == 1
+
     def test_more_lines_than_a_page_come_in_order(self, store: Store) -> None:
         ledger = store()
         ledger.append([note(number, f"scope:{number % 2}") for number in range(1200)])
