@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,3 +28,19 @@ def make_empty_file(path: Path) -> None:
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_FILE))
+
+
+def open_to_write(path: Path, flags: int) -> int:
+    """Return a descriptor of a 0600 file, made where there is none; OSError for a link, which may lead anywhere."""
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """Return what is in a file of ours. Raises OSError for a link, a pipe, a device, and more than `most` bytes."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "this is no file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"this has more than {most} bytes", str(path))
+        return file.read(most)

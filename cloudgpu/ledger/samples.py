@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.worked import Span, joined, spans
-from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
-from cloudgpu.ledger.packing import packed, unpacked
+from cloudgpu.ledger.files import make_private_directory, open_to_write, read_own
+from cloudgpu.ledger.packing import unpacked
+from cloudgpu.ledger.readings import can_be_read, has_length, packed_all, parsed
 from cloudgpu.ledger.workdays import Workdays
 
 Sample = dict[str, Any]
@@ -30,6 +31,7 @@ MOST_A_DAY = 2_000_000  # bytes of a machine's day before it is packed: a line a
 CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
 MINUTE = 60.0
 DAY = 86400.0
+_MOST = 2 * MOST_A_DAY  # bytes that are read of a file; none of ours has as many
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
@@ -96,8 +98,12 @@ class Shelf:
 
     def _summed(self, day: str, *, whole: bool) -> tuple[Span, ...]:
         """Return what the samples of a day show; with `whole`, raise OSError for a file that cannot be read."""
-        found = {one["t"]: one for one in self._read(day, whole=whole) if one.get("s")}
-        return spans(found[at] for at in sorted(found))
+        found = {one["t"]: one for one in self._read(day, whole=whole) if has_length(one)}
+        shown = [found[at] for at in sorted(found)]
+        try:
+            return spans(shown)
+        except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
+            return spans(one for one in shown if can_be_read(one))
 
     def _sum_up(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
@@ -114,11 +120,12 @@ class Shelf:
         return self.directory / f"{day}{ending}"
 
     def _tail(self, day: str) -> float:
-        with suppress(OSError), self._path(day).open("rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with suppress(OSError), os.fdopen(os.open(self._path(day), flags), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - _TAIL))
             for line in reversed(file.read().split(b"\n")):
-                if found := _parsed(line):
+                if found := parsed(line):
                     return float(found["t"])
         return max((one["t"] for one in self._read(day)), default=0.0)
 
@@ -126,13 +133,13 @@ class Shelf:
         """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
         harmless = FileNotFoundError if whole else OSError
         with suppress(harmless, ValueError):  # both, where packing was cut short
-            yield from unpacked(self._path(day, _PACKED).read_bytes())
+            yield from unpacked(read_own(self._path(day, _PACKED), _MOST))
         with suppress(harmless):
-            yield from filter(None, map(_parsed, self._path(day).read_bytes().split(b"\n")))
+            yield from filter(None, map(parsed, read_own(self._path(day), _MOST).split(b"\n")))
 
     def _append(self, day: str, samples: Sequence[Sample]) -> None:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
-        handle = os.open(self._path(day), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+        handle = open_to_write(self._path(day), os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             size = os.fstat(handle).st_size
             if size + len(text) > MOST_A_DAY:
@@ -171,8 +178,8 @@ class Shelf:
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
         fresh = self._path(day, ".fresh")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
-            file.write(packed([found[at] for at in sorted(found)]))
+        with os.fdopen(open_to_write(fresh, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(packed_all([found[at] for at in sorted(found)]))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path(day, _PACKED))
@@ -219,7 +226,7 @@ def sweep_daily(root: Path, at: datetime) -> int:
         if not root.is_dir() or mark.read_text() == today:
             return 0
     gone = sweep(root, at)
-    with os.fdopen(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
+    with os.fdopen(open_to_write(mark, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(today)
     return gone
 
@@ -241,12 +248,3 @@ def _moved(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sa
 
 def _day(at: float) -> str:
     return datetime.fromtimestamp(max(0.0, at), UTC).strftime("%Y-%m-%d")
-
-
-def _parsed(line: bytes) -> Sample | None:
-    """Return a line's sample, None for a torn one."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("t"), int | float) else None

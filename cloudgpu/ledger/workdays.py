@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.worked import KINDS, Span
-from cloudgpu.ledger.files import PRIVATE_FILE
+from cloudgpu.ledger.files import open_to_write, read_own
 
 NAME = "workdays.jsonl"
+MOST = 100_000_000  # bytes that are read: ten years whose every minute differs from the one before have as many
 VERSION = 1  # of what counts as work: a line of another version is left out
+DAY = 86400  # seconds
+MOST_JOULES = 1e5 * DAY  # of the largest power that is believed (`core.heard`)
 _WHOLE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
 _LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
@@ -35,12 +38,12 @@ class Workdays:
     def read(self) -> dict[str, tuple[Span, ...]]:
         """Return what is known of each day, by its UTC date; nothing where there is no file, or none to be read."""
         try:
-            text = (self.directory / NAME).read_bytes()
+            text = read_own(self.directory / NAME, MOST)
         except OSError:
             return {}
         found: dict[str, tuple[Span, ...]] = {}
         for line in text.split(b"\n"):
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 said = json.loads(line)
                 if said["v"] == VERSION:
                     found[said["day"]] = tuple(_spans(said))
@@ -49,7 +52,7 @@ class Workdays:
     def days(self) -> set[str]:
         """Return which days are known, by their UTC dates, in a tenth of the time of `read`."""
         try:
-            text = (self.directory / NAME).read_bytes()
+            text = read_own(self.directory / NAME, MOST)
         except OSError:
             return set()
         return {found.decode() for found in _WHOLE.findall(text)}
@@ -59,7 +62,7 @@ class Workdays:
         if not days:
             return
         text = b"".join(_line(day, days[day]) for day in sorted(days))
-        handle = os.open(self.directory / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+        handle = open_to_write(self.directory / NAME, os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             size = os.fstat(handle).st_size
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
@@ -81,12 +84,18 @@ def _line(day: str, spans: Sequence[Span]) -> bytes:
 
 
 def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
-    reach, steps, kinds = _midnight(said["day"]), iter(said["steps"]), said["kinds"]
+    """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
+    midnight = reach = _midnight(said["day"])
+    steps, kinds = iter(said["steps"]), said["kinds"]
     joules = said.get("joules", [None] * len(kinds))
+    least = midnight - DAY  # a sample is of the day on which it ends
     for gap, length, letter, drawn in zip(steps, steps, kinds, joules, strict=True):
-        begin = reach + gap
-        reach = begin + length
-        yield Span(begin, reach, _KINDS[letter], None if drawn is None else float(drawn))
+        begin, end = reach + gap, reach + gap + length
+        if not least <= begin < end <= midnight + DAY or not (drawn is None or 0 <= drawn < MOST_JOULES):
+            message = f"no day: {begin} to {end}, {drawn} J"
+            raise ValueError(message)
+        least = reach = end
+        yield Span(begin, end, _KINDS[letter], None if drawn is None else float(drawn))
 
 
 def _midnight(day: str) -> int:

@@ -152,12 +152,72 @@ def test_a_line_torn_anywhere_is_no_line_and_the_next_one_is_whole(past):
         b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"q"}',
         b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":[]}',
         b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":["much"]}',
+        b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":[NaN]}',
+        b'{"v":1,"day":"2026-11-21","steps":[0,60],"kinds":"p","joules":[-5]}',
+        b'{"v":1,"day":"2026-11-21","steps":[43200,0],"kinds":"p","joules":[5]}',
+        b'{"v":1,"day":"2026-11-21","steps":[0,NaN],"kinds":"p"}',
+        b'{"v":1,"day":"2026-11-21","steps":[43200,7200,-7200,3600],"kinds":"ps"}',
+        b'{"v":1,"day":"2026-11-21","steps":[0,86400000],"kinds":"p"}',
+        b'{"v":1,"day":"2026-11-21","steps":' + b"[" * 100_000 + b"}",
     ],
 )
 def test_rubbish_among_the_lines_hides_no_day(past, rubbish):
     path = past.directory / NAME
     path.write_bytes(rubbish + b"\n" + path.read_bytes() + rubbish + b"\n")
     assert worked(past) == SHOWN
+
+
+TODAY = "2026-11-22.jsonl"
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b'{"t":%d,"s":"x"}',
+        b'{"t":%d,"s":NaN}',
+        b'{"t":%d,"s":1000000000000}',
+        b'{"t":%d,"s":60,"gpu":"x"}',
+        b'{"t":%d,"s":60,"gpu":NaN}',
+        b'{"t":%d,"s":60,"power":"x","gpu":9}',
+        b'{"t":%d,"s":60,"in":"x"}',
+        b'{"t":%d,"s":60,"out":"x","in":[]}',
+        b'{"t":%d' + b"0" * 400 + b',"s":60}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_reading_hides_no_other_and_hinders_no_packing(past, rubbish):
+    path = past.directory / TODAY
+    path.write_bytes(path.read_bytes() + rubbish.replace(b"%d", str(T + 86580).encode()) + b"\n")
+    assert worked(past) == SHOWN
+    keep(past, minutes(2880, 2881))  # which packs it
+    assert worked(past)[:3] == SHOWN
+
+
+@pytest.mark.parametrize("name", [NAME, TODAY, "2026-11-22.fresh"])
+def test_nothing_is_written_through_a_link(past, tmp_path, name):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")  # even what is empty: no line may come to it
+    path = past.directory / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        keep(past, minutes(1441, 1442)) and keep(past, minutes(2880, 2881))
+    assert victim.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", [NAME, TODAY])
+@pytest.mark.parametrize("what", ["pipe", "device", "huge"])
+def test_nobody_waits_for_what_is_no_file_and_nothing_endless_is_read(past, name, what):
+    path = past.directory / name
+    path.unlink()
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 10**12)
+    assert worked(past) == (SHOWN if name == NAME else SHOWN[:2])
 
 
 def test_a_packed_day_that_is_damaged_afterwards_is_known_by_its_summary(past):
