@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 MONTH = 365 / 12
 YEAR = 365
+DEAREST = 100_000  # dollars an hour; no machine is, and no price above it is a help
 
 
 def calculated_text(document: Document, currency: Currency | None) -> str:
@@ -25,8 +26,9 @@ def calculated_text(document: Document, currency: Currency | None) -> str:
     for answer in document["answers"]:
         blocks.append(facts(list(_answer(answer, life, shown, several=several))))
         blocks.append(_curve(answer["expected"]["curve"], shown))
-    blocks += [paragraph(text) for text in (document["why_they_differ"], _beside(document), _rate(document)) if text]
-    blocks.append(paragraph(" ".join(document["assumptions"])))
+    blocks += [paragraph(text) for text in (document["why_they_differ"], _beside(document)) if text]
+    blocks.append("\n".join(_item(text) for text in document["assumptions"]))
+    blocks += [paragraph(text) for text in (_rate(document), _source(document["desktop"])) if text]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -60,8 +62,18 @@ def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None
     what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
     yield "rented", f"{what} at {shown.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
     yield "owned", _desktop(desktop, shown)
-    yield "source", f"{desktop['source']}; as of {desktop['as_of']}"
-    yield "changed", ", ".join(desktop["changed"]) or None
+    yield "typed", ", ".join(desktop["changed"]) or None
+
+
+def _item(text: str) -> str:
+    from textwrap import fill
+
+    return fill(text, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _source(desktop: Document) -> str:
+    but = " Other than there: what was typed." if desktop["changed"] else ""
+    return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{but}"
 
 
 def _offer(offer: Document | None) -> str:
@@ -93,7 +105,7 @@ def _desktop(one: Document, shown: _Amounts) -> str:
         f"{one['name']}, {cards} for {price}{said}",
         f"{power} + {one['rest_watts']} W at work, {one['idle_watts']} W while it waits",
         f"{shown.price(one['usd_per_kwh'])} per kWh",
-        _years(one["life_years"]),
+        f"lasts {_years(one['life_years'])}",
         *more,
     ]
     return "; ".join(filter(None, parts))
@@ -112,17 +124,29 @@ def _answer(answer: Document, life: float, shown: _Amounts, *, several: bool) ->
     yield "desktops", work if number > 1 else None
     yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {shown.short(one['electricity_usd_per_year'])} a year"
     yield "break-even", _even(answer)
-    cheaper = f"over {_years(life)} the desktop is cheaper"
-    share, price = one["break_even_utilization_percent"], one["break_even_usd_per_hour"]
-    never = "a desktop that works all the time is dearer still"
-    yield "by use", never if share is None else f"{cheaper} with {_much(share)} at this price"
-    yield "by price", price and f"{cheaper} if an hour costs more than {shown.with_code(price, 4)} at this use"
+    yield "by use", _by_use(one, life)
+    yield "by price", _by_price(one["break_even_usd_per_hour"], life, shown)
 
 
-def _much(percent: float) -> str:
+def _by_use(one: Document, life: float) -> str:
+    percent, several = one["break_even_utilization_percent"], one["desktops"] > 1
+    which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
+    if percent is None:
+        return "a desktop that works all the time is dearer still"
+    if not percent:
+        return f"over {_years(life)} {which} is cheaper at any use"
+    much = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)
+    use = f"a use of more than {much}% of the time"
     if percent > 100:  # noqa: PLR2004  (per cent)
-        return f"more than {percent / 100:.1f} machines at any time"
-    return f"a use of more than {percent:.1f}% of the time"
+        use = f"more than {percent / 100:.1f} machines at any time"
+    return f"over {_years(life)} {which} is cheaper with {use}{most} at this price"
+
+
+def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:
+    if price is None or Decimal(price) > DEAREST:
+        return None
+    above = f"if an hour costs more than {shown.with_code(price, 4)} at this use" if Decimal(price) else "at any price"
+    return f"over {_years(life)} the desktop is cheaper {above}"
 
 
 def _even(answer: Document) -> str:
@@ -167,7 +191,7 @@ def _after(days: float) -> str:
     months = days / MONTH
     if abs(months - round(months)) < 1e-4:  # noqa: PLR2004  (the same)
         return f"{round(months)} month{'s' * (round(months) != 1)}"
-    return f"{days:,.0f} days"
+    return f"{days:,.0f} day{'s' * (round(days) != 1)}"
 
 
 def _beside(document: Document) -> str:

@@ -116,11 +116,12 @@ def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
     text = _text(value)
     if text.endswith("%"):
         return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
+    of_time, example = (" of the time", "15%") if option == "--utilization" else ("", "20%")
     raise InvalidRequest(
-        f"{text!r} is no share of the time: it is written with its %.",
+        f"{text!r} is no share{of_time}: it is written with its %.",
         field=option,
         value=text,
-        next=f"For example {option} 15%" if option == "--utilization" else f"For example {option} 20%",
+        next=f"For example {option} {example}",
     )
 
 

@@ -10,7 +10,17 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.desktop import YEAR, Desktop, Owned, owned
-from cloudgpu.core.even import DAY, MICRO, Pace, crossing, crossing_by_flat_year, even_price, even_use
+from cloudgpu.core.even import (
+    DAY,
+    MICRO,
+    Again,
+    Pace,
+    crossing,
+    crossing_by_flat_year,
+    dearer_again,
+    even_price,
+    even_use,
+)
 from cloudgpu.core.money import Money
 from cloudgpu.core.speed import Faster, Work
 from cloudgpu.core.units import hours
@@ -107,6 +117,7 @@ class Answer:
     """What follows: `year` is what the desktops take in a year; times are None for never, bounds for none.
 
     `break_even` counts by the day, `flat` as published examples do: a whole year's electricity on its first day.
+    `again` is when the desktop, bought anew, is the dearer one once more.
     """
 
     question: Question
@@ -115,24 +126,36 @@ class Answer:
     flat: timedelta | None
     even_use: Fraction | None
     even_price: Money | None
+    again: Again | None
+
+    @property
+    def after(self) -> timedelta | None:
+        """A round number of days after both break-evens, at which to compare; not beyond the life of both."""
+        times = [one for one in (self.break_even, self.flat) if one is not None]
+        if not times:
+            return None
+        life = self.question.desktop.life
+        return min(round_days(max(times)), life) if max(times) <= life else round_days(max(times))
 
 
 def answered(question: Question) -> Answer:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
     desktop, pace = question.desktop, question.pace
+    found = crossing(desktop, pace) if pace.cloud else None
     return Answer(
         question=question,
         year=owned(desktop, YEAR, pace.worked * (YEAR // DAY)),
-        break_even=crossing(desktop, pace) if pace.cloud else None,
+        break_even=found,
         flat=crossing_by_flat_year(desktop, pace),
         even_use=even_use(desktop, question.per_hour, question.speed),
         even_price=even_price(desktop, question.use, question.speed),
+        again=None if found is None else dearer_again(desktop, pace, found),
     )
 
 
 def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
-    worked = MICRO * round(question.use / question.speed * (elapsed // MICRO))
+    worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
     cost = owned(question.desktop, elapsed, worked, year.number)
     begun = Fraction(-(-elapsed // YEAR))
     return Mark(

@@ -78,8 +78,8 @@ class Desktop:
         if self.depreciation is Depreciation.STRAIGHT:
             left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
             return self.resale + (self.purchase - self.resale).scaled(left)
-        years = Decimal(age // _MICRO) / Decimal(YEAR // _MICRO)
-        keeps = Decimal((1 - self.yearly_loss).numerator) / Decimal((1 - self.yearly_loss).denominator)
+        years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
+        keeps = _POWERS.divide(*map(Decimal, (1 - self.yearly_loss).as_integer_ratio()))
         kept = Fraction(_POWERS.power(keeps, years)) if keeps or years else Fraction(1)
         return max(self.resale, self.purchase.scaled(kept))
 

@@ -43,6 +43,17 @@ class Start:
     worked: timedelta = timedelta(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The desktop is the dearer one again from `since` to `until` after the first day: it was bought anew.
+
+    `until` is None where it stays so within `FURTHEST`.
+    """
+
+    since: timedelta
+    until: timedelta | None
+
+
 def crossed(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
     """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
     for point in points:
@@ -60,10 +71,43 @@ def crossing(desktop: Desktop, pace: Pace, start: Start | None = None) -> timede
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     begin = start or Start()
-    number = max(needed(begin.elapsed, begin.worked), needed(DAY, pace.worked))
-    first = begin.elapsed
+    number, first = _number(begin, pace), begin.elapsed
     if not first and _ahead(SOON, desktop, pace, begin, number) < 0:
         first = SOON  # both have cost nothing yet, where a desktop is counted by what it loses
+    return _risen(first, desktop, pace, begin, number)
+
+
+def dearer_again(desktop: Desktop, pace: Pace, found: timedelta, start: Start | None = None) -> Again | None:
+    """Return from when to when, after the `crossing` that was found, the desktop has cost more once again.
+
+    It is bought anew at the end of its life, and that may be more than it is ahead by then. Looked at is the next time
+    it is bought anew (without a `start` it is ahead by more each time). None where it stays ahead, or where that time
+    is beyond `FURTHEST`.
+    """
+    begin = start or Start()
+    number = _number(begin, pace)
+    end = max(1, -(-found // desktop.life)) * desktop.life
+    if end >= FURTHEST:
+        return None
+    lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, pace, begin, number)
+    if _ahead(lowest, desktop, pace, begin, number) >= -2 - number:  # what rounding leaves is no debt
+        return None
+    first, last = end, lowest
+    while last - first > MICRO:
+        middle = first + (last - first) // 2
+        first, last = (middle, last) if _ahead(middle, desktop, pace, begin, number) >= 0 else (first, middle)
+    until = _risen(lowest, desktop, pace, begin, number)
+    while until is not None and not until % desktop.life and _ahead(until + MICRO, desktop, pace, begin, number) < 0:
+        until = _risen(until + MICRO, desktop, pace, begin, number)  # sold for as much, and bought anew at once
+    return Again(first, until)
+
+
+def _number(begin: Start, pace: Pace) -> int:
+    return max(needed(begin.elapsed, begin.worked), needed(DAY, pace.worked))
+
+
+def _risen(first: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta | None:
+    """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
     while first < FURTHEST:
         last = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
         if _ahead(first, desktop, pace, begin, number) >= 0:
@@ -72,6 +116,15 @@ def crossing(desktop: Desktop, pace: Pace, start: Start | None = None) -> timede
             return _bisected(first, last, desktop, pace, begin, number)
         first = last + MICRO  # the old one is replaced
     return None
+
+
+def _lowest(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta:
+    """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
+    while last - first > SOON:
+        middle = first + (last - first) // 2
+        falls = _ahead(middle + SOON // 2, desktop, pace, begin, number) < _ahead(middle, desktop, pace, begin, number)
+        first, last = (middle, last) if falls else (first, middle)
+    return first
 
 
 def _bisected(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> timedelta:
@@ -135,6 +188,7 @@ def even_price(desktop: Desktop, use: Fraction, speed: Fraction) -> Money | None
     """
     if not use:
         return None
-    worked = MICRO * round(use / speed * (desktop.life // MICRO))
-    found = owned(desktop, desktop.life, worked)
+    number = needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
+    worked = min(MICRO * round(use / speed * (desktop.life // MICRO)), desktop.life * number)
+    found = owned(desktop, desktop.life, worked, number)
     return found.total.scaled(1 / (use * hours(desktop.life)))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.calculated import Answer, Calculation, Mark, answered, mark, milestones, round_days
+from cloudgpu.core.calculated import Answer, Calculation, Mark, answered, mark, milestones
 from cloudgpu.core.catalog import is_old
 from cloudgpu.core.times import iso
 from cloudgpu.core.units import hours
@@ -18,6 +18,7 @@ from cloudgpu.report.values import usd
 if TYPE_CHECKING:
     from cloudgpu.core.calculated import Rent
     from cloudgpu.core.currency import Currency
+    from cloudgpu.core.even import Again
     from cloudgpu.core.speed import Faster
 
 Document = dict[str, Any]
@@ -103,8 +104,7 @@ def _answer(found: Calculation, use: Fraction, speed: Faster) -> Document:
 
 
 def _case(answer: Answer, rent: Rent) -> Document:
-    crossed = max((one for one in (answer.break_even, answer.flat) if one is not None), default=None)
-    near = [] if crossed is None else [round_days(crossed)]
+    near = [] if answer.after is None else [answer.after]
     times = milestones(answer.question.desktop.life, rent.horizon, near)
     return {
         "desktops": answer.year.number,
@@ -113,10 +113,15 @@ def _case(answer: Answer, rent: Rent) -> Document:
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
+        "dearer_again": answer.again and _again(answer.again),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
         "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
         "curve": [_mark(mark(answer.question, one, answer.year)) for one in times],
     }
+
+
+def _again(one: Again) -> Document:
+    return {"from_days": _days(one.since), "until_days": _days(one.until)}
 
 
 def _mark(one: Mark) -> Document:

@@ -8,9 +8,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.calculated import MONTH, Bound, mark, round_days
+from cloudgpu.core.calculated import MONTH, Bound, mark
 from cloudgpu.core.desktop import YEAR, Depreciation
-from cloudgpu.core.even import FURTHEST
+from cloudgpu.core.even import DAY, FURTHEST, SOON
+from cloudgpu.core.money import Money
 from cloudgpu.core.speed import Rests
 from cloudgpu.core.units import hours
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.calculated import Answer, Calculation
     from cloudgpu.core.currency import Currency
     from cloudgpu.core.desktop import Desktop
-    from cloudgpu.core.money import Money
 
 CENT = 10_000_000
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
+DEAREST = Money.usd(100_000)  # an hour; no machine is, and no price above it is a help
 FEW = 60  # days; from here on months are said beside them
 
 
@@ -60,9 +61,9 @@ def days(span: timedelta, places: int = 0) -> str:
 
 
 def named(desktop: Desktop, number: int = 1) -> str:
-    """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`."""
+    """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
     cards = f"{_COUNTS.get(desktop.gpus, str(desktop.gpus))} {desktop.gpu}"
-    return f"a desktop with {cards}" if number == 1 else f"{number} desktops with {cards} each"
+    return f"a desktop with {cards}" if number == 1 else f"{f'{number} ' if number else ''}desktops with {cards} each"
 
 
 def life(span: timedelta) -> str:
@@ -73,50 +74,99 @@ def life(span: timedelta) -> str:
 
 def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency | None) -> str:
     """Return what a person would say of it."""
-    price = an_hour(found.rent.per_hour, currency)
     first, last = answers[0], answers[-1]
     what = named(found.desktop, max(one.year.number for one in answers))
     if not last.question.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs as it stands there: rent."
-    use = f"used {_use(found)} of the time" if last.question.use <= 1 else f"{_machines(found)} at any time"
-    begin = f"At {price} an hour, {use},"
+    begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},"
+    exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},"
+    if not _steady(found, answers):
+        return f"{begin} {_each(found, answers)}{_again(answers)}"
     if last.break_even is None:
         would = _would(last, currency, several=len(answers) > 1)
+        begin = exact if found.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
         return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{would}"
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
-            f"{percent(first.question.use)}."
+            f"{percent(first.question.use)}.{_again(answers)}"
         )
-    if last.break_even <= MONTH / 720:
-        return f"{begin} the cloud costs more than {what} from the first hour on, by what that loses: buy."
-    when = _when(found, first.break_even, last.break_even)
-    return f"{begin} the cloud has cost as much as {what} {when}: if you go on for longer, buy; if not, rent."
+    if first.break_even <= SOON:
+        under = found.rent.use.bound is Bound.UNDER
+        return f"{exact if under else begin} {_at_once(found.desktop, what)}{_below(first) if under else ''}"
+    when = _when(found, first, last)
+    return f"{begin} the cloud has cost as much as {what} {when}{_again(answers)}"
 
 
-def _use(found: Calculation) -> str:
+def _steady(found: Calculation, answers: Sequence[Answer]) -> bool:
+    """Say whether what holds at a bound holds on its other side: not where another use takes other desktops."""
+    first, last = answers[0].year.number, answers[-1].year.number
+    whole = answers[-1].question.speed
+    return {
+        Bound.AT: True,
+        Bound.UNDER: last == 1,
+        Bound.OVER: whole * last >= 1,
+        Bound.BETWEEN: first == last,
+    }[found.rent.use.bound]
+
+
+def _each(found: Calculation, answers: Sequence[Answer]) -> str:
+    """Return what each use comes to, where they take different numbers of desktops."""
+    parts = []
+    for one in answers:
+        after = "never" if one.break_even is None else f"after {days(one.break_even)}"
+        parts.append(f"{after} at {percent(one.question.use)} with {one.year.number} of them")
+    text = f"the cloud has cost as much as {named(found.desktop, 0)} {', and '.join(parts)}"
+    return f"{text}; other uses may take another number."
+
+
+def _used(found: Calculation, bound: Bound | None = None) -> str:
+    """Return `used 15% of the time`, `3 machines at any time`."""
+    if found.rent.use.shares[-1] > 1:
+        number = f"{float(found.rent.use.shares[-1]):g}"
+        return f"{number} machine{'s' * (number != '1')} at any time"
     shares = [percent(share) for share in found.rent.use.shares]
-    before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(found.rent.use.bound, "")
-    return before + " to ".join(shares)
+    before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or found.rent.use.bound, "")
+    return f"used {before}{' to '.join(shares)} of the time"
 
 
-def _machines(found: Calculation) -> str:
-    return f"{float(found.rent.use.shares[-1]):g} machines"
+def _at_once(desktop: Desktop, what: str) -> str:
+    if desktop.depreciation is Depreciation.NONE:
+        return f"the cloud costs more than {what} from the first hour on: buy."
+    return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run: buy."
 
 
-def _when(found: Calculation, first: timedelta, last: timedelta) -> str:
+def _when(found: Calculation, first: Answer, last: Answer) -> str:
+    earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
     if found.rent.use.bound is Bound.UNDER:
-        return f"after {days(first)} at the earliest"
+        return f"after {days(latest)} at the earliest: for less time, rent.{_below(first)}"
     if found.rent.use.bound is Bound.OVER:
-        return f"after {days(first)} at the latest"
-    if first == last:
-        return f"after {days(first)}"
-    return f"after {float(hours(last) / 24):,.0f} to {days(first)}"
+        return f"after {days(latest)} at the latest: if you go on for longer, buy."
+    after = days(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days(latest)}"
+    return f"after {after}: if you go on for longer, buy; if not, rent."
+
+
+def _below(answer: Answer) -> str:
+    if not answer.even_use:
+        return ""
+    return f" Used less than {percent(answer.even_use)} of the time, the cloud stays cheaper."
+
+
+def _again(answers: Sequence[Answer]) -> str:
+    """Return from when to when a desktop that was bought anew is the dearer one once more; empty where it is not."""
+    for one in answers:
+        if one.again is not None:
+            since, until = (None if at is None else -(-at // DAY) for at in (one.again.since, one.again.until))
+            end = " on" if until is None else f" to day {until:,}"
+            at = f" at {percent(one.question.use)}" if len(answers) > 1 else ""
+            lasts = f" A desktop lasts {life(one.question.desktop.life)}:"
+            return f"{lasts} bought anew, it is the dearer one again from day {since:,}{end}{at}."
+    return ""
 
 
 def _would(answer: Answer, currency: Currency | None, *, several: bool) -> str:
     """Return at what price, and at what use, it would be otherwise."""
-    if answer.even_price is None:
+    if answer.even_price is None or answer.even_price > DEAREST:
         return ""
     desktop = answer.question.desktop
     end = f" the desktop would cost less over its {life(desktop.life)}."
@@ -128,10 +178,16 @@ def _would(answer: Answer, currency: Currency | None, *, several: bool) -> str:
 
 
 def why(answer: Answer, currency: Currency | None) -> str | None:
-    """Return why published examples have another day than the curves; None where either never comes."""
-    if answer.break_even is None or answer.flat is None:
+    """Return why published examples have another day than the curves.
+
+    None where either never comes, where they have the same, and where what the desktop is worth is counted.
+    """
+    after = answer.after
+    if after is None or answer.break_even is None or answer.flat is None:
         return None
-    after = round_days(max(answer.break_even, answer.flat))
+    worth = answer.question.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
+    if worth or abs(answer.break_even - answer.flat) < DAY / 20:
+        return None
     one = mark(answer.question, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
     return (
@@ -147,17 +203,34 @@ def assumptions(found: Calculation, currency: Currency | None) -> list[str]:
 
 
 def _assumptions(found: Calculation, currency: Currency | None) -> Iterator[str]:
-    yield _how_fast(found)
     rent, own, desktop = found.rent, found.own, found.desktop
+    yield from _fitting(found)
+    yield _how_fast(found)
+    if desktop.gpus != rent.gpus:
+        yield f"Work spreads over GPUs without loss: {desktop.gpus} of a desktop, {rent.gpus} of the rented machine."
     if len(rent.means) > 1 and rent.spec is not None:
         yield f"The GPU's name means {' or '.join(rent.means)}: its speed and memory are those of {rent.spec.name}."
-    if own is not None and rent.spec is not None and own.memory_gib < rent.spec.memory_gib:
+    if own is None and rent.spec is not None:
+        yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not looked at."
+    yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
+    yield from _of_desktop(desktop, currency)
+
+
+def _fitting(found: Calculation) -> Iterator[str]:
+    """Say what does not fit: first what one GPU holds, else what all of a machine's hold together."""
+    rent, own, desktop = found.rent, found.own, found.desktop
+    if own is None or rent.spec is None:
+        return
+    if own.memory_gib < rent.spec.memory_gib:
         yield (
             f"What needs more than {own.memory_gib:g} GiB does not fit {own.name}; {rent.spec.name} has "
             f"{rent.spec.memory_gib:g} GiB."
         )
-    yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
-    yield from _of_desktop(desktop, currency)
+    elif own.memory_gib * desktop.gpus < rent.spec.memory_gib * rent.gpus:
+        yield (
+            f"What is spread over all {rent.gpus} rented GPUs, with {rent.spec.memory_gib * rent.gpus:g} GiB, does not "
+            f"fit one desktop beyond {own.memory_gib * desktop.gpus:g} GiB."
+        )
 
 
 def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
@@ -168,7 +241,7 @@ def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
         straight = desktop.depreciation is Depreciation.STRAIGHT
         way = "the same each day" if straight else f"{percent(desktop.yearly_loss)} of its worth a year"
         end = f"down to {shown(desktop.sold_for, currency)} after {life(desktop.life)}"
-        yield f"Of the desktop's price only what it loses is counted: {way}, {end}."
+        yield f"Of the desktop's price only what it loses is counted: {way}, {end}. The rest is what it would sell for."
     if desktop.idle_power.watts:
         yield f"It stays on, and takes {float(desktop.idle_power.watts):g} W while it waits."
     else:

@@ -218,6 +218,7 @@ def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
     own = tmp_path / "old.yaml"
     own.write_text(f"{lines}life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n")
     assert gpu.compare(**PUBLISHED, desktop=own)["beside"] is None
+    assert any("Voodoo 9 are not known here" in one for one in gpu.compare(**PUBLISHED, desktop=own)["assumptions"])
     fault = refused(gpu, **PUBLISHED, desktop=own, work="training")
     assert (fault.field, "Voodoo 9" in fault.message, "Leave --work out" in fault.next) == ("--work", True, True)
 

@@ -66,3 +66,18 @@ def test_the_times_are_in_order_and_end_at_the_horizon():
 )
 def test_a_round_number_of_days_comes_after_the_exact_one(days, said):
     assert round_days(timedelta(days=days)) == timedelta(days=said)
+
+
+def test_a_use_that_is_above_one_desktop_by_less_than_is_counted_is_that_of_one():
+    hair = answered(replace(PUBLISHED, use=1 + Fraction(4, 10**12)))
+    assert hair.year.number == 1
+    assert mark(hair.question, 4 * YEAR, hair.year).owned.number == 1
+    assert hair.even_price == answered(replace(PUBLISHED, use=Fraction(1))).even_price
+
+
+def test_a_round_number_of_days_is_not_beyond_a_life_within_which_both_are_even():
+    """The next desktop's price would stand in the sum of what is said to be even."""
+    tight = answered(replace(PUBLISHED, per_hour=Money.usd("0.475")))
+    assert (tight.break_even // DAY, tight.after) == (1451, 4 * YEAR)
+    assert answered(PUBLISHED).after == 300 * DAY
+    assert answered(replace(PUBLISHED, per_hour=Money.usd("0.05"))).after is None

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from cloudgpu.core.desktop import YEAR, Depreciation, owned
 from cloudgpu.core.even import (
     DAY,
+    MICRO,
     Pace,
     Point,
     Start,
     crossed,
     crossing,
     crossing_by_flat_year,
+    dearer_again,
     even_price,
     even_use,
 )
@@ -187,3 +189,40 @@ def test_what_has_crossed_is_the_first_point_at_which_it_had():
 
 def test_waiting_that_costs_as_much_as_the_cloud_is_never_even():
     assert crossing(replace(EXAMPLE, idle_power=Power.of(400)), pace("0.40", Fraction(1, 100))) is None
+
+
+def test_a_desktop_that_is_bought_anew_may_be_the_dearer_one_again():
+    """At $0.475 an hour it has paid for itself 8 days before it has to be replaced, and is $12.78 ahead by then."""
+    tight = pace("0.475", Fraction(15, 100))
+    found = crossing(EXAMPLE, tight)
+    again = dearer_again(EXAMPLE, tight, found)
+    assert (found // DAY, again.since // DAY) == (1451, 4 * 365)
+    assert ahead(EXAMPLE, tight, again.until) >= ZERO > ahead(EXAMPLE, tight, again.until - DAY)
+    assert dearer_again(EXAMPLE, SPOT, crossing(EXAMPLE, SPOT)) is None  # $2,246 ahead, and the next one takes $2,200
+    assert dearer_again(replace(EXAMPLE, life=31 * YEAR), tight, 30 * YEAR) is None  # beyond what is looked at
+
+
+def test_where_the_past_was_dear_and_the_pace_is_cheap_a_new_desktop_stays_the_dearer_one():
+    start = Start(3 * YEAR, Money.usd(2600), YEAR)
+    slow = pace("0.15", Fraction(15, 100))
+    again = dearer_again(EXAMPLE, slow, crossing(EXAMPLE, slow, start), start)
+    assert (again.since // DAY, again.until) == (4 * 365, None)
+
+
+def ahead(one, what, elapsed):
+    """By how much the cloud has cost more."""
+    days = Fraction(elapsed // MICRO, DAY // MICRO)
+    return what.cloud.scaled(days) - owned(one, elapsed, MICRO * int(days * (what.worked // MICRO))).total
+
+
+@settings(max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(desktops(), usd(0, 2).filter(bool), st.integers(1, 100))
+def test_a_desktop_stays_the_cheaper_one_but_where_it_is_said(one, price, percent):
+    what = Pace(price.scaled(24 * Fraction(percent, 100)), DAY * percent / 100)
+    found = crossing(one, what)
+    assume(found is not None)
+    again = dearer_again(one, what, found)
+    end = (max(1, -(-found // one.life)) + 1) * one.life
+    for day in range(found // DAY + 1, min(end, 29 * YEAR) // DAY, 40):
+        within = again is not None and again.since < DAY * day and (again.until is None or DAY * day < again.until)
+        assert (ahead(one, what, DAY * day) < Money(-5)) == within, day
