@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cloudgpu.core.billing import money
 from cloudgpu.core.daily import NOTHING, Sums
 from cloudgpu.core.desktop import Desktop, Owned, needed, owned
-from cloudgpu.core.even import DAY, MICRO, Pace, Point, Start, crossed, crossing, even_price, even_use
+from cloudgpu.core.even import DAY, MICRO, Pace, Point, Start, crossed, crossing, dearer_again, even_price, even_use
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.periods import midnight
 from cloudgpu.core.units import hours
@@ -89,7 +89,8 @@ class Side:
 
     `worked` is how long one desktop works for it. `past` is when the cloud had first cost as much, by the end of that
     day, and `since` from when on it has, where it does now. `meets` is when it will, going on at `pace`: None where it
-    has, where that is never, or where there is no pace.
+    has, where that is never, or where there is no pace. `again` is from when to when (None: for good) the desktop,
+    bought anew, is the dearer one once more after that.
     `use` is the share of the time that a desktop has to work to be the cheaper one over its life, at what the cloud's
     hours came to; `price` what an hour of the desktop's work may cost on the cloud to be as cheap at the desktop's
     present use. Both None where nothing was worked. `busiest` is the day with the most work, and that.
@@ -102,6 +103,7 @@ class Side:
     past: datetime | None
     since: datetime | None
     meets: datetime | None
+    again: tuple[datetime, datetime | None] | None
     pace: Pace | None
     use: Fraction | None
     price: Money | None
@@ -185,10 +187,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
     number = cost.number
     pace = _pace(history, points, case) if goes_on else None
     past, since = _dearer(history.begin, points, desktop, number)
-    meets = None
-    if pace is not None and since is None:
-        after = crossing(desktop, pace, Start(elapsed, last.cloud, last.worked))
-        meets = None if after is None else history.begin + after
+    start = Start(elapsed, last.cloud, last.worked)
+    after = crossing(desktop, pace, start) if pace is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return Side(
@@ -198,7 +198,8 @@ def _side(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> S
         points=points,
         past=past,
         since=since,
-        meets=meets,
+        meets=None if after is None else history.begin + after,
+        again=None if after is None or pace is None else _again(history.begin, desktop, pace, after, start),
         pace=pace,
         use=even_use(desktop, per_hour, SAME) if last.worked else None,
         price=even_price(desktop, share, SAME),
@@ -215,6 +216,15 @@ def _dearer(
         at = crossed(begin, [point], desktop, number)
         past, since = past or at, at and (since or at)
     return past, since
+
+
+def _again(
+    begin: datetime, desktop: Desktop, pace: Pace, met: timedelta, start: Start
+) -> tuple[datetime, datetime | None] | None:
+    found = dearer_again(desktop, pace, met, start)
+    if found is None:
+        return None
+    return begin + found.since, None if found.until is None else begin + found.until
 
 
 def _longest(found: tuple[date, timedelta]) -> tuple[timedelta, int]:

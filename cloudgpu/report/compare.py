@@ -139,6 +139,9 @@ def _break_even(story: Story) -> Document:
         "past": _cases(story, lambda side: _time(side.past)),
         "dearer_since": _cases(story, lambda side: _time(side.since)),
         "projected": _cases(story, lambda side: _time(side.meets)),
+        "dearer_again": _cases(
+            story, lambda side: side.again and {"from": iso(side.again[0]), "until": _time(side.again[1])}
+        ),
         "utilization_percent": _cases(story, lambda side: percent(side.use if side.cloud else None)),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,

@@ -143,7 +143,16 @@ def _meeting(story: Story, shown: Shown) -> str:
         return f"At {pace} they never meet: the cloud stays the cheaper one{maybe}."
     found, last = _day(story, side.meets), _day(story, late.meets)
     between = "" if (soon, last) == (found, found) else f" (between {soon} and {last})"
-    return f"At {pace} they meet on {found}{between}."
+    return f"At {pace} they meet on {found}{between}.{_again(story)}"
+
+
+def _again(story: Story) -> str:
+    """Return that the desktop, bought anew, is the dearer one once more, where it will be."""
+    if story.usual.again is None:
+        return ""
+    since, until = story.usual.again
+    long = f"until {_day(story, until)}" if until else "from then on"
+    return f" Bought anew on {_day(story, since)}, the desktop is the dearer one again {long}."
 
 
 def _on(soon: str) -> str:

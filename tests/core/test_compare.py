@@ -113,6 +113,14 @@ def test_what_goes_on_at_its_pace_meets_when_both_have_cost_the_same():
     assert compared(ten, PLAIN, goes_on=False)[Case.EXPECTED].meets is None
 
 
+def test_bought_anew_the_desktop_is_the_dearer_one_again():
+    # $1 a day beside $1000 for 4 years of 365 days: met on day 1000. On day 1460 it is bought anew: 1460 of 2000, which
+    # is met on day 2000.
+    side = compared(history([1] * 10), PLAIN, goes_on=True)[Case.EXPECTED]
+    times = (side.meets, *side.again)
+    assert [round((at - BEGIN) / DAY, 6) for at in times] == [1000, 1460, 2000]
+
+
 def test_the_pace_is_of_the_last_thirty_days_and_its_bounds_are_their_weeks():
     # 60 days, $100 on each of the first 30, then $10, but for 70 on the last.
     sixty = history([100] * 30 + [10] * 29 + [70], [])
