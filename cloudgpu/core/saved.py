@@ -17,6 +17,7 @@ from cloudgpu.core.billing import EXACT
 from cloudgpu.core.decisions import ENDS, Rule
 from cloudgpu.core.events import Said
 from cloudgpu.core.money import HOUR
+from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
 
 Row = Mapping[str, Any]
@@ -27,9 +28,9 @@ KINDS = (  # the kinds of line that `stops` reads
     "lease_set",
 )  # fmt: skip
 RULE = (
-    "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end to its "
-    "next start, its renew-until, or now, whichever came first. At most: somebody might have ended it before. An end "
-    "that a person asked for counts for nothing."
+    "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end until it "
+    "was started, launched anew or removed, its renew-until, or now, whichever came first. At most: somebody might "
+    "have ended it before. An end that a person asked for counts for nothing."
 )
 _ASKED = ("stop_asked", "park_asked", "end_asked")
 _DECIDED = ("decision_made", *_ASKED)
@@ -83,26 +84,52 @@ def stops(
     for line in lines:
         if line.subject in runs:
             told.setdefault(line.subject, []).append(line)
-    last = iso(now if until is None else min(now, until))
-    found = (one for row in rows for one in _stops(row, runs.get(row["id"], ()), told.get(row["id"], ()), last))
+    last, machines = iso(now if until is None else min(now, until)), list(rows)
+    launched = _launched(machines, runs)
+    found = (
+        one
+        for row in machines
+        if row["id"] in runs
+        for one in _stops(row, runs[row["id"]], told.get(row["id"], ()), launched.get(_request(row), ()), last)
+    )
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
-def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], last: str) -> Iterator[Stop]:
-    if not runs:
-        return
+def _launched(rows: Iterable[Row], runs: Mapping[str, Sequence[Use]]) -> dict[str, list[str]]:
+    """Return when machines began to run, by the request that they were launched for, in order."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        begins = (use["begin"] for use in (*runs.get(row["id"], ()), *row["uses"]) if use["resource"] == "instance")
+        found.setdefault(_request(row), []).extend(begins)
+    return {request: sorted(begins) for request, begins in found.items()}
+
+
+def _request(row: Row) -> str:
+    """Return what all machines have in common that one request was answered with, one after the other."""
+    key = row.get("key")
+    return lock_name(key) if key else str(row["id"])
+
+
+def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str) -> Iterator[Stop]:
+    """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use["begin"] for use in (*runs, *row["uses"]) if use["resource"] == "instance")
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
         rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
         if rule not in RULES:
             continue
-        following = bisect_right(begins, use["end"])
-        renew_until = in_time.lease_at(use["end"])[1]
-        until = min(filter(None, (last, *begins[following : following + 1], renew_until)))
+        following = bisect_right(launched, use["end"])
+        bounds = (
+            *launched[following : following + 1],
+            in_time.lease_at(use["end"])[1],
+            in_time.removed(row, use["end"]),
+        )
+        until = min(filter(None, (last, *bounds)))
         if until > use["end"]:
             end, gone_on = _time(use["end"]), _time(until)
-            yield Stop(row["id"], row["name"], str(rule), end, gone_on, _cost(use, gone_on - end))
+            cost = _cost(use, gone_on - end)
+            if cost != 0:  # an end of what is free saves no money
+                yield Stop(row["id"], row["name"], str(rule), end, gone_on, cost)
 
 
 def _cost(use: Use, span: timedelta) -> int | None:
@@ -143,6 +170,16 @@ class _History:
             latest = place if self._lines[place].kind in _ASKED else latest
             place += 1
         return self._last(_ASKED, begin, end) if latest is None else latest
+
+    def removed(self, row: Row, end: str) -> str | None:
+        """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
+        late = iso(_time(end) + _SOON)
+        place = bisect_right(self._times, late)
+        asked = (
+            time for time, line in zip(self._times[place:], self._lines[place:], strict=True) if line.kind in _ASKED
+        )
+        gone = row["ended"] if row["ended"] and row["ended"] > late else None
+        return min(filter(None, (next(asked, None), gone)), default=None)
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
         """Return the lease's end and the renew-until that held then."""

@@ -151,3 +151,27 @@ def test_without_a_known_renew_until_now_is_the_bound():
 def test_no_machine_and_no_line_save_nothing():
     assert stops([], [], [], NOW) == []
     assert found(use(0, HOUR)) == []
+
+
+def test_what_is_removed_after_a_stop_saves_no_more_from_then_on():
+    """Stopped for idleness after one hour, ended by a person at three; its renew-until is at eighty."""
+    lines = [leased(0, 80 * HOUR), decided(HOUR - 9), asked(HOUR - 8), asked(3 * HOUR, "asked by the user", "end")]
+    assert one(use(0, HOUR), lines=lines).span == timedelta(hours=2)
+    elsewhere = one(use(0, HOUR), lines=lines[:3], row_of={"ended": at(4 * HOUR), "state": "terminated"})
+    assert elsewhere.span == timedelta(hours=3)  # in the cloud's console
+    at_once = one(use(0, HOUR), lines=lines[:3], row_of={"ended": at(HOUR + 60), "state": "terminated"})
+    assert at_once.span == timedelta(hours=79)  # the rule's own end, seen a minute later
+
+
+def test_a_machine_that_is_launched_anew_for_the_same_request_ends_what_is_saved():
+    lines, key = [leased(0, 80 * HOUR), decided(HOUR - 9), asked(HOUR - 8)], "auto-" + 20 * "0" + "-"
+    first, ended = row(use(0, HOUR), key=f"{key}1")
+    for again, span in ((f"{key}2", 4), ("auto-" + 20 * "1" + "-1", 79)):
+        second, _ = row(use(5 * HOUR, None), id="cg-2", key=again)
+        (found_,) = stops([first, second], ended, lines, NOW)
+        assert found_.span == timedelta(hours=span)
+
+
+def test_the_end_of_what_is_free_saves_nothing():
+    lines = [leased(0, 9 * HOUR), decided(HOUR - 9), asked(HOUR - 8)]
+    assert found(use(0, HOUR, segments=(segment(0),)), lines=lines) == []
