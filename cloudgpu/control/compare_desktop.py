@@ -13,6 +13,7 @@ from cloudgpu import catalog
 from cloudgpu.config.currencies import rate_of
 from cloudgpu.config.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
 from cloudgpu.control.compare_numbers import amount_of, money_of, number_of, share_of
+from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.core.catalog import GpuSpec
 from cloudgpu.core.currency import check_code
 from cloudgpu.core.desktop import Depreciation, Desktop, years
@@ -48,6 +49,7 @@ def desktop_named(session: Session, name: str | Path | None = None) -> Desktop:
         search=[session.home.root / "desktops"],
         settings=session.settings,
         watts=_board_power,
+        today=session.clock().date(),
     )
 
 
@@ -91,7 +93,10 @@ def asked_desktop(
 def _rate(session: Session, currency: Currency | None, code: str) -> Currency:
     """Return the rate of --currency where it is that one, else the configured one."""
     known = check_code(code, "--currency")
-    return currency if currency is not None and currency.code == known else rate_of(session.settings, known)
+    if currency is not None and currency.code == known:
+        return currency
+    today = session.clock().date()
+    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings, known)
 
 
 def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:

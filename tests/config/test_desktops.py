@@ -42,10 +42,10 @@ WON = {
 }
 
 
-def desktop(settings=None, watts=None, **changes):
+def desktop(settings=None, watts=None, today=None, **changes):
     lines = {key: value for key, value in {**LINES, **changes}.items() if value is not None}
     text = "\n".join(f"{key}: {value}" for key, value in lines.items())
-    return desktop_from(parse_yaml(text, Path("/d/own.yaml")), "own", settings=settings, watts=watts)
+    return desktop_from(parse_yaml(text, Path("/d/own.yaml")), "own", settings=settings, watts=watts, today=today)
 
 
 def refused(call):
@@ -228,3 +228,40 @@ def test_a_file_that_is_not_there_is_named(path):
     fault = refused(lambda: load_desktop(path))
     assert (fault.field, fault.value) == ("desktop", str(Path(path)))
     assert "no desktop's file" in fault.message
+
+
+TODAY = date(2026, 11, 22)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "says"),
+    [
+        ({"as_of": "2026-11-24"}, "as_of", "is 2026-11-24, a day that is still to come"),
+        ({**WON, "rate_as_of": "2027-01-01"}, "rate_as_of", "is 2027-01-01, a day that is still to come"),
+        (
+            {**WON, "per_usd": None, "rate_as_of": None, "rate_source": None},
+            "currency",
+            "is of 2027-02-02, a day that is still to come",
+        ),
+    ],
+)
+def test_figures_and_rates_of_a_day_to_come_are_refused(changes, key, says):
+    settings = Settings(owner="me", currencies={"KRW": Currency("KRW", Decimal(1300), date(2027, 2, 2), "a prophet")})
+    fault = refused(lambda: desktop(settings, today=TODAY, **changes))
+    assert (fault.field.endswith(f": {key}"), says in fault.message) == (True, True), fault.message
+    assert "2026-11-20" in fault.next
+
+
+def test_a_clock_that_is_behind_hides_no_shipped_desktop():
+    assert load_desktop("rtx4090", today=date(1970, 1, 1)).gpu == "RTX 4090"
+
+
+def test_somewhere_it_is_tomorrow():
+    assert desktop(today=TODAY, as_of="2026-11-23").as_of == date(2026, 11, 23)
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/mine.yaml", "./a\0b.yaml", Path("a\0b")])
+def test_what_is_no_path_is_refused(path):
+    fault = refused(lambda: load_desktop(path))
+    assert (fault.field, "is no path of a file" in fault.message) == ("desktop", True)
+    assert fault.message.isprintable()

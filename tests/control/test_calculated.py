@@ -199,6 +199,8 @@ def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
     with cloudgpu.connect(home=own_home, clock=lambda: NOW) as again:
         typed = again.compare(**PUBLISHED, purchase="2500000 KRW")["desktop"]
     assert (typed["purchase_usd"], typed["quoted"]["source"]) == ("2000", "a bank")
+    with cloudgpu.connect(home=own_home, clock=lambda: NOW - timedelta(days=60)) as before:
+        assert "still to come" in refused(before, **PUBLISHED, purchase="2500000 KRW").message
 
 
 def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_path):
