@@ -334,7 +334,7 @@ def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, tmp_path):
 
 ADVICE = (
     ("fine-tuning", {"parameters": "7b", "method": "lora", "hours_per_week": 5}),
-    ("research", {"cards": 4, "budget": 4000}),
+    ("research", {"cards": 4, "budget": 4000, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}),
     (None, {"memory": 5000}),
 )
 
@@ -410,7 +410,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "advised",
     }
     parts |= {"profile", "quoted", "scaled", "clouds", "owned", "owning", "even", "paces", "daily", "worth", "own"}
-    parts |= {"counterpart", "both"}
+    parts |= {"counterpart", "both", "relapse"}
     elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
     assert set(written) - parts - set(printed) - elsewhere == set()
 
