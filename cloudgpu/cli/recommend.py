@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.cost import Currency, Rate, RateDate
 
 
 def command(
@@ -43,6 +44,9 @@ def command(
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to rent.")] = False,
+    currency: Currency = None,
+    rate: Rate = None,
+    rate_date: RateDate = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Recommend a GPU for a kind of work: to rent, or to buy for a desktop; every step with its source.
@@ -68,5 +72,8 @@ def command(
         region=region,
         spot=spot,
         tariff=tariff,
+        currency=currency,
+        rate=rate,
+        rate_date=rate_date,
     )
     emit(output, value, text(value))

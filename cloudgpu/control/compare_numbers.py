@@ -66,6 +66,10 @@ _EXAMPLES = {
     "--years": "5",
     "--hours-per-day": "3.6",
     "--yearly-loss": "20%",
+    "--memory": "24",
+    "--budget": "1500",
+    "--cards": "2",
+    "--hours-per-week": "20",
 }
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
 from cloudgpu.config.work import shipped_rules
+from cloudgpu.config.zones import zone_of
 from cloudgpu.control.compare_desktop import desktop_named
+from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.control.market import Filters, matching
 from cloudgpu.control.recommend_asked import TUNING, Wish, wish_of
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec
@@ -34,8 +36,11 @@ SHOWN = 6  # machines, and desktops; more do not help to choose
 def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecommend]) -> dict[str, Any]:
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
-    wish = wish_of(rules, work, **given)
-    return recommendation(answer(rules, wish, desktop_named(session)), session.clock())
+    wish, now = wish_of(rules, work, **given), session.clock()
+    today = now.astimezone(zone_of(session.settings.tz)).date()
+    rates = (given.get("currency"), given.get("rate"), given.get("rate_date"))
+    currency = currency_wish(session.settings, today, *rates)
+    return recommendation(answer(rules, wish, desktop_named(session)), now, currency)
 
 
 def answer(rules: Rules, wish: Wish, base: Desktop) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypedDict, TypeVar
@@ -51,6 +52,9 @@ class AskedOfRecommend(TypedDict, total=False):
     region: str | None
     spot: bool
     tariff: Number | None  # US dollars a kWh
+    currency: str | None
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.catalog import is_old
 from cloudgpu.core.recommend import Machine
@@ -15,18 +15,23 @@ from cloudgpu.core.recommend_memory import Part
 from cloudgpu.core.recommend_power import Supply
 from cloudgpu.core.recommend_rules import Source
 from cloudgpu.core.times import iso
+from cloudgpu.report.estimate import rate_value
 from cloudgpu.report.recommend_steps import Step, remarks, steps
-from cloudgpu.report.recommend_words import sentence
+from cloudgpu.report.recommend_words import a_month, sentence
 from cloudgpu.report.values import price_value, usd
+
+if TYPE_CHECKING:
+    from cloudgpu.core.currency import Currency
 
 Document = dict[str, Any]
 _DAY = timedelta(days=1)
 
 
-def recommendation(answer: Answer, now: datetime) -> Document:
+def recommendation(answer: Answer, now: datetime, currency: Currency | None = None) -> Document:
     """Return the document: the answer in one sentence first, then what it rests on, step by step.
 
-    Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null.
+    Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null. A remark has the amounts
+    of the answer in `currency`; all others are in dollars.
     """
     model, memory, hours = answer.model, answer.need.memory, answer.bounds.hours
     return {
@@ -54,8 +59,22 @@ def recommendation(answer: Answer, now: datetime) -> Document:
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(one) for one in steps(answer)],
-        "remarks": list(remarks(answer, now)),
+        "remarks": [*_in(answer, currency), *remarks(answer, now)],
+        "currency": rate_value(currency),
     }
+
+
+def _in(answer: Answer, currency: Currency | None) -> Iterator[str]:
+    """Yield what the first machine and the first desktop cost in a currency, with its rate."""
+    if currency is None:
+        return
+    machine, build, hours = answer.machine, answer.build, answer.bounds.hours
+    amounts = [
+        "" if machine is None else f"the machine {currency.text(machine.price, 2)} an hour",
+        "" if machine is None or hours is None else f"{currency.text(a_month(machine, hours))} a month",
+        "" if build is None else f"the desktop {currency.text(build.desktop.purchase)}",
+    ]
+    yield f"In {currency.code}: {', '.join(filter(None, amounts)) or 'nothing to rent or buy'}. {currency}."
 
 
 def _part(part: Part) -> Document:
@@ -86,7 +105,7 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> Document:
         "gib_per_gpu": _number(answer.need.memory.on(machine.gpus)),
         "price": price_value(listed.price),
         "old": is_old(listed.price.as_of, now),
-        "usd_per_month": None if hours is None else usd(machine.price.scaled(hours * 365 / 7 / 12)),
+        "usd_per_month": None if hours is None else usd(a_month(machine, hours)),
         "speed": _speed(machine.speed),
         "h100_hours_per_dollar": None if machine.per_dollar is None else round(machine.per_dollar, 4),
     }

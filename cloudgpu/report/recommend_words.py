@@ -51,9 +51,12 @@ def _monthly(answer: Answer) -> str:
     hours, machine = answer.bounds.hours, answer.machine
     if hours is None or machine is None:
         return ""
-    return (
-        f": {machine.price.scaled(hours * 365 / 7 / 12).text(0)} a month at {number(hours)} hours a week, and its disk"
-    )
+    return f": {a_month(machine, hours).text(0)} a month at {number(hours)} hours a week, and its disk"
+
+
+def a_month(machine: Machine, hours: Fraction) -> Money:
+    """Return what a machine costs in a twelfth of a year, used for so many hours a week."""
+    return machine.price.scaled(hours * 365 / 7 / 12)
 
 
 def _buy(build: Build) -> str:

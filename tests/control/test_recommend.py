@@ -267,6 +267,20 @@ def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
     assert "$11 a month at 5 hours a week, and its disk." in said["sentence"]
 
 
+def test_the_answers_amounts_are_said_in_a_currency_too(gpu):
+    asked = {"hours_per_week": 5, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
+    said = gpu.recommend("kaggle", **asked)
+    # 0.526 x 1385.2; x 5 x 365 / 7 / 12; (422 + 701) x 1385.2
+    amounts = "In KRW: the machine 728.62 an hour, 15,830 a month, the desktop 1,555,580."
+    assert said["remarks"][0] == f"{amounts} 1 USD = 1385.2 KRW, rate of 2026-11-20."
+    assert (said["currency"]["code"], said["currency"]["as_of"]) == ("KRW", "2026-11-20")
+    dollars = gpu.recommend("kaggle", hours_per_week=5)
+    assert dollars["currency"] is None
+    assert dollars["remarks"] == said["remarks"][1:]
+    with pytest.raises(InvalidRequest, match="no rate for EUR"):
+        gpu.recommend("kaggle", currency="EUR")
+
+
 def test_a_spot_price_says_what_it_is_worth(gpu):
     azure = gpu.recommend("research", spot=True, provider="azure")["remarks"]
     assert any("many later ones equal the list price" in remark for remark in azure)
