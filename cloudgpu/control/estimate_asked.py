@@ -117,7 +117,7 @@ def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEsti
         disks=_disks(given.get("disk")),
         disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
         address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
-        committed=_committed(given.get("committed")),
+        committed=None if given.get("committed") is None else _committed(str(given.get("committed"))),
         hours=_hours(given),
         flops=_flops(given),
         like=given.get("like"),
@@ -200,10 +200,8 @@ def _part(value: Number) -> Decimal | None:
     return None if percent is None else percent / 100
 
 
-def _committed(text: str | None) -> Committed | None:
+def _committed(text: str) -> Committed:
     """Return a term whose price is to be known, or so many percent off that the user was quoted."""
-    if text is None:
-        return None
     if text in list(Term):
         return Committed(Term(text), None)
     way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"

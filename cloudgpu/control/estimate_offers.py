@@ -39,6 +39,10 @@ def _plain(name: str) -> str:
 
 
 def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
+    alone = [one for one in known if _plain(one).startswith(f"{_plain(name)}+")]
+    if name and alone:
+        says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(alone)}."
+        return InvalidRequest(says, field="--type", value=name, next=way)
     meant = near(name, known)
     owner = next((shape for shape in catalog.types() if _plain(shape.name) == _plain(name)), None)
     if owner is not None:

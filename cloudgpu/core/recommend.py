@@ -72,7 +72,7 @@ class Machine:
     @property
     def whole_gpus(self) -> Fraction:
         """How many whole GPUs it has; a share of one is less than one."""
-        return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share))
+        return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share)).limit_denominator(8)
 
 
 def why_not(spec: GpuSpec | None, need: Need, figures: Figures) -> str | None:

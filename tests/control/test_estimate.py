@@ -256,6 +256,8 @@ REFUSED = [
     ({"gpu": "l40x"}, "--gpu", "did you mean"),
     ({"gpu": "l4:0"}, "--gpu", "1 to 64"),
     ({"type": "g6.xlrge"}, "--type", "did you mean 'g6.xlarge'?"),
+    ({"type": "n1-standard-4"}, "--type", "no GPU by itself"),
+    ({"committed": 37}, "--committed", "a percentage"),
     ({"type": "g6.xlarge", "provider": "gcp"}, "--type", "a type of aws"),
     ({"provider": "ssh"}, "--provider", "what clouds sell"),
     ({"provider": "awz"}, "--provider", "did you mean 'aws'?"),

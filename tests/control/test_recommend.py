@@ -167,6 +167,11 @@ def test_a_share_of_a_gpu_is_said_to_be_one():
     assert rented(shares[0]).startswith("1/8 of an RTXPRO6000 (12 GiB) on Google at $0.5596 an hour")
 
 
+def test_a_sixth_of_a_gpu_is_a_sixth_though_the_list_says_0_1667():
+    (machine, *_) = found(memory=3, provider="azure", max_price="0.5").machines
+    assert (machine.offer.type.name, machine.whole_gpus) == ("Standard_NV6ads_A10_v5", Fraction(1, 6))
+
+
 def test_beyond_the_budget_nothing_is_to_be_bought_and_the_cheapest_is_named(gpu):
     said = gpu.recommend("video", budget=900)
     assert (said["desktops"], said["supply"], said["verdict"]) == ([], None, "either")
