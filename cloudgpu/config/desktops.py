@@ -78,7 +78,7 @@ def load_desktop(
     user's file can be of a day after `today`. Raises InvalidRequest for an unknown name, with the near one, and for a
     fault in the file, with its line.
     """
-    if isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith(".yaml"):
+    if isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return _of_file(_path(name_or_path), settings, watts, today)
     shipped = data_dir("policies") / "desktops"
     for directory in (*search, shipped):
@@ -111,7 +111,13 @@ def _path(text: str | Path) -> Path:
 
 
 def _of_file(path: Path, settings: Settings | None, watts: Watts | None, today: date | None) -> Desktop:
-    table = read_yaml(path)
+    try:
+        table = read_yaml(path)
+    except InvalidRequest as fault:
+        if fault.field != path.name:
+            raise  # a line of it
+        says, way_out = fault.message, "Name a text file with the lines of a desktop, or a desktop by its name."
+        raise InvalidRequest(says, field="desktop", value=shown(str(path)), next=way_out) from None
     if table is None:
         raise InvalidRequest(
             f"There is no desktop's file {path}.",

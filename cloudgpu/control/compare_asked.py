@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.zones import zone_of
-from cloudgpu.control.compare_desktop import asked_desktop
+from cloudgpu.control.compare_desktop import asked_desktop, rate_known
 from cloudgpu.control.compare_numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.cost_wish import Moment, check_order, currency_wish, moment_of
 from cloudgpu.control.wishes import gpu_wish
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from typing import Unpack
 
+    from cloudgpu.control.compare_numbers import Rates
     from cloudgpu.control.session import Session
     from cloudgpu.core.calculated import Use
     from cloudgpu.core.currency import Currency
@@ -47,7 +49,7 @@ class AskedOfCompare(TypedDict, total=False):
     until: Moment | None
     tz: str | None
     gpu: str | None  # "v100", "a100:8"
-    price: Number | None  # dollars an hour, of the whole machine
+    price: Number | None  # dollars an hour, of the whole machine; "2 EUR" at a known rate
     spot: bool
     utilization: Number | Fraction | None  # "15%", 0.15, "phd-desktop"
     hours_per_day: Number | None
@@ -120,7 +122,7 @@ def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWi
         tz=name,
         since=begin,
         until=end,
-        rented=_rented(given, desktop, work) if _is_calculator(given) else None,
+        rented=_rented(given, desktop, work, partial(rate_known, session, currency)) if _is_calculator(given) else None,
     )
 
 
@@ -141,7 +143,7 @@ def _check_mode(given: AskedOfCompare) -> None:
         raise InvalidRequest(f"{option} is about {about}.", field=option, value=str(value), next=way)
 
 
-def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None) -> Rented:
+def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
     gpu, price = given.get("gpu"), given.get("price")
     if gpu is None and price is None:
         raise _missing("--gpu", "Neither a GPU nor a price was said.", "Add --gpu v100, or --price 2.14, or both.")
@@ -155,7 +157,7 @@ def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None) -> Rente
     return Rented(
         model=model,
         count=count or 1,
-        price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True),
+        price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True, rates=rates),
         spot=bool(given.get("spot")),
         use=use_of(given.get("utilization"), given.get("hours_per_day")),
         horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MOST_YEARS)),

@@ -83,14 +83,14 @@ def asked_desktop(
     named: str | Path | None = given.get("desktop")
     desktop = desktop_named(session, named)
     typed = {name: given[name] for name in FACTS if given.get(name) is not None}
-    rates = partial(_rate, session, currency)
+    rates = partial(rate_known, session, currency)
     for name, value in typed.items():
         desktop = replace(desktop, **_fact(name, value, rates))
     _check(desktop, typed)
     return desktop, tuple(_option(name) for name in typed)
 
 
-def _rate(session: Session, currency: Currency | None, code: str) -> Currency:
+def rate_known(session: Session, currency: Currency | None, code: str) -> Currency:
     """Return the rate of --currency where it is that one, else the configured one."""
     known = check_code(code, "--currency")
     if currency is not None and currency.code == known:

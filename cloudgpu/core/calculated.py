@@ -134,8 +134,9 @@ class Answer:
         times = [one for one in (self.break_even, self.flat) if one is not None]
         if not times:
             return None
-        life = self.question.desktop.life
-        return min(round_days(max(times)), life) if max(times) <= life else round_days(max(times))
+        last, life = max(times), self.question.desktop.life
+        rounded = (round_days(last, parts) for parts in (2, 10, 100, 1000))
+        return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
 
 
 def answered(question: Question) -> Answer:
@@ -172,8 +173,11 @@ def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = 
     return sorted({one for one in times if one < horizon} | {horizon})
 
 
-def round_days(span: timedelta) -> timedelta:
-    """Return the next round number of days, as people would say it: 300 after 292.96, 750 after 722."""
+def round_days(span: timedelta, parts: int = 2) -> timedelta:
+    """Return the next round number of days, as people would say it: 300 after 292.96, 750 after 722.
+
+    `parts` is how many such numbers there are from 100 to 200 days, and from 1,000 to 2,000.
+    """
     days = max(1, -(-span // DAY))
-    step = max(1, int(f"1{'0' * (len(str(days)) - 1)}") // 2)
+    step = max(1, int(f"1{'0' * (len(str(days)) - 1)}") // parts)
     return DAY * (-(-days // step) * step)

@@ -190,10 +190,11 @@ def why(answer: Answer, currency: Currency | None) -> str | None:
         return None
     one = mark(answer.question, after, answer.year)
     ways = "A whole year's electricity charged on its first day, as published examples do"
+    by_day = "" if one.owned.total == one.flat else f", where by the day it is {shown(one.owned.total, currency)}"
     return (
         f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {ways}, makes it "
         f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {shown(one.cloud, currency)} against "
-        f"{shown(one.flat, currency)}, where by the day it is {shown(one.owned.total, currency)}."
+        f"{shown(one.flat, currency)}{by_day}."
     )
 
 

@@ -265,3 +265,9 @@ def test_what_is_no_path_is_refused(path):
     fault = refused(lambda: load_desktop(path))
     assert (fault.field, "is no path of a file" in fault.message) == ("desktop", True)
     assert fault.message.isprintable()
+
+
+def test_of_what_is_no_text_file_nobody_is_told_to_remove_it(tmp_path):
+    fault = refused(lambda: load_desktop(f"{tmp_path}/"))
+    assert (fault.field, "is a directory" in fault.message, "remove" in fault.next) == ("desktop", True, False)
+    assert refused(lambda: load_desktop("mine.yml")).message == "There is no desktop's file mine.yml."

@@ -193,6 +193,7 @@ def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
     typed = gpu.compare(**PUBLISHED, **WON, purchase="7000000 KRW", tariff="140krw")["desktop"]
     assert (typed["purchase_usd"], typed["usd_per_kwh"], typed["quoted"]["amount"]) == ("5000", "0.1", "7000000")
     assert refused(gpu, **PUBLISHED, purchase="7000000 KRW").field == "--currency"
+    assert gpu.compare(**PUBLISHED | {"price": "2996 KRW"}, **WON)["cloud"]["usd_per_hour"] == "2.14"
     (own_home / "config.toml").write_text(
         '[currencies]\nKRW = { per_usd = "1250", as_of = 2026-11-01, source = "a bank" }\n'
     )

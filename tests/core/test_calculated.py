@@ -80,4 +80,5 @@ def test_a_round_number_of_days_is_not_beyond_a_life_within_which_both_are_even(
     tight = answered(replace(PUBLISHED, per_hour=Money.usd("0.475")))
     assert (tight.break_even // DAY, tight.after) == (1451, 4 * YEAR)
     assert answered(PUBLISHED).after == 300 * DAY
+    assert answered(replace(PUBLISHED, per_hour=Money.usd("0.63"))).after == 1100 * DAY  # 1,500 is beyond it
     assert answered(replace(PUBLISHED, per_hour=Money.usd("0.05"))).after is None
