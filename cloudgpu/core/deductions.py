@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import billed_span, charge, money
 from cloudgpu.core.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
 from cloudgpu.core.periods import periods
-from cloudgpu.core.sustained import Discount, sustained_use
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.sustained import Discount, may_count, sustained_use
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.core.uses import use_from_json
 
 Row = Mapping[str, Any]
@@ -74,10 +74,19 @@ def sustained(
     began = [from_iso(row["intended_at"]) for row in rows if row["provider"] == "gcp"]
     if not began:
         return []
+    first = max(filter(None, (min(began), since)))
+    known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
+    there = [{**row, "uses": [use for use in row["uses"] if may_count(use)]} for row in rows]
     found: list[Discount] = []
-    for month in periods("month", max(filter(None, (min(began), since))), min(filter(None, (until, now))), UTC):
+    for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
-            bill = billed(rows, ended(month.begin), now, since=month.begin, until=month.end)
+            bill = billed(there, _within(known, month.begin, month.end), now, since=month.begin, until=month.end)
             found += sustained_use(bill, month.begin)
     return found
+
+
+def _within(known: Iterable[tuple[str, Use]], begin: datetime, end: datetime) -> list[tuple[str, Use]]:
+    """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
+    first, last = iso(begin - timedelta(days=1)), iso(end)
+    return [one for one in known if one[1]["begin"] < last and max(one[1]["end"], one[1]["maybe_until"] or "") >= first]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from typing import Any
 
 from cloudgpu.core.bill import Billed, Row
 from cloudgpu.core.billing_time import EXACT, PARTS, micros_of, pieces, stamp
@@ -56,6 +57,12 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
         if amount:
             found.append(Discount(account, region, what, f"{first:%Y-%m}", amount, _REASON))
     return found
+
+
+def may_count(use: Mapping[str, Any]) -> bool:
+    """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
+    fits = (use["provider"], use["market"], use["resource"], use["per"])
+    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use["kind"].startswith(_SERIES)
 
 
 def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:

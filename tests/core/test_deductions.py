@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import money
 from cloudgpu.core.cost import Asked, By, costs
 from cloudgpu.core.deductions import after_credits, sustained
 from cloudgpu.core.discounts import Credit
 from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.periods import periods
+from cloudgpu.core.sustained import sustained_use
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 
 
@@ -81,3 +84,29 @@ def test_without_a_machine_of_google_no_use_is_read():
         raise AssertionError
 
     assert sustained([made], ended, NOW) == []
+
+
+def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months():
+    spans = [(-70 * 86_400, -40 * 86_400), (-40 * 86_400, -40 * 86_400 + 20), (-39 * 86_400, 9 * 86_400)]
+    made, ended = row(
+        *(use(*span, **GCP) for span in (*spans, (9 * 86_400, None))),
+        provider="gcp",
+        instance_type="n1",
+        accelerators=[{"name": "T4"}],
+        intended_at=at(-70 * 86_400),
+    )
+    made = {**made, "uses": [*made["uses"], *row(use(0, None, resource="disk", id="disk"))[0]["uses"]]}
+    asked = []
+
+    def read(since):
+        asked.append(since)
+        return ended
+
+    found = sustained([made], read, NOW)
+    months = [one.begin for one in periods("month", START - timedelta(days=70), NOW, UTC)]
+    bills = [
+        billed([made], ended, NOW, since=month, until=(month + timedelta(days=32)).replace(day=1)) for month in months
+    ]
+    assert found == [one for month, bill in zip(months, bills, strict=True) for one in sustained_use(bill, month)]
+    assert len(found) == len(months)
+    assert asked == [START - timedelta(days=70)]
