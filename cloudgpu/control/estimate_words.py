@@ -78,9 +78,10 @@ def _of_past(past: Past, wish: Wish) -> str:
     elif not past.gpu_hours:
         counted = "no GPU was read, so all of its use counts; at most all but the idle ones"
     many = f"{float(past.gpus):g} {past.gpu.name}"
+    fewer = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
     return (
         f"The work is that of {past.name} ({many}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
-        f"their speed in {wish.work}; several count as so many times one, which no real work reaches."
+        f"their speed in {wish.work}; several count as so many times one, which no real work reaches.{fewer}"
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import cloudgpu
+from cloudgpu import catalog
 from cloudgpu.catalog import refreshed
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, StoredPart
@@ -18,6 +21,7 @@ from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.estimate import estimate
 from cloudgpu.control.estimate_asked import estimate_wish
+from cloudgpu.control.estimate_like import Past
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
@@ -381,6 +385,20 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
     with pytest.raises(InvalidRequest, match="did no work that could be repeated") as raised:
         face.estimate(like="wolf")
     assert (raised.value.field, raised.value.next) == ("--like", "Run: cloudgpu show wolf --why")
+
+
+def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_said():
+    settings = settings_from_text("", login="ada")
+    wish = estimate_wish(settings, NOW, like="fox", type="a2-ultragpu-1g")
+    h100, day = catalog.named_gpu("H100"), Fraction(24)
+    past = Past("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
+    document = estimate(settings, NOW, wish, past)
+    (one,) = document["estimates"]
+    # 24 hours of 8 H100, of which one A100-80GB does 0.544
+    assert abs(Fraction(one["in_all"]["hours"]) - day * 8 / Fraction("0.544")) < Fraction(1, 3600)
+    assert "Fewer GPUs hold it only if each held all of it" in " ".join(document["assumptions"])
+    alone = estimate(settings, NOW, wish, replace(past, gpus=Fraction(1)))
+    assert "Fewer GPUs" not in " ".join(alone["assumptions"])
 
 
 def test_where_nothing_is_known_of_its_use_every_hour_counts(lab):
