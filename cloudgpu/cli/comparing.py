@@ -31,7 +31,7 @@ Gpu = Annotated[
 ]
 Price = Annotated[
     str | None,
-    typer.Option("--price", metavar="USD", help="Calculator: of the machine an hour; without it, the catalogue's."),
+    typer.Option("--price", metavar="AMOUNT", help="Calculator: of the machine an hour; without it, the catalogue's."),
 ]
 Spot = Annotated[bool, typer.Option("--spot", help="Calculator: the catalogue's spot price, not the on-demand one.")]
 Utilization = Annotated[
