@@ -41,8 +41,8 @@ def command(
 
     It has the cloud's cost beside a desktop's, each day by project, budgets, machines with their idle time, what rules
     and spot have saved, what is left over, and how old prices are. It asks no cloud: machines are as the last look saw
-    them. Without --to a page goes to cloudgpu-report-DAY.html in this directory, Markdown and JSON to the standard
-    output. A file is readable for you alone, and takes the place of an earlier report only.
+    them. Without --to a page goes to cloudgpu-report-DAY.html in this directory (with --month to -MONTH.html), Markdown
+    and JSON to the standard output. A file is readable for you alone, and takes the place of an earlier report only.
 
     With --send the summary goes to every receiver of alerts, with the page beside it where it takes files. One that
     does not take it is named, with exit code 8.

@@ -74,6 +74,7 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
+    known = Known(read.rows, read.ended, read.hours, days) if wish.compare.since == period.since else None
     document = {
         "kind": KIND,
         "as_of": iso(now),
@@ -81,8 +82,8 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
         "since": period.since and iso(period.since),
         "until": period.until and iso(period.until),
         "currency": rate_value(currency),
-        "about": _about(session, read.rows, by_machine),
-        "comparison": compared(session, wish.compare, Known(read.rows, read.ended, read.hours, days)),
+        "about": _about(session, read, by_machine),
+        "comparison": compared(session, wish.compare, known),
         **values.days_value(days, last.astimezone(period.zone).date()),
         "projects": values.projects_value(days),
         "total": total_value(by_machine.total, By.PROJECT, currency),
@@ -123,11 +124,14 @@ def _read(session: Session, period: Asked) -> Read:
     return Read(rows, ended, lines, worked(session, rows, ended, period.since, period.until))
 
 
-def _about(session: Session, rows: list[Row], by_machine: Costs) -> Document:
-    machines = [row for row in rows if not row["thing"]]
-    begins = [row["intended_at"] for row in rows if row["provider_id"]]
+def _about(session: Session, read: Read, by_machine: Costs) -> Document:
+    """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
+    machines = [row for row in read.rows if not row["thing"]]
+    begins = [use["begin"] for _, use in read.ended] + [use["begin"] for row in read.rows for use in row["uses"]]
     return {
-        "machines": sum(row["id"] in by_machine.groups for row in machines),
+        "machines": sum(
+            bool(by_machine.groups[row["id"]].micros) for row in machines if row["id"] in by_machine.groups
+        ),
         "begin": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),
         "doubt": session.doubt(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from cloudgpu.control.compare_asked import compare_wish
@@ -11,7 +11,7 @@ from cloudgpu.core.cost import Asked, By
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from datetime import date
+    from datetime import date, datetime
     from decimal import Decimal
     from pathlib import Path
     from typing import Unpack
@@ -37,15 +37,19 @@ class AskedOfReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ReportWish:
-    """What a report was asked for; its comparison is of the same period, in the same zone and currency."""
+    """What a report was asked for: from `since` on; until when, in which zone and currency its comparison says.
+
+    That is of the same period. That of a month is of all up to its end: nobody buys a desktop for a month.
+    """
 
     compare: CompareWish
+    since: datetime | None
 
     @property
     def period(self) -> Asked:
         """The period, with the zone in which its days begin."""
         wish = self.compare
-        return Asked(By.INSTANCE, wish.zone, wish.since, wish.until)
+        return Asked(By.INSTANCE, wish.zone, self.since, wish.until)
 
 
 def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
@@ -59,7 +63,8 @@ def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
         _check_alone(month, given)
         meant = month_asked(month, session.clock(), given.get("tz") or session.settings.tz)
         asked["since"], asked["until"] = meant.begin, meant.end
-    return ReportWish(compare_wish(session, **asked))
+    wish = compare_wish(session, **asked)
+    return ReportWish(wish if month is None else replace(wish, since=None), wish.since)
 
 
 def _check_alone(month: str, given: AskedOfReport) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.zones import zone_of
 from cloudgpu.core.names import near
-from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -52,9 +51,10 @@ def rendered(document: Document, form: Form) -> str:
 
 
 def usual_file(document: Document) -> Path:
-    """Return where a page goes that nobody named a file for: by its day, in the present directory."""
-    day = from_iso(document["as_of"]).astimezone(zone_of(document["tz"])).date()
-    return Path(f"cloudgpu-report-{day}.html")
+    """Return where a page goes that nobody named a file for, in the present directory: by its month, else its day."""
+    from cloudgpu.report.letter import file_name
+
+    return Path(file_name(document, zone_of(document["tz"])))
 
 
 def write_report(text: str, to: Path) -> None:

@@ -91,7 +91,7 @@ def _monthly(session: Session) -> str:
     waiting = _waiting(session, month)
     if not waiting or not _spent(session, month):
         return ""
-    document = reported(session, report_wish(session, since=month.begin, until=month.end))
+    document = reported(session, report_wish(session, month=month_name(month, zone)))
     outcomes = _sent(session, document, message_of(document), waiting)
     parts = [f"was sent to {one.receiver}" for one in outcomes if one.why is None]
     parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]

@@ -30,9 +30,7 @@ def letter(document: Document, zone: tzinfo) -> Letter:
     """Return the letter for a report's document, whose days are those of `zone`."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
-    month = whole_month(since, until, zone)
-    name = month_name(month, zone) if month else f"{as_of}"
-    file = f"cloudgpu-report-{name}.html"
+    file = file_name(document, zone)
     subject = f"cloudgpu: report {_span(since, until, as_of, zone)}: {amount_text(document)}"
     said = [_line(one) for one in document["summary"]]
     beside = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
@@ -43,6 +41,15 @@ def letter(document: Document, zone: tzinfo) -> Letter:
         "\n\n".join([*said, f"{beside} It can be made anew: {command}"]),
         "\n\n".join([*said, f"The whole report, as a page for a browser: {command}"]),
     )
+
+
+def file_name(document: Document, zone: tzinfo) -> str:
+    """Return what the page of a report is called: by its month, else by the day on which it was made."""
+    since, until, as_of = (
+        None if document[at] is None else from_iso(document[at]) for at in ("since", "until", "as_of")
+    )
+    month = whole_month(since, until, zone)
+    return f"cloudgpu-report-{month_name(month, zone) if month else _day(as_of, zone)}.html"
 
 
 def amount_text(document: Document) -> str:

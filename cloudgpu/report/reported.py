@@ -145,9 +145,12 @@ def _times(found: Sequence[Machine]) -> Document:
 
 
 def idle_value(found: Sequence[Machine]) -> Document:
-    """Return what all machines cost while nobody used them, for how long, and how long nobody knows."""
+    """Return what all machines cost while nobody used them, for how long, and how long nobody knows.
+
+    Without those that are free, as the user's own are: their hours waste no money.
+    """
     total = added(one.idle for one in found)
-    times = _times(found)
+    times = _times([one for one in found if one.tally.high or one.tally.without_price])
     return {
         **_cost(total, money(total.amount)),
         "hours": hours_text(times["idle_s"] * _SECOND),

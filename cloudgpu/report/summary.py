@@ -8,10 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.catalog import OLD_AFTER
+from cloudgpu.core.monthly import whole_month
 from cloudgpu.core.times import from_iso
+from cloudgpu.report.svg import MONTHS
 from cloudgpu.report.wording import Amounts, Clock, visible
 
 Document = dict[str, Any]
+_MOMENT = "less than a minute"
 FEW = 5  # names that are told one by one
 LATE = timedelta(days=1)  # a look that is older than that says little of now
 
@@ -49,26 +52,38 @@ def _late(document: Document, clock: Clock) -> Iterator[str]:
 def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
     total, about = document["total"], document["about"]
     when = _when(document, clock)
-    if not about["machines"] and not document["days"] and not total["without_price"]:
+    if not (about["machines"] or document["days"] or total["without_price"]):
         return (
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
-    who = f"{about['machines']} {'machine' if about['machines'] == 1 else 'machines'}"
     begin = when or (f" since {clock.day(about['begin'])}" if about["begin"] else "")
-    ran = f"{who} ran for {_hours(total['hours'])}{begin}"
+    ran, cost = _ran(total["hours"], about["machines"], begin)
     if total["usd"] is None:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
     between = ""
     if total["low_usd"] != total["high_usd"]:
         between = f" (between {_said(shown, total['low_usd'])} and {_said(shown, total['high_usd'])})"
     least = "at least " if total["without_price"] else ""
-    return f"{ran}, and all of it cost {least}{_said(shown, total['usd'])}{between}."
+    return f"{ran}, and {cost} {least}{_said(shown, total['usd'])}{between}."
+
+
+def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
+    """Return how long how many machines ran, and what has cost the sum: what is kept costs without any."""
+    if not machines:
+        return f"No machine ran{begin}", "what is kept cost"
+    who = "1 machine" if machines == 1 else f"{machines:,} machines"
+    return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
 
 
 def _when(document: Document, clock: Clock) -> str:
-    """Return the period that was asked for; empty for all of it."""
-    since, until = document["since"], document["until"]
-    return (f" from {clock(since)}" if since else "") + (f" until {clock(until)}" if until else "")
+    """Return the period that was asked for, as far as it is over; empty for all of it."""
+    since, until = (None if document[name] is None else from_iso(document[name]) for name in ("since", "until"))
+    over = until is not None and until <= from_iso(document["as_of"])
+    if whole_month(since, until, clock.zone):
+        month = clock.date(document["since"])
+        return f" in {MONTHS[month.month - 1]} {month.year}{'' if over else ' so far'}"
+    first = f" from {clock.begin(document['since'])}" if since else ""
+    return f"{first} until {clock(document['until'])}" if over else first
 
 
 def _missing(document: Document) -> Iterator[str]:
@@ -148,10 +163,10 @@ def _said(shown: Amounts, usd: str) -> str:
 def _hours(text: str) -> str:
     """Return hours as prose has them: what is less than one in minutes."""
     hours = Decimal(text)
-    if hours >= 1 or not hours:
+    if hours >= 1:
         return f"{hours:,.1f} hours"
     minutes = round(hours * 60)
-    return "less than a minute" if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
+    return _MOMENT if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
 
 
 def _old(document: Document) -> Iterator[str]:

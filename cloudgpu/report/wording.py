@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta, tzinfo
+from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -95,6 +95,11 @@ class Clock:
             return self.day(at)
         found = from_iso(at).astimezone(self.zone)
         return f"{day_text(found.date())}, {found:%H:%M}"
+
+    def begin(self, at: str) -> str:
+        """Return a time at which something begins: a day where it begins with that."""
+        found = from_iso(at).astimezone(self.zone)
+        return day_text(found.date()) if found.time() == time.min else self(at)
 
     def day(self, at: str | None) -> str:
         """Return the day of a time, or of a day's or month's text."""

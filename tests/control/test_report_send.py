@@ -98,7 +98,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
     assert send_monthly(lab.session)
     (got,) = mail.got
     (page,) = got.iter_attachments()
-    october = reported(lab.session, report_wish(lab.session, since=utc(10, 1), until=utc(11, 1)))
+    october = reported(lab.session, report_wish(lab.session, month="2026-10"))
     assert page.get_payload(decode=True) == to_html(october).encode()
     assert (page.get_filename(), page.get_content_type()) == ("cloudgpu-report-2026-10.html", "text/html")
     text = " ".join(got.get_body(("plain",)).get_content().split())
@@ -108,7 +108,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
 
 def test_who_takes_no_files_gets_all_of_it_as_text(lab_to, web):
     lab = at(lab_to(f"gotify://{web.place}/t0ken"), utc(11, 1, 6))
-    october = reported(lab.session, report_wish(lab.session, since=utc(10, 1), until=utc(11, 1)))
+    october = reported(lab.session, report_wish(lab.session, month="2026-10"))
     assert send_monthly(lab.session)
     assert web.texts[0][1].split() == to_markdown(october).replace("\\$", "$").split()[4:]  # <!-- cloudgpu report -->
     assert web.texts[0][1].startswith("# ")

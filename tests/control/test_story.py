@@ -15,6 +15,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.control.report_file import usual_file
 from cloudgpu.report.html import to_html
 from cloudgpu.report.markdown import to_markdown
 from tests.control.story import Story, lived
@@ -130,7 +131,7 @@ def test_money_that_went_into_idle_hours(document):
     # Nobody knows of elk's 45.8 h: at the most they were idle, too, 140.148.
     wanted = {"low_usd": Decimal("282.852"), "usd": Decimal("282.852"), "high_usd": Decimal("423.000")}
     assert figures(document["idle"], *wanted) == wanted
-    assert document["idle"]["unknown_hours"] == "45.8"
+    assert (document["idle"]["hours"], document["idle"]["unknown_hours"]) == ("92.7", "45.8")
 
 
 def test_what_was_saved(document):
@@ -165,6 +166,38 @@ def test_a_month_of_it_has_what_that_month_cost(story):
     assert Decimal(found["total"]["usd"]) == Decimal("30.65") + Decimal("7.44") + ELK
     assert Decimal(found["saved"]["stops"]["usd"]) == Decimal("42.84")
     assert {one["name"] for one in found["machines"]} == {"fox", "elk"}
+    said = "2 machines ran for 55.8 hours in Sep 2026, and all of it cost $179.50 (between $179.48 and $179.50)."
+    assert found["summary"][0] == said
+
+
+def test_a_month_is_compared_with_all_up_to_its_end_as_nobody_buys_a_desktop_for_a_month(story):
+    found = story.gpu.report(month="2026-09")["comparison"]
+    # All but October: fox 125.84 - 7.32, owl, elk.
+    assert Decimal(found["cloud"]["usd"]) == FOX - Decimal("7.32") + OWL + ELK
+    assert found["sentence"].startswith("Until 2026-10-01 the cloud has cost $303.37; ")
+    assert Decimal(story.gpu.report(since="2026-09-01")["comparison"]["cloud"]["usd"]) < TOTAL
+
+
+def test_what_is_kept_costs_while_no_machine_runs(story):
+    # fox's disk: 16 days at 24 x 7.44 / 720.
+    found = story.gpu.report(since="2026-09-15", until="2026-10-01")
+    said = "No machine ran from 15 Sep 2026 until 1 Oct 2026, 00:00, and what is kept cost $3.97."
+    assert found["summary"][0] == said
+
+
+def test_a_page_is_called_by_its_month_or_by_the_day_on_which_it_was_made(story, document):
+    assert usual_file(document).name == "cloudgpu-report-2026-10-31.html"
+    assert usual_file(story.gpu.report(month="last")).name == "cloudgpu-report-2026-09.html"
+
+
+def test_a_machine_that_was_parked_is_of_its_first_launch(tmp_path):
+    story = Story(tmp_path / "home")
+    story.at("2026-09-01T08:00")
+    story.up("owl", "a100", "gcp", spot=True)
+    story.gpu.stop("owl")
+    story.at("2026-09-05T08:00")
+    story.gpu.start("owl", wait=False)
+    assert story.gpu.report()["about"]["begin"][:16] == "2026-09-01T08:00"
 
 
 def test_every_way_to_ask_says_the_same(story, document):

@@ -268,8 +268,8 @@ def test_the_doubt_about_a_ledger_is_said_first():
 def test_a_break_even_is_to_come_or_was_or_never_is_or_nobody_knows():
     three, at = ("low", "expected", "high"), "2027-01-19T00:00:00.000000Z"
 
-    def said(since, projected, pace):
-        document = pages.three_months(tz="UTC")
+    def said(since, projected, pace, **more):
+        document = pages.three_months(tz="UTC", **more)
         document["comparison"]["break_even"] |= {"dearer_since": dict.fromkeys(three, since)}
         document["comparison"]["break_even"] |= {"projected": dict.fromkeys(three, projected)}
         document["comparison"]["pace"] = dict.fromkeys(three, pace)
@@ -282,6 +282,8 @@ def test_a_break_even_is_to_come_or_was_or_never_is_or_nobody_knows():
     found, text = said(None, None, None)
     assert found == ["known", "not", "known"]
     assert "They do not meet." in text
+    over = pages.three_months()["as_of"]
+    assert said(None, None, None, until=over)[0] == ["not", "by", "then"]
 
 
 def test_a_break_even_that_was_ends_the_day_that_it_says(made):
