@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.report.wording import Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.report.wording import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
 
 Document = dict[str, Any]
 MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over
@@ -23,7 +23,7 @@ def to_markdown(document: Document) -> str:
     parts = [
         MARK,
         *_head(document, shown, clock),
-        *_compared(document["comparison"], shown, clock),
+        *_compared(document, shown, clock),
         *_spent(document, shown),
         *_to_come(document, shown, clock),
         *_machines(document, shown),
@@ -52,13 +52,14 @@ def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
 
 
-def _compared(found: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+    found = document["comparison"]
     yield "## Cloud or desktop"
     yield escaped(found["sentence"] or "There is nothing to compare yet.")
     owned = found.get("owned")
     if not owned:
         return
-    cloud, even = found["cloud"], found["break_even"]
+    cloud = found["cloud"]
     cases = ("low", "expected", "high")
     of_cloud = dict(zip(cases, ("low_usd", "usd", "high_usd"), strict=True))
     rows = [
@@ -66,8 +67,7 @@ def _compared(found: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
         ["the desktop", *(shown(owned[case]["total_usd"]) for case in cases)],
         ["of it electricity", *(shown(owned[case]["electricity_usd"]) for case in cases)],
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
-        ["met on", *(clock.day(even["past"][case]) for case in cases)],
-        ["meet at this pace on", *(clock.day(even["projected"][case]) for case in cases)],
+        ["break-even", *(_meeting(document, case, clock) for case in cases)],
     ]
     yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right=3)
     desktop = found["desktop"]
@@ -75,6 +75,20 @@ def _compared(found: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
         f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
         f"{shown.said(desktop['purchase_usd'])} ({escaped(desktop['source'])}, {desktop['as_of']})."
     )
+
+
+def _meeting(document: Document, case: str, clock: Clock) -> str:
+    """Return the day on which both have cost the same, to come or over, as the page has it."""
+    found = document["comparison"]
+    since, to_come = (found["break_even"][kind][case] for kind in ("dearer_since", "projected"))
+    if to_come is not None:
+        return clock.day(to_come)
+    if since is not None:
+        return clock.last_day(since)
+    if found["pace"][case] is not None:
+        return "never"
+    until = document["until"]
+    return "not by then" if until is not None and until <= document["as_of"] else NOT_KNOWN
 
 
 def _spent(document: Document, shown: Amounts) -> Iterator[str]:

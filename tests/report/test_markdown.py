@@ -51,3 +51,13 @@ def test_what_markdown_would_obey_is_escaped():
     assert escaped("a|b *c* [d](e) `f` <g>") == r"a\|b \*c\* \[d\](e) \`f\` \<g\>"
     assert escaped("https://example.org and www.example.org") == r"https\://example.org and www\.example.org"
     assert escaped("two\nlines") == "two lines"
+
+
+def test_the_day_on_which_both_met_is_that_of_the_page_and_of_the_sentence():
+    day = "22 Oct 2025"  # it ends with the midnight that the document has, in Seoul
+    assert f"| break-even | {day} | {day} | {day} |" in to_markdown(pages.huge())
+    three, over = pages.three_months(), pages.three_months()["as_of"]
+    three["comparison"] |= {"pace": dict.fromkeys(("low", "expected", "high"))}
+    three["comparison"]["break_even"]["projected"] = dict.fromkeys(("low", "expected", "high"))
+    assert "| break-even | not known | not known | not known |" in to_markdown(three)
+    assert "| break-even | not by then |" in to_markdown(three | {"until": over})
