@@ -223,11 +223,12 @@ def _parameters(value: object) -> int:
 
 
 def _check_unused(kind: Kind, given: Mapping[str, object]) -> None:
+    why = f"the memory for {kind.title} is a rule of thumb" if kind.name else "none was named"
     for name in ("parameters", "method", "precision"):
         if given.get(name) is not None:
             option = f"--{name}"
             raise InvalidRequest(
-                f"{option} is about a model, and the memory for {kind.title} is a rule of thumb.",
+                f"{option} is about a model, and {why}.",
                 field=option,
                 value=str(given[name]),
                 next=f"Say {TUNING} or {RUNNING}, or leave {option} out.",
