@@ -63,7 +63,7 @@ def days(span: timedelta, places: int = 0) -> str:
 def named(desktop: Desktop, number: int = 1) -> str:
     """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
     cards = f"{_COUNTS.get(desktop.gpus, str(desktop.gpus))} {desktop.gpu}"
-    return f"a desktop with {cards}" if number == 1 else f"{f'{number} ' if number else ''}desktops with {cards} each"
+    return f"a desktop with {cards}" if number == 1 else f"{f'{number:,} ' if number else ''}desktops with {cards} each"
 
 
 def life(span: timedelta) -> str:
@@ -123,7 +123,7 @@ def _each(found: Calculation, answers: Sequence[Answer]) -> str:
 def _used(found: Calculation, bound: Bound | None = None) -> str:
     """Return `used 15% of the time`, `3 machines at any time`."""
     if found.rent.use.shares[-1] > 1:
-        number = f"{float(found.rent.use.shares[-1]):g}"
+        number = f"{float(found.rent.use.shares[-1]):,g}"
         return f"{number} machine{'s' * (number != '1')} at any time"
     shares = [percent(share) for share in found.rent.use.shares]
     before = {Bound.UNDER: "less than ", Bound.OVER: "more than "}.get(bound or found.rent.use.bound, "")

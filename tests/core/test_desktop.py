@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -128,3 +128,10 @@ def test_its_worth_falls_and_over_a_life_no_way_to_depreciate_costs_less(one, sh
 )
 def test_years_are_exact_to_a_microsecond(number, span):
     assert years(Decimal(number)) == span
+
+
+def test_a_programs_own_precision_of_decimals_changes_no_worth():
+    one = replace(EXAMPLE, depreciation=DECLINING, yearly_loss=Fraction(185, 1000))
+    exact = one.worth(3 * YEAR + DAY)
+    with localcontext(prec=4):
+        assert one.worth(3 * YEAR + DAY) == exact
