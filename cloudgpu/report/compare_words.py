@@ -77,6 +77,7 @@ class Shown:
 
 
 _FINE = 4  # digits of cents
+_SOME = 60  # seconds: of less nobody needs to know
 
 
 def sentence(story: Story, shown: Shown) -> str:
@@ -109,8 +110,8 @@ def _so_far(story: Story, shown: Shown) -> str:
     start = f"{period[0].upper()}{period[1:]}" if period else "So far"
     cost = side.owned
     owned = f"{desktops(story.desktop, cost.number)} doing the same work would have cost {shown(cost.total)}"
-    paid = f"{shown(story.desktop.purchase.scaled(_times(cost.number)))} on the first day"
-    aside = f" ({paid})" if cost.total != cost.purchase or cost.worth else ", all of it on the first day"
+    first = shown(story.desktop.purchase.scaled(_times(cost.number)))
+    aside = f" ({first} on the first day)" if first != shown(cost.total) else ", all of it on the first day"
     if story.has_no_price:
         return f"{start}, what the cloud has cost is not known: none of it has a price. {_capital(owned)}{aside}."
     least = "at least " if story.unpriced else ""
@@ -174,7 +175,7 @@ def pace_name(story: Story) -> str:
     """Return of how many days the pace is that a projection goes on with."""
     history = story.history
     days = 30 if history is None or history.elapsed >= 30 * DAY else history.elapsed // DAY
-    return f"the pace of the last {days} day{'s'[: days != 1]}"
+    return "the pace of the last day" if days == 1 else f"the pace of the last {days} days"
 
 
 def _day(story: Story, at: datetime | None) -> str:
@@ -218,7 +219,10 @@ def own_sentence(own: Sequence[Own], shown: Shown) -> str:
     """Return what the user's own machines did, and what the same would have cost on a cloud."""
     seconds = sum(one.worked.total_seconds() for one in own)
     power = [one.electricity for one in own if one.electricity is not None]
-    text = f"Your own machine{'s'[: len(own) != 1]} worked for {hours_text(seconds)}"
+    unknown, who = sum(one.unknown.total_seconds() for one in own), f"Your own machine{'s'[: len(own) != 1]}"
+    if unknown >= _SOME and seconds < 1:
+        return f"{who} ran for {hours_text(unknown)} of which nobody knows whether they were work."
+    text = f"{who} worked for {hours_text(seconds)}"
     if power:
         least = "" if len(power) == len(own) else "at least "
         text += f", with {least}{shown(_sum(power))} of electricity"
@@ -226,7 +230,7 @@ def own_sentence(own: Sequence[Own], shown: Shown) -> str:
     if clouds and any(clouds):
         least = "" if len(clouds) == len(own) else "at least "
         text += f"; the same work would have cost {least}{shown(_sum(clouds))} at the cheapest on-demand price"
-    return f"{text}."
+    return f"{text}; of {hours_text(unknown)} nobody knows." if unknown >= _SOME else f"{text}."
 
 
 def _sum(amounts: Iterable[Money]) -> Money:

@@ -13,7 +13,7 @@ from cloudgpu.core.desktop import Depreciation
 from cloudgpu.core.money import Money
 from cloudgpu.report.compare import MOST_POINTS, curve
 from cloudgpu.report.compare_rests import assumptions
-from cloudgpu.report.compare_words import Shown, count, few, hours_text, sentence
+from cloudgpu.report.compare_words import Shown, count, few, hours_text, own_sentence, pace_name, sentence
 from tests.report.a_comparison import BEGIN, DESKTOP, NOW, WON, a_comparison, a_story
 
 DAY = timedelta(days=1)
@@ -130,3 +130,24 @@ def test_hours_are_hours_and_less_is_minutes(seconds, text):
 def test_few_names_and_small_numbers_are_words():
     assert few(list("abcdef")) == "a, b, c, d and 2 more"
     assert [count(number) for number in (1, 12, 13, 1234)] == ["one", "twelve", "13", "1,234"]
+
+
+def test_of_own_machines_is_said_what_nobody_knows():
+    (own,) = a_story().own
+    known = own_sentence([replace(own, unknown=timedelta(0))], Shown())
+    assert known.startswith("Your own machine worked for 90.0 hours, with $3.00 of electricity; the same work")
+    assert own_sentence([own], Shown()) == f"{known[:-1]}; of 2.0 hours nobody knows."
+    nothing = own_sentence([replace(own, worked=timedelta(0))] * 2, Shown())
+    assert nothing == "Your own machines ran for 4.0 hours of which nobody knows whether they were work."
+
+
+def test_a_sum_that_is_the_purchase_as_it_is_shown_is_not_told_twice():
+    story = of()
+    minute = replace(story.history, end=story.history.begin + timedelta(minutes=1), cloud={}, machines=[])
+    assert ", all of it on the first day." in said(of(minute, desktop=cheap(900, maintenance=Money.usd(1))))
+
+
+def test_the_pace_of_one_day_is_that_of_the_last_day():
+    story = a_story()
+    one = replace(story, history=replace(story.history, end=story.history.begin + 1.5 * DAY))
+    assert pace_name(one) == "the pace of the last day"
