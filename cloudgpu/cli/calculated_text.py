@@ -120,7 +120,7 @@ def _answer(answer: Document, life: float, shown: _Amounts, *, several: bool) ->
     if several:
         yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
     number = one["desktops"]
-    work = f"{number}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
+    work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
     yield "desktops", work if number > 1 else None
     yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {shown.short(one['electricity_usd_per_year'])} a year"
     yield "break-even", _even(answer)
@@ -139,7 +139,7 @@ def _by_use(one: Document, life: float) -> str:
     use = f"a use of more than {much}% of the time"
     if percent > 100:  # noqa: PLR2004  (per cent)
         use = f"more than {percent / 100:.1f} machines at any time"
-    return f"over {_years(life)} {which} is cheaper with {use}{most} at this price"
+    return f"over {_years(life)} {which} is cheaper with {use} at this price{most}"
 
 
 def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:

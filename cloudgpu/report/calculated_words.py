@@ -142,6 +142,8 @@ def _when(found: Calculation, first: Answer, last: Answer) -> str:
         return f"after {days(latest)} at the earliest: for less time, rent.{_below(first)}"
     if found.rent.use.bound is Bound.OVER:
         return f"after {days(latest)} at the latest: if you go on for longer, buy."
+    if first.again is not None and latest > first.again.since - DAY:
+        return f"only as that is sold, after {days(latest)}: for less, and for a while longer, rent."
     after = days(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days(latest)}"
     return f"after {after}: if you go on for longer, buy; if not, rent."
 

@@ -42,6 +42,10 @@ __all__ = ["gpu"]
             {"gpu": "b300", "price": 5, "utilization": "personal", "work": "training", "desktop": "rtx3060"},
             "after 417 days (13.7 months) at 5% with 2 of them, and after 304 days (10.0 months) at 10% with 3 of them",
         ),
+        (
+            {"price": "0.6", "utilization": "5%", "life": "0.5", "purchase": 936, "resale": 842, "tariff": 0},
+            "as much as a desktop with one RTX 3090 only as that is sold, after 182 days (6.0 months): for less, and",
+        ),
         ({"price": 2, "utilization": "0.000000000001%"}, "for 30 years: rent."),  # and no price of 6 trillion dollars
     ],
     ids=str,
@@ -80,7 +84,10 @@ def test_what_several_gpus_take_for_granted_is_said(gpu, given, says):
     ("given", "says"),
     [
         ({"purchase": 0, "tariff": 0}, ["is cheaper at any use", "is cheaper at any price", " 1 day $"]),
-        ({"utilization": "250%"}, ["one desktop is cheaper with a use of more than 3.2% of the time, up to what it"]),
+        (
+            {"utilization": "250%"},
+            ["one desktop is cheaper with a use of more than 3.2% of the time at this price, up to what it can do"],
+        ),
         (
             {"utilization": "0.000000000001%"},
             ["is cheaper with a use of more than 3.2% of the time at this price AFTER"],
