@@ -127,7 +127,7 @@ def _idle(document: Document, shown: Amounts) -> Iterator[str]:
         more = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
         at_most = f" (at most {_said(shown, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
         hours = f"{_hours(idle['hours'])} in which nobody used a machine"
-        yield f"{_said(shown, idle['usd'])}{at_most} of it went into {hours}{more}."
+        yield f"Of what was spent, {_said(shown, idle['usd'])}{at_most} went into {hours}{more}."
     elif unknown >= 1 and Decimal(idle["high_usd"]):
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
