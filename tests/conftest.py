@@ -34,7 +34,14 @@ def pytest_configure(config):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Three SDKs' models are millions of objects that stay: looking for garbage among them took a quarter of the time.
     gc.set_threshold(50_000, 20, 50)
+    _keep_bytecode()
     _guard_network(config)
+
+
+def _keep_bytecode():
+    """Let no command that is tested compile cloudgpu at its start, and no worker rewrite every test again."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _guard_network(config):

@@ -16,7 +16,7 @@ import pytest
 import cloudgpu
 from cloudgpu import errors
 from cloudgpu.testing import FAKE, write_plugin
-from tests.cli.program import Program
+from tests.cli.many import QuickProgram, shared
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,7 +57,7 @@ def gpu(home, clock):
 @pytest.fixture
 def program(home, tmp_path):
     """The command line on the same home and the same cloud."""
-    return Program(home, {"PYTHONPATH": ":".join([str(tmp_path / "plugin"), str(ROOT)])})
+    return QuickProgram(home, {"PYTHONPATH": ":".join([str(tmp_path / "plugin"), str(ROOT)])}, shared())
 
 
 WISH = {"provider": "fake", "gpu": "v100", "name": "quiet-owl"}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access import jupyter
+from cloudgpu.access import jupyter, lab
 from cloudgpu.access.connection import connect
 from cloudgpu.access.notebook import run_cell
 from cloudgpu.agent.agent import WINDOW
@@ -214,6 +214,17 @@ def test_what_cannot_start_says_why_and_what_to_do(server, connection, change, s
     assert way_out in caught.value.next
     assert (caught.value.field, caught.value.value) == ("name", "box")
     assert not alive(machine.dir / "jupyter")
+
+
+def test_a_module_runs_as_by_itself_but_for_the_package_that_is_slow_to_load(tmp_path):
+    (tmp_path / "rfc3987_syntax.py").write_text("raise SystemExit('loaded')")
+    look = "import sys\ntry:\n    import rfc3987_syntax\nexcept ImportError:\n    print(__name__, sys.argv[1:])\n"
+    (tmp_path / "looks.py").write_text(look)
+    command = lab.quick([sys.executable, "-m", "looks", "--port=1", "-y"])
+    done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "__main__ ['--port=1', '-y']\n"
+    for other in ([], ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab"], [sys.executable, "-m"]):
+        assert lab.quick(other) == other
 
 
 def test_a_machine_that_is_not_set_up_yet_says_so(connection):

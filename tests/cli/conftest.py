@@ -6,7 +6,7 @@ import shutil
 import psutil
 import pytest
 
-from tests.cli.many import Many, QuickProgram
+from tests.cli.many import QuickProgram, shared
 
 
 @pytest.fixture
@@ -22,12 +22,10 @@ def cloudgpu(tmp_path, many):
     assert not left, f"down left processes: {left}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def many():
     """A process that runs one command line after the other: most of what one alone costs is its start."""
-    started = Many.open()
-    yield started
-    started.close()
+    return shared()
 
 
 def processes_of(home):

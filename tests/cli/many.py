@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -131,15 +132,22 @@ class QuickProgram(ForkedProgram):
         return Program.start(self, *args, **more)
 
 
-def _serve() -> None:
-    import cloudgpu.agent
-    import cloudgpu.cli.app
-    import cloudgpu.cli.up
-    import cloudgpu.control.launch
-    import cloudgpu.control.prepare  # (here once, not in every fork)
+# What most commands load, here once and not in every fork.
+_COMMON = (
+    "asyncio paramiko psutil typer cloudgpu.access.connection cloudgpu.access.execute cloudgpu.agent cloudgpu.cli.app "
+    "cloudgpu.cli.ls cloudgpu.cli.up cloudgpu.control.costs cloudgpu.control.documents cloudgpu.control.launch "
+    "cloudgpu.control.prepare cloudgpu.core.budget_stops cloudgpu.ledger.doubt cloudgpu.ledger.samples "
+    "cloudgpu.providers.local.provider cloudgpu.providers.registry"
+).split()
 
-    for name in sys.argv[1:]:
+
+def _serve() -> None:
+    for name in (*_COMMON, *sys.argv[1:]):
         importlib.import_module(name)
+    import cloudgpu.agent
+
+    gc.collect()
+    gc.freeze()  # no fork looks for garbage among what all share
     for line in sys.stdin:
         job = json.loads(line)
         if "up" in job["args"]:
@@ -154,6 +162,14 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
+def _look_in(places: str) -> None:
+    """Look for modules and plugins where a process with this PYTHONPATH does."""
+    new = [place for place in places.split(os.pathsep) if place and place not in sys.path]
+    if new:
+        sys.path[1:1] = new
+        importlib.invalidate_caches()
+
+
 def _run(job: dict[str, object]) -> None:
     from cloudgpu.cli.app import main
 
@@ -165,11 +181,13 @@ def _run(job: dict[str, object]) -> None:
         sys.stdin = os.fdopen(0)
         os.environ.clear()
         os.environ.update(job["environ"])
+        _look_in(os.environ.get("PYTHONPATH", ""))
         sys.argv = ["cloudgpu", *job["args"]]
         main()
     except SystemExit as end:
         code = end.code or 0
     finally:
+        atexit._run_exitfuncs()  # as at the end of a process: a ledger is closed, and its file whole
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)

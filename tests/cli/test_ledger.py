@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 from tests.postgres import PASSWORD, Server
 
@@ -14,7 +15,7 @@ from tests.postgres import PASSWORD, Server
 @pytest.fixture
 def used(tmp_path: Path) -> Program:
     """A home whose ledger has lines."""
-    program = Program(tmp_path / "home")
+    program = QuickProgram(tmp_path / "home", many=shared())
     program("ls", "--refresh")
     return program
 

@@ -12,6 +12,7 @@ from cloudgpu.control.lifecycle import end
 from cloudgpu.control.session import open_session
 from cloudgpu.control.settle_ledger import settle_ledger
 from cloudgpu.errors import LedgerUnavailable
+from tests.cli.program import Program
 from tests.faults.said import check_document, check_said
 from tests.soak.crash import processes_of
 
@@ -112,20 +113,21 @@ def test_a_home_that_is_a_file_is_said(cloudgpu):
     assert check_document(cloudgpu("ls", "-o", "json"), 2)["value"] == str(cloudgpu.home)
 
 
-def without_rights(program):
-    """Let the program run without the rights that root has over files that forbid writing."""
-    if os.geteuid() == 0:
+class WithoutRights(Program):
+    """The program without the rights that root has over files that forbid writing."""
+
+    def argv(self, *args):
         drop = "-dac_override,-dac_read_search,-fowner"
-        plain = program.argv
-        program.argv = lambda *args: ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}", *plain(*args)]
+        given_up = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}"] if os.geteuid() == 0 else []
+        return [*given_up, *super().argv(*args)]
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root cannot give up its rights here")
 def test_a_home_that_may_not_be_written_to_is_said(cloudgpu):
     cloudgpu.home.mkdir(mode=0o500)
-    without_rights(cloudgpu)
-    assert str(cloudgpu.home) in check_said(cloudgpu("up", "--yes"), 2, 6, 8)
-    assert cloudgpu("ls").code == 0
-    assert cloudgpu("down", "--all", "--yes").code == 0
-    assert check_document(cloudgpu("up", "--yes", "-o", "json"), 2, 6, 8)
+    program = WithoutRights(cloudgpu.home)
+    assert str(program.home) in check_said(program("up", "--yes"), 2, 6, 8)
+    assert program("ls").code == 0
+    assert program("down", "--all", "--yes").code == 0
+    assert check_document(program("up", "--yes", "-o", "json"), 2, 6, 8)
     cloudgpu.home.chmod(0o700)

@@ -10,7 +10,8 @@ import pytest
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.access.notebook import run_cell
 from cloudgpu.testing import write_plugin
-from tests.cli.program import Program, until
+from tests.cli.many import QuickProgram, shared
+from tests.cli.program import until
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def cloudgpu(tmp_path, host):
     """The command line with an account of one host; the provider is offered as an installed package would."""
     plugin = write_plugin(tmp_path / "plugin", {"ssh": "cloudgpu.providers.ssh.provider:make"})
     path = os.pathsep.join([str(plugin), os.environ.get("PYTHONPATH", "")])
-    program = Program(tmp_path / "home", {"PYTHONPATH": path})
+    program = QuickProgram(tmp_path / "home", {"PYTHONPATH": path}, shared())
     program.config(config(host))
     yield program
     if host.process is None:
