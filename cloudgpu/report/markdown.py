@@ -55,8 +55,11 @@ def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
 def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
     found = document["comparison"]
     yield "## Cloud or desktop"
-    yield escaped(found["sentence"] or "There is nothing to compare yet.")
     owned = found.get("owned")
+    if found["sentence"] and found["sentence"] not in document["summary"]:
+        yield escaped(found["sentence"])
+    elif not owned:
+        yield "There is nothing to compare yet."
     if not owned:
         return
     cloud = found["cloud"]

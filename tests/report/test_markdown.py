@@ -61,3 +61,10 @@ def test_the_day_on_which_both_met_is_that_of_the_page_and_of_the_sentence():
     three["comparison"]["break_even"]["projected"] = dict.fromkeys(("low", "expected", "high"))
     assert "| break-even | not known | not known | not known |" in to_markdown(three)
     assert "| break-even | not by then |" in to_markdown(three | {"until": over})
+
+
+def test_what_the_summary_says_is_not_said_again():
+    document = pages.three_months()
+    sentence = document["comparison"]["sentence"]
+    assert to_markdown(document | {"summary": [sentence]}).count(escaped(sentence)) == 1
+    assert to_markdown(document | {"summary": []}).count(escaped(sentence)) == 1
