@@ -55,7 +55,7 @@ def wheel(sdist, tmp_path_factory):
 def installed(wheel, tmp_path_factory):
     """A directory with an installed copy; the dependencies come from the suite's own environment."""
     target = tmp_path_factory.mktemp("installed")
-    pip = (sys.executable, "-m", "pip", "install", "-qq", "--no-index", "--no-deps", "--target", target)
+    pip = (sys.executable, "-m", "pip", "install", "-qq", "--no-index", "--no-deps", "--no-compile", "--target", target)
     run(*pip, wheel, cwd=target)
     return target
 

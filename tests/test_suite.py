@@ -68,28 +68,37 @@ def test_the_home_is_not_the_users_own(own_home):
     assert find_home().root == own_home != find_home({}).root
 
 
-@pytest.mark.parametrize(("forbidden", "outcome"), [("", {"skipped": 1}), ("1", {"errors": 1})])
-def test_a_skip_fails_where_skips_are_forbidden(pytester, monkeypatch, forbidden, outcome):
-    monkeypatch.setenv("CLOUDGPU_TEST_NO_SKIP", forbidden)
-    use_our_conftest(pytester)
-    pytester.makepyfile("import pytest\n@pytest.mark.skip(reason='no chromium')\ndef test_it(): pass\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(**outcome)
-    if forbidden:
-        result.stdout.fnmatch_lines(["*no chromium*"])
+SKIPPED = {
+    "test_one.py": "import pytest\n@pytest.mark.skip(reason='no chromium')\ndef test_it(): pass\n",
+    "test_module.py": "import pytest\npytest.importorskip('no_such_module')\n",
+}
 
 
-def test_a_skipped_module_fails_where_skips_are_forbidden(pytester, monkeypatch):
-    monkeypatch.setenv("CLOUDGPU_TEST_NO_SKIP", "1")
-    use_our_conftest(pytester)
-    pytester.makepyfile("import pytest\npytest.importorskip('no_such_module')\n")
-    assert pytester.runpytest_subprocess("-p", "no:cacheprovider").ret != 0
+@pytest.fixture
+def ran(pytester, monkeypatch):
+    """Run these files with our conftest; return the result."""
+
+    def run(files, **environ):
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        use_our_conftest(pytester)
+        for name, text in files.items():
+            pytester.path.joinpath(name).write_text(text)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "--continue-on-collection-errors")
+
+    return run
 
 
-def test_a_run_that_reached_out_fails_though_every_test_passed(pytester, tmp_path, monkeypatch):
+def test_each_skip_fails_where_skips_are_forbidden(ran):
+    result = ran(SKIPPED, CLOUDGPU_TEST_NO_SKIP="1")
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines_random(["*no chromium*", "*no_such_module*"])
+    assert result.ret != 0
+
+
+def test_skips_are_taken_elsewhere_and_a_run_that_reached_out_fails_though_every_test_passed(ran, monkeypatch):
     monkeypatch.delenv("CLOUDGPU_TEST_NETWORK_LOG")
-    use_our_conftest(pytester)
-    pytester.makepyfile(
+    reaches = (
         "import socket\n"
         "def test_it():\n"
         "    try:\n"
@@ -97,7 +106,7 @@ def test_a_run_that_reached_out_fails_though_every_test_passed(pytester, tmp_pat
         "    except RuntimeError:\n"
         "        pass\n"
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=1)
+    result = ran({**SKIPPED, "test_reaches.py": reaches}, CLOUDGPU_TEST_NO_SKIP="")
+    result.assert_outcomes(passed=1, skipped=2)
     assert result.ret == 1
     result.stderr.fnmatch_lines(["*example.com*"])

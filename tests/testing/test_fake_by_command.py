@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from cloudgpu.errors import QuotaExceeded
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import FAKE, ManualClock, make, write_plugin
+from tests.cli.many import QuickProgram, shared
 
 
 @pytest.fixture
@@ -20,12 +20,11 @@ def cloudgpu(tmp_path, own_home):
     state = tmp_path / "cloud.json"
     (own_home / "config.toml").write_text(f'[accounts.lab]\nprovider = "fake"\nstate_file = {json.dumps(str(state))}\n')
     plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(plugin)])}
+    program = QuickProgram(own_home, {"PYTHONPATH": os.pathsep.join([*sys.path, str(plugin)])}, shared())
 
     def run(*words):
-        command = [sys.executable, "-m", "cloudgpu", *words, "-o", "json"]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
-        return done.returncode, json.loads(done.stdout or "null")
+        done = program(*words, "-o", "json")
+        return done.code, json.loads(done.out or "null")
 
     run.cloud = lambda: json.loads(state.read_text())
     return run
