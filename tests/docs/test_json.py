@@ -20,7 +20,6 @@ from tests.cli import gcp_line
 from tests.cli.aws_line import Line
 from tests.cli.conftest import many
 from tests.cli.many import QuickProgram
-from tests.cli.program import Program
 from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -322,11 +321,11 @@ BY_ITSELF = (
 )
 
 
-def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, tmp_path):
+def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, many, tmp_path):
     (tmp_path / "crontab").write_text(CRONTAB)
     (tmp_path / "crontab").chmod(0o755)
     own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TABLE": str(tmp_path / "table")}
-    cloudgpu = Program(tmp_path / "home", own)
+    cloudgpu = QuickProgram(tmp_path / "home", own, many)
     assert cloudgpu("reap").code == 0
     for heading, words in BY_ITSELF:
         assert not faults(written, heading, cloudgpu(*words.split(), "-o", "json").json)
