@@ -31,32 +31,40 @@ VERBS: dict[str, tuple[str, str]] = {
     "stop": ("stop", "Stop or park a machine and prove that it is not billed any more."),
     "start": ("start", "Start a stopped or parked machine under a new lease."),
     "down": ("down", "End a machine and all that was made with it, and prove it."),
-    "image": ("image", "Save a machine as an image under a name, list images, remove one."),
-    "volume": ("volume", "List data volumes, or remove one."),
-    "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
     "hold": ("hold", "Keep a machine from being ended by its lease, or for idle time, until a given time."),
     "extend": ("extend", "Make a machine's lease longer."),
+    "image": ("image", "Save a machine as an image under a name, list images, remove one."),
+    "volume": ("volume", "List data volumes, or remove one."),
     "allow": ("allow", "Open SSH on machines to the address that you have now."),
     "share": ("share", "Let a colleague's public key in to a machine until it ends."),
     "spot": ("spot", "Rehearse a spot interruption."),
     "gpus": ("gpus", "List the GPU machines that can be bought, with dated prices: GPU, memory, place."),
-    "catalog": ("catalog", "Show dated prices and their sources, refresh them from the price lists, compare."),
     "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
     "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
+    "catalog": ("catalog", "Show dated prices and their sources, refresh them from the price lists, compare."),
     "estimate": ("estimate", "Say what machines would cost on every provider: by the hour, a workload, a past run."),
     "recommend": ("recommend", "Say which GPU fits a kind of work, to rent or to buy, and why."),
-    "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
     "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
+    "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
+    "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
     "compare": ("compare", "Say what an owned desktop would cost for the same work, and when it pays for itself."),
     "report": ("report", "Write what was spent, saved and wasted as one page to keep, print or send."),
-    "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
+    "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
+    "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
+    "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
+    "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
+    "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),
     "orphans": ("orphans", "Find what launches have left and goes on costing, in all regions; --clean removes it."),
     "policy": ("policy", "Say which policies there are, what they say, and which one holds for a machine."),
     "policy backtest": ("backtest", "Replay the past under a policy: what it would have stopped, saved and killed."),
-    "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
-    "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),
-    "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
-    "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
+}
+# The verb with which each part of --help begins, and how that part is called.
+HEADINGS = {
+    "init": "Begin",
+    "up": "Machines",
+    "gpus": "What can be bought",
+    "cost": "Money",
+    "reap": "Never pay for idle",
 }
 
 
@@ -83,9 +91,13 @@ class VerbGroup(TyperGroup):
         return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the table of verbs without importing one."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+        """Write the verbs in parts, without importing one."""
+        width = max(map(len, VERBS))
+        starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
+        for title, (first, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
+            with formatter.section(title):
+                rows = list(VERBS.items())[first:end]
+                formatter.write_dl([(verb.ljust(width), summary) for verb, (_, summary) in rows])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete a verb without importing one."""
