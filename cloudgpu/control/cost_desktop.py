@@ -110,7 +110,7 @@ def _kept(session: Session, rows: Sequence[Row], asked: Asked, now: datetime) ->
 
 def _launched(session: Session, row: Row) -> datetime:
     """Return when a machine was launched first: the row of one that was parked says when it was last started."""
-    there = row["ended"] is None or row["parked"]  # of those that are gone for good it is too much to read
+    there = row["ended"] is None or row.get("parked")  # of those that are gone for good it is too much to read
     was_parked = there and row["market"] == Market.SPOT and Resource.INSTANCE in row["totals"]
     first = next(session.ledger.events(row["id"]), None) if was_parked else None
     return from_iso(row["intended_at"] if first is None else first.occurred_at)
