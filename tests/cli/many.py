@@ -1,13 +1,14 @@
 """Many command lines from one process: each runs in a fork of it, with arguments, environment and streams of its own.
 
-`python many.py MODULE ...` reads one job per line, `{"args", "environ", "out", "err"}`, and answers with the fork's
-process number, then with its exit code. What runs in the fork is `main()`, as the installed command calls it; only the
-start of the interpreter and the import of the modules that are named is shared.
+`python many.py MODULE ...` reads one job per line, `{"args", "environ", "out", "err", "mounts"}`, and answers with the
+fork's process number, then with its exit code. What runs in the fork is `main()`, as the installed command calls it;
+only the start of the interpreter and the import of the modules that are named is shared.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import gc
 import importlib
@@ -48,6 +49,7 @@ class Many:
         """Begin a command; one at a time."""
         out, err = place / "out", place / "err"
         job = {"args": list(args), "environ": program.env(), "out": str(out), "err": str(err)}
+        job["mounts"] = program.mounts_of if isinstance(program, ForkedProgram) else None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         return Fork(self, int(self.process.stdout.readline()), place)
@@ -96,9 +98,10 @@ class Fork:
 
 @dataclass
 class ForkedProgram(Program):
-    """`cloudgpu` with CLOUDGPU_HOME at `home`, whose commands are forks."""
+    """`cloudgpu` with CLOUDGPU_HOME at `home`, whose commands are forks; they see what the process `mounts_of` sees."""
 
     many: Many | None = None
+    mounts_of: int | None = None
     _place: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -162,6 +165,13 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
+def _join_mounts(of: int | None) -> None:
+    if of is not None:
+        place = os.open(f"/proc/{of}/ns/mnt", os.O_RDONLY)
+        assert ctypes.CDLL(None, use_errno=True).setns(place, 0) == 0, os.strerror(ctypes.get_errno())
+        os.close(place)
+
+
 def _look_in(places: str) -> None:
     """Look for modules and plugins where a process with this PYTHONPATH does."""
     new = [place for place in places.split(os.pathsep) if place and place not in sys.path]
@@ -179,6 +189,7 @@ def _run(job: dict[str, object]) -> None:
             flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
             os.dup2(os.open(path, flags, 0o600), number)
         sys.stdin = os.fdopen(0)
+        _join_mounts(job["mounts"])
         os.environ.clear()
         os.environ.update(job["environ"])
         _look_in(os.environ.get("PYTHONPATH", ""))

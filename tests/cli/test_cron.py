@@ -21,6 +21,7 @@ from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 
 MINE = b"# my own\nMAILTO=ada\n\n5 4 * * * true 100\\% \xe9\n"
@@ -338,7 +339,8 @@ def unwatched(tmp_path, monkeypatch):
     """A home whose machine runs since thirty hours, with no pass ever; the clouds are made up."""
     plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
     monkeypatch.syspath_prepend(plugin)
-    cloudgpu = Program(tmp_path / "home", {"PYTHONPATH": f"{plugin}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"})
+    path = f"{plugin}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    cloudgpu = QuickProgram(tmp_path / "home", {"PYTHONPATH": path}, shared())
     cloudgpu.config(f'provider = "fake"\n[accounts.lab]\nprovider = "fake"\nstate_file = "{tmp_path / "cloud.json"}"\n')
     clock = ManualClock(datetime.now(UTC) - timedelta(hours=30))
     session = open_session({"CLOUDGPU_HOME": str(cloudgpu.home), "USER": "ada"}, clock=clock)

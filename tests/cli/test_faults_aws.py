@@ -243,7 +243,7 @@ def disk(aws, tmp_path):
     made = make_disk(tmp_path / "disk")
     text = CONFIG.replace(json.dumps(REGIONS), '["us-east-1"]')
     words = ["sh", "-c", 'mkdir -p "$1" && cat > "$1/config.toml"', "sh", str(made.program.home)]
-    subprocess.run([*made.program.before, *words], input=text.encode(), check=True)
+    subprocess.run([*made.before, *words], input=text.encode(), check=True)
     yield made
     made.close()
 

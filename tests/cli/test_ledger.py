@@ -55,7 +55,7 @@ def test_bad_input_is_told_and_changes_nothing(used: Program, tmp_path: Path) ->
 
 def test_two_laptops_share_a_ledger_in_postgresql(postgres: Server, tmp_path: Path) -> None:
     environ = {"CLOUDGPU_LEDGER": postgres.schema()}
-    ada, bob = (Program(tmp_path / name / "home", environ) for name in ("ada", "bob"))
+    ada, bob = (QuickProgram(tmp_path / name / "home", environ, shared()) for name in ("ada", "bob"))
     try:
         up = ada("up", "--yes", "--name", "shared", "--no-wait", "-o", "json")
         assert up.code == 0, up.err

@@ -28,7 +28,8 @@ from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
-from tests.cli.program import Program, until
+from tests.cli.many import QuickProgram, shared
+from tests.cli.program import until
 
 SECOND = timedelta(seconds=1)
 LONG = 60  # seconds: many times what it takes, for a machine that is busy with other tests
@@ -41,7 +42,7 @@ class Home:
         plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
         monkeypatch.syspath_prepend(plugin)
         path = f"{plugin}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        self.cloudgpu = Program(tmp_path / "home", {"PYTHONPATH": path})
+        self.cloudgpu = QuickProgram(tmp_path / "home", {"PYTHONPATH": path}, shared())
         state = f'state_file = "{tmp_path / "cloud.json"}"'
         self.config = f'provider = "fake"\n[accounts.lab]\nprovider = "fake"\n{state}\n'
         self.cloudgpu.config(self.config)

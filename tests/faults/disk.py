@@ -6,15 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 
 SIZE_K = 1024
 
 
 class SmallDisk:
-    """A tmpfs in a mount namespace of its own, which ends with the processes in it: nothing to unmount."""
+    """A tmpfs in a mount namespace of its own, which ends with the processes in it: nothing to unmount.
+
+    Words behind `before` run on it, as `program` does.
+    """
 
     def __init__(self, at: Path) -> None:
         self.at = at
@@ -27,16 +32,14 @@ class SmallDisk:
             stderr=subprocess.DEVNULL,
         )
         self.mounted = self._holder.stdout.readline() == b"mounted\n"
-        self.program = Inside(at / "home", {"PYTHONDONTWRITEBYTECODE": "1"}, self._enter())
-
-    def _enter(self) -> list[str]:
-        return ["nsenter", "--mount", f"--target={self._holder.pid}", "--"]
+        self.program = QuickProgram(at / "home", many=shared(), mounts_of=self._holder.pid)
+        self.before = ["nsenter", "--mount", f"--target={self._holder.pid}", "--"]
 
     def leave_free(self, kib: int) -> None:
         """Fill the disk up to the last `kib` KiB."""
         script = 'rm -f "$1/fill"; set -- "$1" $(df -k --output=avail "$1" | tail -1); '
         script += f'dd if=/dev/zero of="$1/fill" bs=1024 count=$(($2 - {kib})) status=none'
-        subprocess.run([*self._enter(), "sh", "-c", script, "sh", str(self.at)], check=True)
+        subprocess.run([*self.before, "sh", "-c", script, "sh", str(self.at)], check=True)
 
     def close(self) -> None:
         self._holder.communicate()
@@ -44,6 +47,8 @@ class SmallDisk:
 
 class LimitedFiles:
     """Where nothing can be mounted: no file may grow beyond as many KiB as the disk would have had free."""
+
+    before: Sequence[str] = ()
 
     def __init__(self, at: Path) -> None:
         at.mkdir()
@@ -75,5 +80,5 @@ def make_disk(at: Path) -> SmallDisk | LimitedFiles:
         if disk.mounted:
             return disk
         disk.close()
-        at.rmdir()
+        shutil.rmtree(at)
     return LimitedFiles(at)
