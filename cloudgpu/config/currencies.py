@@ -39,10 +39,17 @@ def rate_of(settings: Settings, code: str, *, field: str = "--currency") -> Curr
             f"There is no rate for {known}: none is ever fetched or guessed.",
             field=field,
             value=known,
-            next=f"Add --rate with how many {known} one US dollar is, and --rate-date with the rate's day; or add "
-            f'{known} = {{ per_usd = "...", as_of = ..., source = "..." }} under [currencies] of config.toml.',
+            next=_way_out(known, typed=field.startswith("--")),  # a bill's own currency has no options
         )
     return found
+
+
+def _way_out(code: str, *, typed: bool) -> str:
+    options = (
+        f"Add --currency {code}, --rate with how many {code} one US dollar is, and --rate-date with its day; or add"
+    )
+    entry = f'{code} = {{ per_usd = "...", as_of = ..., source = "..." }} under [currencies] of config.toml.'
+    return f"{options if typed else 'Add'} {entry}"
 
 
 def typed_rate(code: str, rate: str | float | Decimal, rate_date: str | date) -> Currency:

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.config.currencies import rate_of
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.core.cost import By
@@ -94,6 +95,15 @@ def test_what_cannot_be_names_its_option_and_the_way_out(asked, field, says):
         wish(**asked)
     assert (caught.value.field, caught.value.exit_code) == (field, 2)
     assert caught.value.next
+
+
+def test_a_rate_that_is_missing_can_be_typed_only_where_there_are_options_for_it():
+    with pytest.raises(InvalidRequest) as typed:
+        rate_of(settings_from_text("", login="ada"), "KRW")
+    assert typed.value.next.startswith("Add --currency KRW, --rate with how many KRW one US dollar is")
+    with pytest.raises(InvalidRequest) as read:
+        rate_of(settings_from_text("", login="ada"), "KRW", field="BillingCurrency")
+    assert read.value.next.startswith("Add KRW = { per_usd =")
 
 
 def test_an_argument_that_is_none_is_a_defect_of_the_program():
