@@ -365,3 +365,11 @@ def test_the_report_of_a_real_ledger_is_a_page(tmp_path, monkeypatch):
     assert {"curve", "spend", "hours"} <= {
         one["aria-labelledby"].partition("-")[0] for one in page.all("svg", role="img")
     }
+
+
+def test_what_ends_without_a_price_have_saved_is_not_known():
+    document = pages.three_months()
+    document["saved"]["stops"] |= {"number": 1, "usd": None, "without_price": 1}
+    text = Page(to_html(document)).text
+    assert "Rules ended machines once, and what that has saved is not known, for " in text
+    assert "at most not known" not in text
