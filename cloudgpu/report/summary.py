@@ -136,8 +136,11 @@ def _saved(document: Document, shown: Amounts) -> Iterator[str]:
     stops, spot = document["saved"]["stops"], document["saved"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
-        saved = "what that saved is not known" if stops["usd"] is None else f"which saved {_said(shown, stops['usd'])}"
-        yield f"Rules ended machines {times}, {saved}{' at most' if stops['usd'] is not None else ''}."
+        saved = "what that saved is not known"
+        if stops["usd"] is not None:
+            without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
+            saved = f"which saved {_said(shown, stops['usd'])} at most{without}"
+        yield f"Rules ended machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
         amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, spot["on_demand_usd"])

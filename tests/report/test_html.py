@@ -12,6 +12,7 @@ import pytest
 
 from cloudgpu.control.report import reported
 from cloudgpu.report.html import MARK, to_html
+from cloudgpu.report.summary import summary
 from cloudgpu.report.wording import Amounts, Clock, hours_text, number_text, visible
 from tests.control.conftest import Lab
 from tests.report import pages
@@ -373,3 +374,7 @@ def test_what_ends_without_a_price_have_saved_is_not_known():
     text = Page(to_html(document)).text
     assert "Rules ended machines once, and what that has saved is not known, for " in text
     assert "at most not known" not in text
+    assert "Rules ended machines once, what that saved is not known." in summary(document)
+    document["saved"]["stops"] |= {"number": 3, "usd": "12.5"}
+    said = "Rules ended machines 3 times, which saved $12.50 at most (1 without a known price)."
+    assert said in summary(document)
