@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog import CardPrices, GpuSpec, Speed, decoding_speed
 from cloudgpu.core.desktop import Depreciation, Desktop, needed
-from cloudgpu.core.even import DAY, MICRO, Pace, crossing, even_use
+from cloudgpu.core.even import DAY, MICRO, Again, Pace, crossing, dearer_again, even_use
 from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.recommend import Machine, Need, why_not
 from cloudgpu.core.recommend_rules import Figures
@@ -66,6 +66,7 @@ class Even:
     soonest: timedelta | None = None
     latest: timedelta | None = None
     desktops: int = 1
+    again: Again | None = None
 
 
 def builds(specs: Iterable[GpuSpec], need: Need, base: Desktop, figures: Figures) -> list[Build]:
@@ -131,8 +132,10 @@ def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> 
     after, soonest, latest = (
         crossing(build.desktop, pace_of(machine, one * scale, hours)) for one in (ratio.ratio, ratio.high, ratio.low)
     )
-    daily = pace_of(machine, speed, hours).worked
-    return replace(found, after=after, soonest=soonest, latest=latest, desktops=needed(DAY, daily))
+    pace = pace_of(machine, speed, hours)
+    again = None if after is None else dearer_again(build.desktop, pace, after)
+    number = needed(DAY, pace.worked)
+    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again)
 
 
 def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> Pace:

@@ -83,7 +83,15 @@ def _several(even: Even) -> str:
 def _bought(machine: Machine, even: Even) -> str:
     pace = "" if even.hours is None else f"at {number(even.hours)} hours a week "
     have = "it has" if even.desktops == 1 else "they have"
-    return f"{pace}{have} cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
+    sentence = f"{pace}{have} cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
+    return sentence + _again(even)
+
+
+def _again(even: Even) -> str:
+    if even.again is None:
+        return ""
+    until = "from then on" if even.again.until is None else f"until {span_text(even.again.until)} are over"
+    return f" Bought anew after {span_text(even.again.since)}, it is the dearer one again {until}."
 
 
 def _not_bought(build: Build, even: Even) -> str:

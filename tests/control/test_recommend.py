@@ -272,6 +272,14 @@ def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
     assert "$11 a month at 5 hours a week, and its disk." in said["sentence"]
 
 
+@pytest.mark.parametrize(("hours", "said"), [(7, True), (20, False)])
+def test_a_desktop_that_is_dearer_again_once_it_is_bought_anew_is_said_to_be(gpu, hours, said):
+    """Even late in its four years (42 months at 7 hours a week), it is bought anew before it has saved its price."""
+    answer = gpu.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["answer"]
+    assert answer.startswith("Buy a used RTX3090 ($537)")
+    assert ("Bought anew after 48 months, it is the dearer one again until 84 months are over." in answer) == said
+
+
 def test_the_answers_amounts_are_said_in_a_currency_too(gpu):
     asked = {"hours_per_week": 5, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
     said = gpu.recommend("kaggle", **asked)
