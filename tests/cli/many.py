@@ -8,6 +8,7 @@ only the start of the interpreter and the import of the modules that are named i
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -31,6 +32,8 @@ class Many:
     """The process that forks. `done` takes a program and its arguments, and returns how it ended."""
 
     process: subprocess.Popen[str]
+    free: threading.Lock = field(default_factory=threading.Lock)
+    _last: Fork | None = None
 
     @classmethod
     def open(cls, *modules: str) -> Many:
@@ -46,13 +49,17 @@ class Many:
         return Done(one.returncode, out, (place / "err").read_text())
 
     def start(self, program: Program, args: Sequence[str], place: Path) -> Fork:
-        """Begin a command; one at a time."""
+        """Begin a command; one at a time. One that a test gave up waiting for is ended first."""
+        if self._last is not None:
+            self._last.kill()
+            self._last.wait()
         out, err = place / "out", place / "err"
         job = {"args": list(args), "environ": program.env(), "out": str(out), "err": str(err)}
         job["mounts"] = program.mounts_of if isinstance(program, ForkedProgram) else None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
-        return Fork(self, int(self.process.stdout.readline()), place)
+        self._last = Fork(self, int(self.process.stdout.readline()), place)
+        return self._last
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -93,7 +100,8 @@ class Fork:
     def kill(self) -> None:
         """End it, if it has not ended."""
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGKILL)
 
 
 @dataclass
@@ -121,15 +129,14 @@ class ForkedProgram(Program):
 class QuickProgram(ForkedProgram):
     """`cloudgpu` whose calls are forks, one by one; what begins beside another, or reads, is a process of its own."""
 
-    _free: threading.Lock = field(default_factory=threading.Lock)
-
     def __call__(self, *args: str, stdin: bytes = b"", timeout: float = 60) -> Done:
-        if stdin or not self._free.acquire(blocking=False):
+        assert self.many is not None
+        if stdin or not self.many.free.acquire(blocking=False):
             return Program.__call__(self, *args, stdin=stdin, timeout=timeout)
         try:
             return super().__call__(*args, timeout=timeout)
         finally:
-            self._free.release()
+            self.many.free.release()
 
     def start(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
         return Program.start(self, *args, **more)
