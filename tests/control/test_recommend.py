@@ -275,7 +275,7 @@ def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
 @pytest.mark.parametrize(("hours", "said"), [(7, True), (20, False)])
 def test_a_desktop_that_is_dearer_again_once_it_is_bought_anew_is_said_to_be(gpu, hours, said):
     """Even late in its four years (42 months at 7 hours a week), it is bought anew before it has saved its price."""
-    answer = gpu.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["answer"]
+    answer = gpu.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["sentence"]
     assert answer.startswith("Buy a used RTX3090 ($537)")
     assert ("Bought anew after 48 months, it is the dearer one again until 84 months are over." in answer) == said
 
