@@ -26,7 +26,7 @@ def zone_of(name: str, *, field: str = "--tz") -> tzinfo:
 def _unknown(name: str, field: str) -> InvalidRequest:
     from zoneinfo import available_timezones
 
-    known = {one.casefold(): one for one in available_timezones()}
+    known = {one.casefold(): one for one in available_timezones() - {"Factory"}}  # it stands for none set
     by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
     meant = known.get(name.casefold()) or by_city.get(name.casefold()) or near(name, known.values())
     return InvalidRequest(
