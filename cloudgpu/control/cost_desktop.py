@@ -11,7 +11,6 @@ from cloudgpu.control.compare_desktop import desktop_named
 from cloudgpu.control.compare_gpus import gpu_of, speeds
 from cloudgpu.control.compare_rows import clouds_of
 from cloudgpu.core.compare import busy
-from cloudgpu.core.facts import Market
 from cloudgpu.core.speed import Work
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource
@@ -40,7 +39,7 @@ def desktop_line(
     counted, _ = clouds_of(rows)
     ran = _ran(counted, ended, asked, now)
     worked = _work(counted, ran, desktop)
-    elapsed = max([_kept(session, counted, asked, now), *ran.values()])
+    elapsed = max([_kept(counted, asked, now), *ran.values()])
     cost = busy(desktop, elapsed, worked)
     return {
         "name": desktop.name,
@@ -101,16 +100,8 @@ def _work(rows: Sequence[Row], ran: Mapping[str, timedelta], desktop: Desktop) -
     return timedelta(seconds=int(seconds))
 
 
-def _kept(session: Session, rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
+def _kept(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
     """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((_launched(session, row) for row in rows if row["provider_id"]), default=now)
+    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
     begin = first if asked.since is None else max(first, asked.since)
     return max(NOTHING, (now if asked.until is None else min(now, asked.until)) - begin)
-
-
-def _launched(session: Session, row: Row) -> datetime:
-    """Return when a machine was launched first: the row of one that was parked says when it was last started."""
-    there = row["ended"] is None or row.get("parked")  # of those that are gone for good it is too much to read
-    was_parked = there and row["market"] == Market.SPOT and Resource.INSTANCE in row["totals"]
-    first = next(session.ledger.events(row["id"]), None) if was_parked else None
-    return from_iso(row["intended_at"] if first is None else first.occurred_at)

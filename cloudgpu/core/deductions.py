@@ -71,7 +71,7 @@ def sustained(
     A month that the period cuts has none here: what it gets off depends on all of it. Without a machine of Google's,
     no use is read.
     """
-    began = [from_iso(row["intended_at"]) for row in rows if row["provider"] == "gcp"]
+    began = [from_iso(row["first_at"]) for row in rows if row["provider"] == "gcp"]
     if not began:
         return []
     first = max(filter(None, (min(began), since)))

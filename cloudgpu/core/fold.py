@@ -143,7 +143,8 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
 def _empty(line: Line) -> Row:
     row: Row = dict.fromkeys((*_LAUNCH, *_SEEN, *_LEASE, "token", "settled_why", "asked", "ended", "seen_at"))
     row |= {"id": line.subject, "number": 0, "attempt": "made", "state": "unknown", "billed": False}
-    row |= {"intended_at": line.occurred_at, "unpriced": False, "why": None, "renew_s": None}
+    row |= {"intended_at": line.occurred_at, "first_at": line.occurred_at}
+    row |= {"unpriced": False, "why": None, "renew_s": None}
     row |= {"kept": [], "parked": False, "discard": False, "seq": 0, "thing": False}
     row |= {"uses": [], "totals": {}, "aside": {}, "failed": False, "traffic": None}
     return row

@@ -37,7 +37,8 @@ def row(*uses: Use, id: str = "cg-1", **facts: Any) -> tuple[dict[str, Any], End
     made: dict[str, Any] = {"id": id, "name": f"name of {id}", "provider": "local", "account": "main", "region": "here"}
     made |= {"market": "on_demand", "owner": "ada", "project": "thesis", "state": "running", "billed": True}
     made |= {"attempt": "made", "thing": False, "ended": None, "expires": None, "renew_until": None}
-    made |= {"hold_until": None, "provider_id": "i-1", "intended_at": at(0), "totals": {}, "aside": {}} | facts
+    made |= {"hold_until": None, "provider_id": "i-1", "intended_at": at(0), "totals": {}, "aside": {}}
+    made |= {"first_at": at(0)} | facts
     ended = [use_to_json(one) for one in uses if one.end is not None]
     made["uses"] = [use_to_json(one) for one in uses if one.end is None]
     for one in ended:

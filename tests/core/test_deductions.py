@@ -70,7 +70,7 @@ GCP = {"provider": "gcp", "kind": "n1-standard-8+t4:1", "segments": (segment(1_0
 def test_only_months_that_are_whole_have_a_discount(since, until, months):
     machine = use(-40 * 86_400, None, **GCP)
     made, _ = row(
-        machine, provider="gcp", instance_type="n1", accelerators=[{"name": "T4"}], intended_at=at(-40 * 86_400)
+        machine, provider="gcp", instance_type="n1", accelerators=[{"name": "T4"}], first_at=at(-40 * 86_400)
     )
     found = sustained([made], lambda _since: [], NOW, since, until)
     assert [one.month for one in found] == months
@@ -93,7 +93,7 @@ def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months
         provider="gcp",
         instance_type="n1",
         accelerators=[{"name": "T4"}],
-        intended_at=at(-70 * 86_400),
+        first_at=at(-70 * 86_400),
     )
     made = {**made, "uses": [*made["uses"], *row(use(0, None, resource="disk", id="disk"))[0]["uses"]]}
     asked = []

@@ -50,6 +50,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
         "CREATE INDEX used_by_end ON used (ended)",
     ),
     (),  # what the next line needs is kept without what stands in the row: all is folded anew
+    (),  # rows say when a machine was launched first: they are folded anew
 ]
 TABLES = ("ledger_schema", "line", "machine", "used")
 
