@@ -69,9 +69,7 @@ GCP = {"provider": "gcp", "kind": "n1-standard-8+t4:1", "segments": (segment(1_0
 )
 def test_only_months_that_are_whole_have_a_discount(since, until, months):
     machine = use(-40 * 86_400, None, **GCP)
-    made, _ = row(
-        machine, provider="gcp", instance_type="n1", accelerators=[{"name": "T4"}], first_at=at(-40 * 86_400)
-    )
+    made, _ = row(machine, provider="gcp", instance_type="n1", accelerators=[{"name": "T4"}], first_at=at(-40 * 86_400))
     found = sustained([made], lambda _since: [], NOW, since, until)
     assert [one.month for one in found] == months
     assert all(one.amount > 0 for one in found)
