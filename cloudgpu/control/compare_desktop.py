@@ -138,6 +138,13 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
     if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:
         says = f"What part of its worth {desktop.name} loses a year is not in its file."
         raise InvalidRequest(says, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
+    if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
+        says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_way(desktop)}."
+        raise _refused("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
+
+
+def _way(desktop: Desktop) -> str:
+    return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
 
 
 def _refused(name: str, typed: Mapping[str, object], says: str, way_out: str) -> InvalidRequest:

@@ -292,6 +292,12 @@ def test_what_is_no_share_of_the_time_is_refused(gpu, value):
         ({**PUBLISHED, "yearly_loss": "20"}, "--yearly-loss", "is written with its %"),
         ({**PUBLISHED, "yearly_loss": "101%"}, "--yearly-loss", "is no number from 0 to 100"),
         ({**PUBLISHED, "depreciation": "declining", "yearly_loss": "0%"}, "--yearly-loss", "is not in its file"),
+        (
+            {**PUBLISHED, "yearly_loss": "20%"},
+            "--yearly-loss",
+            "is for declining depreciation, and this is without any",
+        ),
+        ({**PUBLISHED, "yearly_loss": 0.2, "depreciation": "straight-line"}, "--yearly-loss", "this is straight-line."),
         ({**PUBLISHED, "resale": 2201}, "--resale", "more than the purchase"),
         ({**PUBLISHED, "idle_watts": 451}, "--idle-watts", "451 W while it waits, and 450 W at work"),
         ({**PUBLISHED, "pue": "0.9"}, "--pue", "no number from 1 to 10"),
