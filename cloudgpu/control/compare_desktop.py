@@ -42,12 +42,25 @@ FACTS = (
 )
 
 
-def desktop_named(session: Session, name: str | Path | None = None) -> Desktop:
-    """Return the desktop of this name or file (None: the setting), as every verb reads it; raise InvalidRequest."""
+def desktop_named(session: Session, name: str | Path | None = None, currency: Currency | None = None) -> Desktop:
+    """Return the desktop of this name or file (None: the setting), as every verb reads it; raise InvalidRequest.
+
+    `currency` is one whose rate was asked for: a file in it that has no rate of its own takes this one.
+    """
+    if not isinstance(name, str | Path | None):
+        raise InvalidRequest(
+            f"{name!r} is no desktop: that is text, its name or its file's path.",
+            field="desktop",
+            value=str(name),
+            next=f"Use one of: {', '.join(desktop_names([session.home.root / 'desktops']))}; or a file: ./mine.yaml",
+        )
+    settings = session.settings
+    if currency is not None:
+        settings = replace(settings, currencies={**settings.currencies, currency.code: currency})
     return load_desktop(
-        session.settings.desktop if name is None else name,
+        settings.desktop if name is None else name,
         search=[session.home.root / "desktops"],
-        settings=session.settings,
+        settings=settings,
         watts=_board_power,
         today=session.clock().date(),
     )
@@ -80,8 +93,7 @@ def asked_desktop(
     session: Session, currency: Currency | None, given: Mapping[str, Any]
 ) -> tuple[Desktop, tuple[str, ...]]:
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
-    named: str | Path | None = given.get("desktop")
-    desktop = desktop_named(session, named)
+    desktop = desktop_named(session, given.get("desktop"), currency)
     typed = {name: given[name] for name in FACTS if given.get(name) is not None}
     rates = partial(rate_known, session, currency)
     for name, value in typed.items():

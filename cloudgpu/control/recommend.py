@@ -40,7 +40,7 @@ def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecom
     today = now.astimezone(zone_of(session.settings.tz)).date()
     rates = (given.get("currency"), given.get("rate"), given.get("rate_date"))
     currency = currency_wish(session.settings, today, *rates)
-    return recommendation(answer(rules, wish, desktop_named(session)), now, currency)
+    return recommendation(answer(rules, wish, desktop_named(session, currency=currency)), now, currency)
 
 
 def answer(rules: Rules, wish: Wish, base: Desktop) -> Answer:

@@ -216,6 +216,35 @@ def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_p
     assert "mine" in [one["name"] for one in gpu.desktops()["desktops"]]
 
 
+def test_a_desktop_in_won_without_a_rate_takes_the_one_that_was_given(gpu, own_home, tmp_path):
+    own = tmp_path / "won.yaml"
+    own.write_text(
+        "gpu: RTX 4090\npurchase: 4200000\ncurrency: KRW\nper_kwh: 140\nrest_watts: 120\nidle_watts: 70\n"
+        "life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n"
+    )
+    assert "no rate of it is known" in refused(gpu, **PUBLISHED, desktop=own).message
+    assert "no rate of it is known" in refused(gpu, **PUBLISHED, **WON | {"currency": "JPY"}, desktop=own).message
+    document = gpu.compare(**PUBLISHED, **WON, desktop=own)
+    desktop = document["desktop"]
+    assert (desktop["purchase_usd"], desktop["usd_per_kwh"]) == ("3000", "0.1")
+    quoted = {"amount": "4200000", "code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
+    assert (desktop["quoted"], document["currency"]["per_usd"]) == (quoted, "1400")
+    assert "4,200,000 KRW (at 1400 of 2026-11-20)" in calculated_text(document, won())
+    assert gpu.compare(**WON, desktop=own)["desktop"]["purchase_usd"] == "3000"  # by the ledger, too
+    own.write_text(f"{own.read_text()}per_usd: 1250\nrate_as_of: '2026-05-01'\nrate_source: a bank\n")
+    assert gpu.compare(**PUBLISHED, **WON, desktop=own)["desktop"]["quoted"]["per_usd"] == "1250"
+    (own_home / "desktops").mkdir()
+    (own_home / "desktops" / "won.yaml").write_text(own.read_text().partition("per_usd")[0])
+    (own_home / "config.toml").write_text('desktop = "won"\n')
+    with cloudgpu.connect(home=own_home, clock=lambda: NOW) as again:
+        assert again.recommend("vision", **WON)["currency"]["per_usd"] == "1400"
+        assert again.report(**WON)["comparison"]["sentence"]
+
+
+def won():
+    return Currency("KRW", Decimal(1400), date(2026, 11, 20))
+
+
 def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
     lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nrest_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
     own = tmp_path / "old.yaml"
