@@ -34,6 +34,7 @@ MOST_YEARS = 100
 _RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
 _CALCULATOR = ("gpu", "spot", "years")  # of no use without
 _LEDGER = ("since", "until", "tz")
+_TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 
 class AskedOfCompare(TypedDict, total=False):
@@ -101,6 +102,7 @@ def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWi
     unknown = given.keys() - AskedOfCompare.__annotations__
     if unknown:
         raise TypeError(f"compare() got an unexpected keyword argument {min(unknown)!r}")
+    _check_texts(given)
     _check_mode(given)
     now, name = session.clock(), given.get("tz") or session.settings.tz
     zone = zone_of(name)
@@ -128,6 +130,22 @@ def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWi
 
 def _is_calculator(given: AskedOfCompare) -> bool:
     return any(given.get(name) is not None for name in _RENTED)
+
+
+def _check_texts(given: AskedOfCompare) -> None:
+    """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
+    moments = dict.fromkeys(("since", "until"), "2026-11-20")
+    for name, example in {**_TEXTS, **moments}.items():
+        value = given.get(name)
+        if value is None or isinstance(value, str | date | timedelta if name in moments else str):
+            continue
+        option = f"--{name}"
+        raise InvalidRequest(
+            f"{value!r} is no text, and {option} takes text.",
+            field=option,
+            value=str(value),
+            next=f"Pass {name}={example!r}.",
+        )
 
 
 def _check_mode(given: AskedOfCompare) -> None:

@@ -54,6 +54,7 @@ def number_of(value: object, option: str, *, least: str | int = 0, most: str | i
 
 _EXAMPLES = {
     "--price": "2.14",
+    "--utilization": "15%",
     "--purchase": "2200",
     "--tariff": "0.12",
     "--maintenance": "50",
@@ -112,11 +113,16 @@ def amount_of(
 
 
 def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
-    """Return a share: `15%`, or a number of a program from 0 to `most`; raise InvalidRequest for anything else."""
+    """Return a share: text like `15%`, up to `most` times 100%, or a program's number from 0 to 1.
+
+    Raises InvalidRequest for anything else: above 1 a number may be meant as per cent, and is not guessed at.
+    """
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
-        share = value if isinstance(value, Fraction) else Fraction(number_of(value, option, most=most))
-        if 0 <= share <= most:
+        share = value if isinstance(value, Fraction) else Fraction(number_of(value, option, most=100 * most))
+        if 0 <= share <= 1:
             return share
+        if 1 < share <= 100 * most:
+            raise _share_or_percent(share, option, most)
     text = _text(value)
     if text.endswith("%"):
         return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
@@ -126,6 +132,17 @@ def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
         field=option,
         value=text,
         next=f"For example {option} {example}",
+    )
+
+
+def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidRequest:
+    """Refuse a number above 1: it is per cent, or so many times all of it."""
+    ways = [f'"{float(one):g}%"' for one in (number, number * 100) if one <= 100 * most]
+    return InvalidRequest(
+        f"{float(number):g} is above 1: as a number a share is from 0 to 1, and per cent are text with a %.",
+        field=option,
+        value=f"{float(number):g}",
+        next=f"Write {' or '.join(ways)}.",
     )
 
 

@@ -20,16 +20,22 @@ def gpu_wish(text: str | None) -> tuple[str | None, int | None]:
     """Return what `NAME` or `NAME:COUNT` says; raise InvalidRequest for anything else."""
     if text is None:
         return None, None
+    if not isinstance(text, str):  # a program's number
+        raise _no_gpu(text)
     model, colon, count = text.partition(":")
     digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
     if not model.strip() or (colon and not (digits and 1 <= int(count) <= MOST_GPUS)):
-        raise InvalidRequest(
-            f"{text!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MOST_GPUS}.",
-            field="--gpu",
-            value=text,
-            next="For example --gpu v100 or --gpu a100:8",
-        )
+        raise _no_gpu(text)
     return model.lower(), int(count) if count else None
+
+
+def _no_gpu(value: object) -> InvalidRequest:
+    return InvalidRequest(
+        f"{value!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MOST_GPUS}.",
+        field="--gpu",
+        value=str(value),
+        next="For example --gpu v100 or --gpu a100:8",
+    )
 
 
 def memory_wish(text: str | None) -> float | None:

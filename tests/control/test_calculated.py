@@ -256,7 +256,7 @@ def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
 
 
 NO_NUMBERS = ("nan", "inf", "-1", "1e99", "", "much", "1,5", "9" * 20, float("nan"), float("inf"), -1.0, True)
-NO_SHARES = ("nan%", "inf%", "-5%", "15", "0.15", "", "%", "1e3%", "100001%", float("nan"), -0.1, 1001, True)
+NO_SHARES = ("nan%", "inf%", "-5%", "15", "0.15", "", "%", "1e3%", "100001%", float("nan"), -0.1, True)
 NUMBERS = {
     "price": "2.14",
     "hours_per_day": "3.6",
@@ -289,6 +289,36 @@ def test_what_is_no_number_is_refused_by_its_option(gpu, name):
 def test_what_is_no_share_of_the_time_is_refused(gpu, value):
     fault = refused(gpu, price=1, utilization=value)
     assert (fault.field, "15" in fault.next or "--utilization" in fault.next) == ("--utilization", True)
+
+
+@pytest.mark.parametrize(
+    ("value", "way_out"),
+    [
+        (15, 'Write "15%" or "1500%".'),
+        (1.5, 'Write "1.5%" or "150%".'),
+        (Decimal("2.5"), 'Write "2.5%" or "250%".'),
+        (Fraction(3, 2), 'Write "1.5%" or "150%".'),
+        (1001, 'Write "1001%".'),  # so many machines are more than anybody compares
+    ],
+)
+def test_a_number_above_one_is_a_share_or_per_cent_and_is_not_guessed_at(gpu, value, way_out):
+    fault = refused(gpu, price=1, utilization=value)
+    assert (fault.field, fault.next) == ("--utilization", way_out)
+    assert gpu.compare(price=1, utilization=1)["answers"] == gpu.compare(price=1, utilization="100%")["answers"]
+    assert gpu.compare(price=1, utilization="250%")["answers"][0]["utilization_percent"] == 250
+    loss = refused(gpu, price=1, utilization=0.1, depreciation="declining", yearly_loss=20)
+    assert (loss.field, loss.next) == ("--yearly-loss", 'Write "20%".')
+
+
+@pytest.mark.parametrize("value", [5, 0.5, True, [], b"x"])
+def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
+    for name in ("gpu", "desktop", "work", "depreciation", "currency"):
+        fault = refused(gpu, **PUBLISHED | {name: value})
+        assert (fault.field.removeprefix("--"), bool(fault.next), str(value) in fault.value) == (name, True, True)
+    for name in ("since", "until", "tz", "desktop"):
+        assert refused(gpu, **{name: value}).field.removeprefix("--") == name
+    with pytest.raises(InvalidRequest):
+        gpu.report(desktop=value)
 
 
 @pytest.mark.parametrize(
