@@ -68,7 +68,9 @@ def check_text(value: Value, every: str) -> str:
 
 
 def sent_text(value: Value) -> str:
-    """Return who has the sample, and who does not."""
+    """Return who has what was sent, and who does not; or why nothing was."""
+    if value.get("nothing_sent"):
+        return paragraph(value["nothing_sent"])
     lines = [f"{receiver} has it." for receiver in value["sent"]]
     return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
 

@@ -80,7 +80,8 @@ class Advice:
         """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
 
         Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named
-        under `failed`. Raises InvalidRequest where none is set, MissingExtra without apprise.
+        under `failed`. Of a month in which nothing was billed nothing is sent: `nothing_sent` says so. Raises
+        InvalidRequest where none is set, MissingExtra without apprise.
         """
         from cloudgpu.control.report import reported
         from cloudgpu.control.report_asked import report_wish

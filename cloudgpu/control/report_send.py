@@ -31,8 +31,8 @@ LOCK = "reports"
 def sent_report(session: Session, document: Document) -> Document:
     """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
 
-    A calendar month that is over counts as sent for `watch` too. Raises InvalidRequest where no receiver is set,
-    MissingExtra.
+    A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
+    nobody, and `nothing_sent` says so. Raises InvalidRequest where no receiver is set, MissingExtra.
     """
     addresses = receivers(session.settings.alerts, session.home)
     if not addresses:
@@ -42,10 +42,19 @@ def sent_report(session: Session, document: Document) -> Document:
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
-    message = message_of(document)
-    outcomes = _sent(session, document, message, addresses)
+    message, month = message_of(document), _month_of(document)
+    nothing = None
+    if month is not None and not _spent(session, month):
+        nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
+    outcomes = () if nothing else _sent(session, document, message, addresses)
     span = {name: document[name] for name in ("since", "until", "tz", "as_of")}
-    return {"subject": message.subject, **span, **outcomes_value(outcomes)}
+    return {"subject": message.subject, **span, **outcomes_value(outcomes), "nothing_sent": nothing}
+
+
+def _month_of(document: Document) -> Period | None:
+    """Return the calendar month, in the report's own time zone, that it is of; None where it is of another period."""
+    since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
+    return whole_month(since, until, zone_of(document["tz"]))
 
 
 def message_of(document: Document) -> Message:

@@ -37,10 +37,19 @@ def test_who_has_it_is_said_and_exit_code_8_says_that_somebody_has_not(line, web
 
 def test_with_json_it_is_one_document(line, web):
     line.config(f"[alerts]\nto = ['json://{web.place}/t0ken']\n")
-    said = line("report --send --month last -o json")
-    assert (said.code, said.json["failed"]) == (0, [])
+    said = line("report --send -o json")
+    assert (said.code, said.json["failed"], said.json["nothing_sent"]) == (0, [], None)
     assert said.json["subject"].endswith(": $0.00")
     assert len(said.json["sent"]) == len(web.got) == 1
+
+
+def test_a_month_in_which_nothing_was_billed_is_not_sent_and_that_is_said(line, web):
+    said = line("report --send --month 2026-01")
+    assert (said.code, said.out) == (0, "Nothing was sent: nothing was billed in 2026-01.\n")
+    document = line("report --send --month 2026-01 -o json").json
+    assert (document["sent"], document["failed"]) == ([], [])
+    assert document["nothing_sent"] == said.out.strip()
+    assert web.got == []
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,15 @@ def test_a_month_that_was_asked_for_is_not_sent_again_by_watch(lab_to, web):
     assert len(web.got) == 2
 
 
+def test_a_month_in_which_nothing_was_billed_is_sent_to_nobody_who_asks_for_it(lab_to, web):
+    lab = at(lab_to(json_of(web)), utc(11, 1, 6))
+    found = asked(lab, month="2026-09")
+    assert (found["sent"], found["nothing_sent"]) == ([], "Nothing was sent: nothing was billed in 2026-09.")
+    assert (web.got, months(lab)) == ([], [])
+    spent = asked(lab, month="2026-10", tz="Asia/Seoul")  # a month there
+    assert (len(spent["sent"]), spent["nothing_sent"]) == (1, None)
+
+
 def test_a_month_that_is_not_over_counts_for_nothing(lab_to, web):
     lab = at(lab_to(json_of(web)), utc(10, 31, 12))
     assert asked(lab, since="2026-10", until="2026-11-01")["sent"]

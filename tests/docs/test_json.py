@@ -362,8 +362,10 @@ def test_a_report_that_is_sent_is_as_the_page_says(written, tmp_path):
     receiver = WebReceiver()
     (tmp_path / "config.toml").write_text(f"[alerts]\nto = ['json://{receiver.place}/', 'json://127.0.0.1:9/']\n")
     with cloudgpu.connect(home=tmp_path) as gpu:
-        value = gpu.send_report(month="last")
+        value, nothing = gpu.send_report(), gpu.send_report(month="last")
     receiver.end()
+    assert nothing["nothing_sent"]
+    assert not faults(written, "report --send", nothing)
     assert (len(value["sent"]), len(value["failed"])) == (1, 1)
     assert not faults(written, "report --send", value)
 
