@@ -26,7 +26,7 @@ def calculated_text(document: Document, currency: Currency | None) -> str:
     for answer in document["answers"]:
         blocks.append(facts(list(_answer(answer, life, shown, several=several))))
         blocks.append(_curve(answer["expected"]["curve"], shown))
-    blocks += [paragraph(text) for text in (document["why_they_differ"], _beside(document)) if text]
+    blocks += [paragraph(text) for text in (_why(document), _beside(document)) if text]
     blocks.append("\n".join(_item(text) for text in document["assumptions"]))
     blocks += [paragraph(text) for text in (_rate(document), _source(document["desktop"])) if text]
     return "\n\n".join(block for block in blocks if block)
@@ -65,6 +65,13 @@ def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
+def _why(document: Document) -> str | None:
+    """Return why the published example has another day: of other desktops, or other figures, nobody has read one."""
+    desktop: Document = document["desktop"]
+    why: str | None = document["why_they_differ"]
+    return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
+
+
 def _item(text: str) -> str:
     from textwrap import fill
 
@@ -72,7 +79,7 @@ def _item(text: str) -> str:
 
 
 def _source(desktop: Document) -> str:
-    but = " Other than there: what was typed." if desktop["changed"] else ""
+    but = " Except what was typed." if desktop["changed"] else ""
     return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{but}"
 
 

@@ -88,7 +88,7 @@ def sentence(story: Story, shown: Shown) -> str:
 
 
 def _nothing(story: Story, shown: Shown) -> str:
-    period = _period(story)
+    period = _period(story, "before")
     if not story.own:
         when = f" {period}" if period else " yet"
         by = "By this computer's clock nothing" if story.last else "Nothing"
@@ -96,13 +96,13 @@ def _nothing(story: Story, shown: Shown) -> str:
     return f"Nothing has run on a cloud{f' {period}' if period else ''}. {own_sentence(story.own, shown)}"
 
 
-def _period(story: Story) -> str:
+def _period(story: Story, before: str = "until") -> str:
     zone = story.history.zone if story.history else None
     ends = (story.since, None if story.goes_on else story.until)
     since, until = (one and f"{one.astimezone(zone):%Y-%m-%d}" for one in ends)
     if since and until:
         return f"from {since} until {until}"
-    return f"since {since}" if since else f"until {until}" if until else ""
+    return f"since {since}" if since else f"{before} {until}" if until else ""
 
 
 def _so_far(story: Story, shown: Shown) -> str:

@@ -64,6 +64,24 @@ def test_what_a_desktop_is_worth_is_no_reason_of_published_examples(gpu):
     assert gpu.compare(**PUBLISHED, tariff=0)["why_they_differ"] is None  # the same day
 
 
+def said(document):
+    return " ".join(calculated_text(document, None).split())
+
+
+@pytest.mark.parametrize("price", ["2.14", "0.90"])
+def test_why_published_examples_differ_is_said_of_the_published_example(gpu, price):
+    given = PUBLISHED | {"price": price}
+    assert gpu.compare(**given)["why_they_differ"] in said(gpu.compare(**given))
+    for other in ({"tariff": "0.30"}, {"desktop": "rtx4090"}, {"desktop": "rtx3090-used"}):
+        document = gpu.compare(**given, **other)
+        assert document["why_they_differ"]
+        assert "published examples" not in said(document)
+
+
+def test_of_figures_that_were_typed_the_source_is_not_that_of_the_file(gpu):
+    assert said(gpu.compare(**PUBLISHED, tariff="0.30")).endswith("as of 2025-12-01. Except what was typed.")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -233,6 +233,8 @@ def test_a_period_that_is_over_is_compared_without_a_projection(session, clock):
     )
     nothing = asked(session, Read(rows, ended, {}), since="2026-11-10")
     assert nothing["sentence"] == "Nothing has run on a cloud since 2026-11-10, so there is nothing to compare."
+    before = asked(session, Read(rows, ended, {}), until="2026-01-10")
+    assert before["sentence"] == "Nothing has run on a cloud before 2026-01-10, so there is nothing to compare."
 
 
 def test_what_the_desktop_is_worth_is_said_and_counted_when_asked(session, clock):
