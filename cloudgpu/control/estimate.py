@@ -33,6 +33,7 @@ from cloudgpu.core.estimate import (
     peak_tflops,
     split,
     steady,
+    whole_first,
 )
 from cloudgpu.core.speed import faster
 from cloudgpu.core.times import iso
@@ -83,6 +84,8 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
     wish, wished = typed(wish), wished_disks(wish.disks)
     offers, speeds = offers_of(wish), Speeds()
     found = best(list(_estimates(wish, past, offers, wished, speeds)), each_type=wish.each_type or bool(wish.type))
+    if wish.filters.gpu_count is not None:
+        found = whole_first(found)
     whole = [replace(one, splits=_splits(wish, one.buy, one.job)) for one in found]
     named = wish.filters.gpu
     return {

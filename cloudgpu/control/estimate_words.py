@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.estimate_asked import Address
@@ -24,6 +25,8 @@ def assumptions(
 ) -> Iterator[str]:
     """Yield what the figures rest on, one sentence or two each."""
     yield _time(wish)
+    if wish.filters.gpu_count is not None:
+        yield from _shares({one.buy.offer.type.gpu.share for one in found})
     if wish.flops:
         yield _of_flops(wish.flops, wish.number)
     if past:
@@ -34,6 +37,13 @@ def assumptions(
     if wish.committed:
         yield _commitment(wish, found)
     yield _not_counted(wish, settings)
+
+
+def _shares(shares: Collection[float]) -> Iterator[str]:
+    """Say that a share of a GPU is none, where GPUs were counted."""
+    names = ", ".join(str(Fraction(share).limit_denominator(8)) for share in sorted(shares) if share < 1)
+    if names:
+        yield f"{names} of a GPU is a share of one" + (", and stands after the whole ones." if 1 in shares else ".")
 
 
 def _time(wish: Wish) -> str:

@@ -255,6 +255,15 @@ def best(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
     return cheapest_first(list(chosen.values()))
 
 
+def whole_first(found: Sequence[Estimate]) -> list[Estimate]:
+    """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
+    return sorted(found, key=_is_share)
+
+
+def _is_share(one: Estimate) -> bool:
+    return one.buy.offer.type.gpu.share < 1
+
+
 def _order(one: Estimate) -> tuple[bool, bool, Money, str, str, str]:
     offer = one.buy.offer
     place = (offer.type.provider, offer.type.name, offer.listed.region)

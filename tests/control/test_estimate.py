@@ -159,6 +159,23 @@ def test_every_provider_stands_side_by_side_and_the_cheapest_is_first():
     assert Decimal(every[0]["month"]["usd"]) == sums[0]
 
 
+def test_who_counts_gpus_has_whole_ones_before_shares_of_one():
+    document = estimated(gpu="l4:1")
+    found = document["estimates"]
+    shares = [one["share"] for one in found]
+    assert shares == sorted(shares, key=lambda share: share < 1)
+    assert {1, 0.125} <= set(shares)
+    whole, parts = ([one for one in found if (one["share"] < 1) is is_part] for is_part in (False, True))
+    for each in (whole, parts):
+        sums = [Decimal(one["month"]["usd"]) for one in each]
+        assert sums == sorted(sums)
+    text = estimate_text(document, None)
+    assert text.index("1x L4") < text.index("1/8 L4")
+    assert "1/8, 1/4, 1/2 of a GPU is a share of one, and stands after the whole ones." in " ".join(text.split())
+    assert estimated(gpu="l4")["estimates"][0]["share"] == 0.125  # as cheap as it gets
+    assert "share of one" not in estimate_text(estimated(gpu="l4"), None)
+
+
 def test_the_cheapest_region_is_that_of_machine_disk_and_address_together():
     one = rows(gpu="l4", provider="gcp", disk_gb=60_000)["g2-standard-4"]
     every = [
