@@ -11,6 +11,7 @@ from cloudgpu.core.calculated import Answer, Calculation, Mark, answered, mark, 
 from cloudgpu.core.catalog import is_old
 from cloudgpu.core.times import iso
 from cloudgpu.core.units import hours
+from cloudgpu.report.calculated_speed import by_speed
 from cloudgpu.report.calculated_words import assumptions, sentence, why
 from cloudgpu.report.desktops import desktop_value, number, rate_value
 from cloudgpu.report.values import usd
@@ -45,7 +46,7 @@ def calculated_value(
         "beside": None if found.beside is None else _beside(found, found.beside),
         "why_they_differ": why(expected[0], currency),
         "assumptions": assumptions(found, currency),
-        "sentence": sentence(found, expected, currency),
+        "sentence": sentence(found, expected, currency) + by_speed(found, expected),
     }
 
 

@@ -78,8 +78,9 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     what = named(found.desktop, max(one.year.number for one in answers))
     if not last.question.use:
         return f"A cloud machine that is not used costs nothing, and {what} costs as it stands there: rent."
-    begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},"
-    exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},"
+    fits = _where_it_fits(found)
+    begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},{fits}"
+    exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},{fits}"
     if not _steady(found, answers):
         return f"{begin} {_each(found, answers)}{_again(answers)}"
     if last.break_even is None:
@@ -96,6 +97,14 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
         return f"{exact if under else begin} {_at_once(found.desktop, what)}{_below(first) if under else ''}"
     when = _when(found, first, last)
     return f"{begin} the cloud has cost as much as {what} {when}{_again(answers)}"
+
+
+def _where_it_fits(found: Calculation) -> str:
+    """Return what all of the sentence holds for, where the rented GPU has more memory; empty where it does not."""
+    rent, own = found.rent, found.own
+    if own is None or rent.spec is None or own.memory_gib >= rent.spec.memory_gib:
+        return ""
+    return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if found.desktop.gpus > 1 else ''},"
 
 
 def _steady(found: Calculation, answers: Sequence[Answer]) -> bool:

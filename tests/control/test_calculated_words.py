@@ -64,6 +64,42 @@ def test_what_a_desktop_is_worth_is_no_reason_of_published_examples(gpu):
     assert gpu.compare(**PUBLISHED, tariff=0)["why_they_differ"] is None  # the same day
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"gpu": "h100"}, "used 15% of the time, and if the work fits in 24 GiB, the cloud has cost as much"),
+        ({"gpu": "h100", "price": "0.05"}, "and if the work fits in 24 GiB, the cloud stays cheaper"),
+        ({"gpu": "h100", "desktop": "rtx3090x2"}, "and if the work fits in 24 GiB a GPU, the cloud has cost"),
+        ({"gpu": "h100"}, "if not, rent. By speed it is 320.9 days."),
+        ({"gpu": "b300", "price": 5, "utilization": "90%"}, "By speed it is 180.0 days with 8 desktops."),
+        ({"gpu": "k80", "utilization": "personal"}, "By speed it is 859.2 days at 5% and 429.6 days at 10%."),
+        ({"gpu": "k80", "price": "0.45"}, "for 30 years: rent."),
+        ({"gpu": "k80", "price": "0.45"}, "By speed the cloud has cost as much after 1,377.1 days."),
+        (
+            {"gpu": "k80", "price": "0.64", "utilization": "personal"},
+            "as much never at 5% and after 1,446.4 days at 10%.",
+        ),
+        ({"gpu": "k80", "price": "0.05"}, "By speed it is the same."),
+        ({"gpu": "h100", "depreciation": "straight-line"}, "takes to run: buy. By speed it is the same."),
+    ],
+)
+def test_the_first_sentences_say_what_far_other_gpus_change(gpu, given, says):
+    assert says in gpu.compare(**PUBLISHED | given)["sentence"]
+
+
+def test_the_first_sentences_name_neither_where_it_changes_little_or_nothing(gpu):
+    for given in ({}, {"work": "training"}, {"gpu": "t4:1", "utilization": "0%"}, {"gpu": None}):
+        document = gpu.compare(**PUBLISHED | given)
+        assert not any(part in document["sentence"] for part in ("if the work fits", "By speed"))
+    assert "By speed" not in gpu.compare(**PUBLISHED | {"gpu": "h100"}, work="training")["sentence"]
+
+
+def test_the_figure_by_speed_is_that_of_work_that_was_named(gpu):
+    given = PUBLISHED | {"gpu": "k80"}
+    named = only(gpu.compare(**given, work="training"))["break_even_days"]
+    assert f"By speed it is {named:,.1f} days." in gpu.compare(**given)["sentence"]
+
+
 def said(document):
     return " ".join(calculated_text(document, None).split())
 
