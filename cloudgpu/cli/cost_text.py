@@ -130,7 +130,8 @@ def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
     yield _budgets(document, shown)
     yield _sentences(*_sustained(document, shown), _credits(document, shown))
     yield _sentences(_currency(document), _fees(document, shown))
-    yield _sentences(document["desktop"]["sentence"])
+    if document["desktop"] is not None:
+        yield _sentences(document["desktop"]["sentence"])
 
 
 def _sentences(*found: str) -> str:

@@ -166,7 +166,8 @@ def _cost(session: Session, story: _Story) -> dict[str, Any]:
     value = costs(session)
     machine = machine_value(session.ledger.machines()[0], session.clock())
     story.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
-    story.detail(value["desktop"]["sentence"])
+    if value["desktop"] is not None:
+        story.detail(value["desktop"]["sentence"])
     return {"spent_usd": value["total_usd"], "desktop": value["desktop"]}
 
 

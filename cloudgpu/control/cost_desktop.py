@@ -20,6 +20,7 @@ from cloudgpu.report.values import usd
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.cost import Asked, Ended
+    from cloudgpu.core.currency import Currency
     from cloudgpu.core.desktop import Desktop, Owned
 
 Row = dict[str, Any]
@@ -28,14 +29,20 @@ _MICROS = 4  # of the sums that a row keeps
 
 
 def desktop_line(
-    session: Session, rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime
+    session: Session,
+    rows: Sequence[Row],
+    ended: Iterable[Ended],
+    asked: Asked,
+    now: datetime,
+    currency: Currency | None = None,
 ) -> dict[str, Any]:
     """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
 
     Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
-    `compare` knows more: which of these hours were work.
+    `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
+    InvalidRequest for a desktop that cannot be read.
     """
-    desktop = desktop_named(session)
+    desktop = desktop_named(session, currency=currency)
     counted, _ = clouds_of(rows)
     ran = _ran(counted, ended, asked, now)
     worked = _work(counted, ran, desktop)

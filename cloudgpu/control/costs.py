@@ -66,8 +66,19 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "budgets": budgets_left(session, now),
         **deducted(session, rows, wanted.asked, now),
         "fees": _fees(session, found.total),
-        "desktop": desktop_line(session, rows, ended, wanted.asked, now),
+        "desktop": _desktop(session, rows, ended, wanted, now),
     }
+
+
+def _desktop(
+    session: Session, rows: list[Row], ended: Sequence[Ended], wanted: CostWish, now: datetime
+) -> dict[str, Any] | None:
+    """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
+    try:
+        return desktop_line(session, rows, ended, wanted.asked, now, wanted.currency)
+    except InvalidRequest as fault:
+        session.tell(f"what a desktop would have cost is not known: {fault.message}")
+        return None
 
 
 def budgets_left(session: Session, now: datetime) -> list[dict[str, Any]]:

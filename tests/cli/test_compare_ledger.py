@@ -58,6 +58,14 @@ def test_cost_and_compare_tell_one_story(home, many):
     )
 
 
+def test_what_was_spent_is_said_where_the_desktop_cannot_be_read(home, many):
+    (home / "config.toml").write_text('desktop = "mine"\n')
+    done = QuickProgram(home, many=many)("cost", "-o", "json")
+    assert (done.code, done.json["desktop"]) == (0, None)
+    assert "what a desktop would have cost is not known: No desktop is called 'mine'" in done.err
+    assert done.json["total_usd"] == "9"
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
