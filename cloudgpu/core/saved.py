@@ -175,9 +175,8 @@ class _History:
         """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
         late = iso(_time(end) + _SOON)
         place = bisect_right(self._times, late)
-        asked = (
-            time for time, line in zip(self._times[place:], self._lines[place:], strict=True) if line.kind in _ASKED
-        )
+        later = range(place, len(self._lines))  # no slice: there are many lines, and the next that asks is near
+        asked = (self._times[one] for one in later if self._lines[one].kind in _ASKED)
         gone = row["ended"] if row["ended"] and row["ended"] > late else None
         return min(filter(None, (next(asked, None), gone)), default=None)
 
