@@ -16,6 +16,7 @@ from cloudgpu.errors import InvalidRequest
 
 OLD_AFTER = timedelta(days=180)
 EVERYTHING = "*"  # in place of the families that a quota counts
+NO_TENSOR = "no tensor cores"  # what is noted of such a GPU
 _H100_BANDWIDTH = 3360.0  # GB/s
 _H100_TENSOR = 989.0  # dense FP16 TFLOPs
 _H100_FP32 = 66.91  # TFLOPs
@@ -189,7 +190,7 @@ def speed(spec: GpuSpec) -> Speed | None:
     """
     if spec.trains_vs_h100 is not None:
         return Speed(spec.trains_vs_h100, SpeedBasis.MEASURED)
-    if spec.tensor_tflops is None and "no tensor cores" in spec.notes:
+    if spec.tensor_tflops is None and NO_TENSOR in spec.notes:
         return _against(spec.fp32_tflops, _H100_FP32, SpeedBasis.FP32)
     if spec.tensor_tflops is not None and (spec.bandwidth_gbs or _H100_BANDWIDTH + 1) > _H100_BANDWIDTH:
         return _against(spec.tensor_tflops, _H100_TENSOR, SpeedBasis.TENSOR)

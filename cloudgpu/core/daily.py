@@ -33,10 +33,6 @@ class Sums(NamedTuple):
     amount: int
     high: int
 
-    def and_(self, other: Sums) -> Sums:
-        """Return both together."""
-        return Sums(self.low + other.low, self.amount + other.amount, self.high + other.high)
-
 
 NOTHING = Sums(0, 0, 0)
 

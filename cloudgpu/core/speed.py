@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.catalog import GpuSpec
-
-NO_TENSOR = "no tensor cores"  # what the catalogue notes of such a GPU
+from cloudgpu.core.catalog import NO_TENSOR, GpuSpec
 
 
 class Work(StrEnum):

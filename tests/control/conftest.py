@@ -12,6 +12,24 @@ from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient
+from tests.receivers.mail import MailReceiver
+from tests.receivers.web import WebReceiver
+
+
+@pytest.fixture
+def web():
+    """A receiver of alerts over HTTP."""
+    receiver = WebReceiver()
+    yield receiver
+    receiver.end()
+
+
+@pytest.fixture
+def mail():
+    """A receiver of alerts by SMTP."""
+    receiver = MailReceiver()
+    yield receiver
+    receiver.end()
 
 
 class Lab:

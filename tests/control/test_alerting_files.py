@@ -15,26 +15,11 @@ from cloudgpu.config.alert_text import Attached, Message
 from cloudgpu.config.alerts import DESKTOP
 from cloudgpu.control import alerting_send
 from cloudgpu.control.alerting_send import send
-from tests.receivers.mail import MailReceiver
 from tests.receivers.web import HANG, WebReceiver
 
 PAGE = "<!doctype html>\r\n<p>für Ada: 80,5 %</p>\n\n.\n".encode() + bytes(range(256)) + b"x" * 3000
 FILE = Attached("cloudgpu-report-2026-10.html", "text/html", PAGE, "Run: cloudgpu report", "# All of it\n" + "y" * 5000)
 MESSAGE = Message("cloudgpu: report of 2026-10: $1.00", "It cost $1.00.\n\nSee the file.", urgent=False, attached=FILE)
-
-
-@pytest.fixture
-def web():
-    receiver = WebReceiver()
-    yield receiver
-    receiver.end()
-
-
-@pytest.fixture
-def mail():
-    receiver = MailReceiver()
-    yield receiver
-    receiver.end()
 
 
 def whys(*addresses, wait_s=30.0):

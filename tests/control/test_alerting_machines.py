@@ -19,14 +19,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PriceRow, RowKey
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest
-from tests.receivers.web import DRIP, HANG, WebReceiver
-
-
-@pytest.fixture
-def web():
-    receiver = WebReceiver()
-    yield receiver
-    receiver.end()
+from tests.receivers.web import DRIP, HANG
 
 
 def write(lab, kind, row, /, **body):

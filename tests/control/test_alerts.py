@@ -18,7 +18,6 @@ from cloudgpu.control.alerting_send import label_of, send
 from cloudgpu.control.alerts import LOCK, deliver, sample, undelivered
 from cloudgpu.core.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
-from tests.receivers.mail import MailReceiver
 from tests.receivers.web import DRIP, HANG, WebReceiver
 
 SECRET = "s3cr3tpassword"
@@ -30,20 +29,6 @@ LAB80 = Finding(
     {"spent": "$241.50", "budget": "lab"},
 )
 GONE = Finding("budget:gone:threshold:100", "budget", "Budget gone is spent", "Spent: $50.00.", {}, urgent=True)
-
-
-@pytest.fixture
-def web():
-    receiver = WebReceiver()
-    yield receiver
-    receiver.end()
-
-
-@pytest.fixture
-def mail():
-    receiver = MailReceiver()
-    yield receiver
-    receiver.end()
 
 
 @pytest.fixture

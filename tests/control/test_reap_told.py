@@ -17,14 +17,6 @@ from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for
 from tests.control.conftest import Fleet
-from tests.receivers.web import WebReceiver
-
-
-@pytest.fixture
-def web():
-    receiver = WebReceiver()
-    yield receiver
-    receiver.end()
 
 
 @pytest.fixture

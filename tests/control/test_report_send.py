@@ -20,7 +20,6 @@ from cloudgpu.core.monthly import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.report.html import to_html
 from cloudgpu.report.markdown import to_markdown
-from tests.receivers.mail import MailReceiver
 from tests.receivers.web import WebReceiver
 
 SECRET = "s3cr3tpassword"
@@ -28,20 +27,6 @@ SECRET = "s3cr3tpassword"
 
 def utc(month, day, hour=0, minute=0):
     return datetime(2026, month, day, hour, minute, tzinfo=UTC)
-
-
-@pytest.fixture
-def web():
-    receiver = WebReceiver()
-    yield receiver
-    receiver.end()
-
-
-@pytest.fixture
-def mail():
-    receiver = MailReceiver()
-    yield receiver
-    receiver.end()
 
 
 def json_of(web, more=""):
