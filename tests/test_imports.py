@@ -12,28 +12,30 @@ import pytest
 CHECKOUT = Path(__file__).parents[1]
 
 BASE = {"errors", "core"}
-CLOUD = BASE | {"providers", "providers.machine", "catalog"}
+ASKING = BASE | {"parallel"}  # what asks many at once
+CLOUD = ASKING | {"providers", "providers.machine", "catalog"}
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
     "__main__": {"cli"},  # `python -m cloudgpu`
     "errors": set(),
+    "parallel": set(),
     "core": {"errors"},  # values may refuse in the words of the error tree
     "config": BASE,
     "ledger": BASE,
-    "access": BASE,
+    "access": ASKING,
     "catalog": BASE,
     "report": BASE,
     "agent": {"core"},  # core.idle alone, whose lines it carries
-    "providers": BASE | {"catalog"},  # what several clouds share: what has which GPU, and what drives it, are facts
-    "providers.local": BASE | {"providers", "access"},
-    "providers.ssh": BASE | {"providers", "access"},
+    "providers": ASKING | {"catalog"},  # what several clouds share: what has which GPU, and what drives it, are facts
+    "providers.local": ASKING | {"providers", "access"},
+    "providers.ssh": ASKING | {"providers", "access"},
     "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
-    "control": BASE | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
+    "control": ASKING | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
     "cli": BASE | {"control", "config", "access", "report"},
-    "testing": BASE | {"providers"},
+    "testing": ASKING | {"providers"},
 }
 HOMES = {  # a library -> the only rooms that may import it
     "boto3": {"providers.aws"},
@@ -54,6 +56,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "cryptography": {"access", "testing", "providers.ssh"},
     "apprise": {"control"},
     "apscheduler": {"control"},
+    "concurrent": set(),  # its pools keep the process after Ctrl-C; ours is cloudgpu.parallel
 }
 IMPURE_MODULES = {
     "asyncio", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "logging", "multiprocessing", "os",
@@ -97,7 +100,7 @@ def room_of_module(module: str) -> str:
 def library_faults(room: str, module: str) -> str | None:
     top = module.split(".", maxsplit=1)[0]
     if top in HOMES and room not in HOMES[top]:
-        return f"imports {top}, which only {', '.join(sorted(HOMES[top]))} may"
+        return f"imports {top}, which only {', '.join(sorted(HOMES[top])) or 'nobody'} may"
     if room in ("core", "errors", "agent") and top not in sys.stdlib_module_names:
         return f"imports {top}, which is not in the standard library"
     if room == "core" and top in IMPURE_MODULES:

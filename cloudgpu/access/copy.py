@@ -7,9 +7,9 @@ import hashlib
 import posixpath
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import IO
 
 from cloudgpu.access.connection import Connection
@@ -19,9 +19,11 @@ from cloudgpu.access.places import Places, read_places
 from cloudgpu.access.sides import Here, Side, There
 from cloudgpu.access.trees import Item, about, lay_out
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
 
 SESSIONS = 4  # files under way at once: each costs a handful of round trips whatever its size
 CHUNK = 256 * 1024
+TIDY_S = 0.5  # after Ctrl-C
 OTHERS = 0o077  # permission bits of everybody but the owner
 
 Progress = Callable[[int, int], None]
@@ -112,24 +114,37 @@ class _Transfer:
         self._total = total
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._fault: Exception | None = None
         self.done = 0
 
     def run(self, files: Sequence[Item]) -> None:
         """Move them all. Raises what the first one that failed raised."""
-        with ThreadPoolExecutor(SESSIONS, thread_name_prefix="copy") as workers:
+        with Pool(SESSIONS) as workers:
             moves = [workers.submit(self._move, item) for item in files]
             try:
-                for move in as_completed(moves):
-                    move.result()
+                for move in moves:
+                    move.wait()
             except BaseException:
                 self._stopped.set()
-                workers.shutdown(wait=False, cancel_futures=True)
+                tidied = monotonic() + TIDY_S
+                for move in moves:  # what has begun removes its unfinished file
+                    move.wait(max(0, tidied - monotonic()))
                 raise
+        if self._fault is not None:
+            raise self._fault
         self._advance(0)
 
     def _move(self, item: Item) -> None:
         if self._stopped.is_set():
             return
+        try:
+            self._moved(item)
+        except Exception as fault:  # noqa: BLE001  (raised by `run`)
+            with self._lock:
+                self._fault = self._fault or fault
+            self._stopped.set()
+
+    def _moved(self, item: Item) -> None:
         with self._sessions.one() as there:
             source, target = _ordered(there, self._places)
             part = _part(item.target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Resolves
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def offers_anywhere(session: Session, candidates: Candidates, there: Row | None)
         return passing([account], act)
 
     names = [one.account for one in ties.each]
-    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+    with Pool(len(names)) as pool:
         silent = [one for some in pool.map(ask, names) for one in some]
     passed = (*ties.passed, *silent)
     if not found:

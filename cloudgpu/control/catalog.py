@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +16,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import Move, PriceList, jumps
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
 from cloudgpu.report.values import usd
@@ -52,7 +52,7 @@ def refresh(
     """
     kinds = list(dict.fromkeys(providers)) or _kinds(session, account)
     settings = {kind: _settings(session, kind, account) for kind in kinds}
-    with ThreadPoolExecutor(max_workers=len(kinds)) as pool:
+    with Pool(len(kinds)) as pool:
         answers = dict(zip(kinds, pool.map(lambda kind: _answer(kind, settings[kind]), kinds), strict=True))
     values = [_kept(session, answers[kind], factor, accept=accept) for kind in kinds]
     return {"asked_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}

@@ -5,13 +5,13 @@ What a verb does with an answer beside showing it (a question, a table, an exit 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.parallel import Pool
 from cloudgpu.report.values import machine_value, plan_value, usd
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Ended | Cloudg
         with session.beside() as own:
             return _ended(own, row)
 
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         return list(pool.map(apart, rows))
 
 

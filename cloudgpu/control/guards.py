@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cloudgpu.control.check import Check, Verdict, failed
@@ -12,6 +11,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasTimer, SetsTimer
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     reaper, watched = _reaper(session, environ)
     for row in rows:
         with_provider(session, row)  # made here: two threads would make two
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from cloudgpu.control.observe import has_moved_on, not_before, told_itself
 from cloudgpu.core.activity import AHEAD
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import TellsActivity
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dic
     groups = [(asker, [row for row in rows if row["account"] == name]) for asker, name in askers]
     if not groups:
         return {}
-    with ThreadPoolExecutor(max_workers=len(groups)) as pool:
+    with Pool(len(groups)) as pool:
         answers = pool.map(lambda group: _words(*group), groups)
     words = {machine: _plausible(session, word) for answer in answers for machine, word in answer.items()}
     if keep:

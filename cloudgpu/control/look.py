@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -27,6 +26,7 @@ from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.parallel import Pool
 
 Row = dict[str, Any]
 
@@ -69,7 +69,7 @@ def look_at(
     rows = session.ledger.machines()
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
-    with ThreadPoolExecutor(max_workers=max(1, 3 * len(accounts))) as pool:
+    with Pool(3 * len(accounts)) as pool:
         listings = pool.map(lambda account: _listing(session, account, asked_at, again_after), accounts)
         things = pool.map(lambda account: leftovers_of(session, account) if account in kept_of else None, accounts)
         prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at, before_its_end
@@ -11,6 +10,7 @@ from cloudgpu.control.look import close_request
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.core.facts import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Provider, StopsMany
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
         return dict.fromkeys(ids, fault)
     if isinstance(provider, StopsMany):
         return provider.get_many(ids)
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(ids)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from cloudgpu.core.names import lock_name, near
 from cloudgpu.core.orphan import Cost, Do, Known, Orphan, Wish
 from cloudgpu.core.orphans import orphans
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasLeftovers, HasOrphans, HasRegions, SetsTimer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey
     What a look puts in order is told. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
-    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+    with Pool(len(accounts)) as pool:
         more = [pool.submit(_beside_of, session, account) for account in accounts]
         look = look_at(session, accounts, kept=True)
         answers = [one.result() for one in more]

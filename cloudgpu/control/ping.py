@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 from cloudgpu.core.facts import Region
+from cloudgpu.parallel import Pool
 
 TRIES = 3
 WAIT_S = 3.0
@@ -22,7 +22,7 @@ def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_cou
 
     Opens connections and says nothing on them. Every host name is resolved before its time is taken.
     """
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(regions)))) as pool:
+    with Pool(AT_ONCE) as pool:
         found = pool.map(lambda region: _ping(region, now), regions)
         return dict(zip((region.name for region in regions), found, strict=True))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from cloudgpu.core.catalog import InstanceType, ListedQuota, meant_by
 from cloudgpu.core.facts import Market, Quota
 from cloudgpu.core.offers import same_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasQuota, HasRegions
 
 Document = dict[str, Any]
@@ -76,7 +76,7 @@ def _regions(one: Any, region: str | None) -> list[str]:
 
 
 def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Document]]:
-    with ThreadPoolExecutor(max_workers=max(1, min(len(regions), 16))) as pool:
+    with Pool(16) as pool:
         answers = dict(zip(regions, pool.map(lambda region: _tried(one, region), regions), strict=True))
     faults = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
     if len(faults) == len(answers) and faults:

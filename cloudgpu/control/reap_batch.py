@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.look_again import look_again
@@ -13,6 +12,7 @@ from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.core.facts import State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Pausable, StopsMany
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
     for row in rows:
         by_account.setdefault(row["account"], {})[row["provider_id"]] = row["id"]
     providers = {account: cast("StopsMany", session.provider(account)) for account in by_account}
-    with ThreadPoolExecutor(max_workers=max(1, len(by_account))) as pool:
+    with Pool(len(by_account)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(by_account[account])), by_account)
         pairs = list(zip(by_account, answers, strict=True))
     return {by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, Sta
 from cloudgpu.core.fold import as_observed
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,7 +61,7 @@ def rehearse(session: Session) -> Sight:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+    with Pool(len(accounts)) as pool:
         listings = list(pool.map(lambda account: _listing(session, account), accounts))
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id

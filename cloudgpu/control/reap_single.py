@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import lifecycle
@@ -14,6 +13,7 @@ from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.things import remove_named
 from cloudgpu.core.decisions import Do
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -39,7 +39,7 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
         with session.beside() as own:
             return _ended(own, item, judge, check)
 
-    with ThreadPoolExecutor(max_workers=LANES) as pool:
+    with Pool(LANES) as pool:
         for one in pool.map(in_lane, items):
             outcome.add(one)
     return outcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from cloudgpu.core.passes import Told
 from cloudgpu.core.times import iso, minute
 from cloudgpu.core.told import not_before_said
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -56,7 +56,7 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
 def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Row]) -> list[int]:
     """Return how many terminals took each of these warnings; a machine that does not answer has none."""
     asks = [_ask_of(session, reachable.get(one.machine), sentence(one.name, warned)) for one, warned in given]
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(asks)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return list(pool.map(lambda ask: ask(), asks))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from cloudgpu.core.heard import DAY, EARLIER, RING, Heard, Sample, heard, unhear
 from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf, sweep_daily
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.access.connection import Connection
@@ -72,7 +72,7 @@ def probe(
         if keep:
             sweep_daily(session.home.samples, session.clock())
     asks = [_ask_of(session, row, _How(timeout, min(back, DAY), keep)) for row in rows]
-    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(asks)))) as pool:
+    with Pool(at_once) as pool:
         reports = list(pool.map(lambda ask: ask(), asks))
     return {one.row_id: one for one in reports}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from cloudgpu.core.facts import (
 from cloudgpu.core.names import NAME, NAME_RULE, near, tag_value
 from cloudgpu.core.orphan import PAUSED
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasLeftovers, Imageable
 from cloudgpu.report.values import kept_value
 
@@ -45,7 +45,7 @@ def named(session: Session, kind: Kind) -> Leftovers:
     silent: list[Unanswered] = []
     for account in accounts:
         _provider(session, account)  # here: two threads would make two
-    with ThreadPoolExecutor(max_workers=max(1, len(accounts))) as pool:
+    with Pool(len(accounts)) as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += answer.unanswered

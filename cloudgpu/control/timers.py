@@ -7,7 +7,6 @@ one exception is a start under a timer of the life before that might still fire:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Firing, SetsTimer
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], dat
             able[row["account"]] = _able_or_fault(session, row, done)
     found = ((able.get(row["account"]), row) for row in rows if row["provider_id"] is not None)
     asked = [(provider, row) for provider, row in found if provider is not None]
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one), asked))
     said: set[tuple[str, str, str]] = set()
     for (_, row), found in zip(asked, outcomes, strict=True):

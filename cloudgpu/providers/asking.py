@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from cloudgpu.core.facts import Unanswered
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 
 AT_ONCE = 32
 Answer = TypeVar("Answer")
@@ -20,7 +20,7 @@ def each(
 
     Raises the first error when no part answered.
     """
-    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(parts)))) as pool:
+    with Pool(at_once) as pool:
         outcomes = dict(zip(parts, pool.map(lambda part: tried(ask, part), parts), strict=True))
     answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
     faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}

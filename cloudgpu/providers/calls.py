@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from cloudgpu.parallel import go_on
+
 _LOCK = threading.Lock()
 _SENT: Counter[tuple[str, str]] = Counter()
 
 
 def count(provider: str, operation: str) -> None:
-    """Count one request."""
+    """Count one request; raise Abandoned where nobody waits for it any more."""
+    go_on()
     with _LOCK:
         _SENT[provider, operation] += 1
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,7 @@ import pytest
 from cloudgpu.core.facts import TAG_ID, Attempt, Available, Instance, Market, State, Want
 from cloudgpu.core.names import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings, Resolves
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
@@ -276,7 +276,7 @@ class ProviderContract(ContractBase):
     def test_ten_launches_at_once_make_ten_machines(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Threads share a provider; every machine is made and listed."""
         attempts = [make_attempt(key=f"at-once-{number}") for number in range(self.at_once)]
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with Pool(self.at_once) as pool:
             made = set(pool.map(lambda attempt: self.launch(provider, attempt).id, attempts))
         assert len(made) == self.at_once
         self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
@@ -286,7 +286,7 @@ class ProviderContract(ContractBase):
     ) -> None:
         """The same, when every thread sends the same call."""
         attempt = make_attempt()
-        with ThreadPoolExecutor(self.at_once) as pool:
+        with Pool(self.at_once) as pool:
             made = set(pool.map(lambda _: self.launch(provider, attempt).id, range(self.at_once)))
         assert len(made) == 1
         self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)

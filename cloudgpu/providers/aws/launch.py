@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import network, owner
 from cloudgpu.providers.aws.bootdata import user_data
 from cloudgpu.providers.aws.request import Call, call_of, run_instances
@@ -48,7 +48,7 @@ def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
     """Return the call's parameters; what it needs in the region is made sure of side by side."""
     data = user_data(attempt)  # a fault in it is said before anything is made
     line = attempt.boot.client_public_keys[0]
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER], attempt.ledger)
         group = pool.submit(network.group, aws, attempt, call)
         return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)

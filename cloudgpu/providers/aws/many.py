@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from cloudgpu.core.facts import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids, owner, spot_end
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.listing import instances
@@ -108,7 +108,7 @@ def _by_region(many: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, Clo
 
 def _each(regions: Iterable[str], ask: Callable[[str], Of]) -> list[Of]:
     names = list(regions)
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(names)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return list(pool.map(ask, names))
 
 

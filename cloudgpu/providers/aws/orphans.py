@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.storage import code_of
@@ -64,7 +64,7 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
                 return list(getattr(ec2, one.operation)(Filters=one.filters())[one.key])
             return [item for page in pages(ec2, one.operation, Filters=one.filters()) for item in page[one.key]]
 
-    with ThreadPoolExecutor(max_workers=len(_QUESTIONS)) as pool:
+    with Pool(len(_QUESTIONS)) as pool:
         addresses, interfaces, groups, keys, requests = pool.map(ask, _QUESTIONS)
     return [
         *(_address(aws, region, one) for one in addresses),

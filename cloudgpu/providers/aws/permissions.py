@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import Permission
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import places
 from cloudgpu.providers.aws.client import AT_ONCE
 from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, SKEWED
@@ -44,7 +44,7 @@ def _asked(
     listed = list(calls)
     for probe, _ in listed:
         aws.client(probe.client, probe.region or region)  # made here: boto3 makes clients one after the other
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         return list(pool.map(lambda call: _ask(aws, region, *call), listed))
 
 

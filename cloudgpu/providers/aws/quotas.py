@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cloudgpu.catalog import instance_type, listed_quotas, quota_of, types
 from cloudgpu.core.catalog import ListedQuota
 from cloudgpu.core.facts import Market, Quota
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.places import check_region
 
@@ -61,7 +61,7 @@ def quotas(aws: Aws, region: str) -> list[Quota]:
     Two calls and their pages, side by side. Raises InvalidRequest for a region that the account does not use.
     """
     check_region(aws, region)
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         limits, running = pool.submit(_limits, aws, region), pool.submit(_running, aws, region)
         return [_quota(aws, region, one, limits.result().get(one.code), running.result()) for one in _of_gpus()]
 

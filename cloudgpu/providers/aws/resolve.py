@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import data_volume
 from cloudgpu.providers.aws.client import KIND
@@ -74,7 +74,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
 
 def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
     setup = request.setup
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    with Pool(4) as pool:
         choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
         place = pool.submit(_place, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, item.vcpus)

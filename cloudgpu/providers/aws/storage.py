@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.translate import TAG_PREFIX, tags_of
@@ -43,7 +43,7 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
         with aws.said(operation.title().replace("_", ""), region):
             return [item for page in pages(ec2, operation, Filters=_OURS, **more) for item in page[key]]
 
-    with ThreadPoolExecutor(max_workers=len(asked)) as pool:
+    with Pool(len(asked)) as pool:
         volumes, images, snapshots = pool.map(ask, asked)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [

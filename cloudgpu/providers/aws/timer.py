@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.listing import raw
@@ -98,7 +98,7 @@ def timers(aws: Aws, region: str | None = None) -> dict[str, datetime]:
 
 def _listed(aws: Aws, region: str) -> dict[str, datetime]:
     names = list(_names(aws, region))
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         times = pool.map(lambda name: _read(aws, region, name), names)
     found = zip(names, times, strict=True)
     return {name.rpartition(".")[2]: at for name, at in found if at is not None}

@@ -9,13 +9,13 @@ unverified here. The log is kept for 90 days and may be some minutes late.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import Instance, Market, State
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids, plainly
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def told(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
     was: how a machine is, matters more than why.
     """
     asked = [one.id for one in seen if _is_untold(one)]
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         taken = dict(zip(asked, pool.map(lambda one: _taken(azure, one), asked), strict=True))
     return [_with(one, taken.get(one.id)) for one in seen]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import permissions, places, plainly, role, services
 from cloudgpu.providers.base import Finding
 
@@ -31,7 +31,7 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
         ("machine role", lambda: _machine_role(azure)),
         ("timers", lambda: [_timers(azure)]),
     ]
-    with ThreadPoolExecutor(max_workers=len(looks)) as pool:
+    with Pool(len(looks)) as pool:
         return [one for found in pool.map(lambda look: _tried(*look), looks) for one in found]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, identity, ids, listing, owner, request, rules, translate
 from cloudgpu.providers.azure.ask import ask, is_absent, look
 from cloudgpu.providers.azure.codes import BUSY, MEANINGS, ONLY_INSIDE
@@ -123,7 +123,7 @@ class _Launch:
     def _make_network(self) -> None:
         """Make the security group and the network side by side; what is somebody else's is not made."""
         call, tags, network = self._call, self._attempt.tags, self._azure.network
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with Pool(2) as pool:
             made = []
             if call.group is None:
                 body = rules.security_group(call.region, tags, call.callers, call.ssh_port)

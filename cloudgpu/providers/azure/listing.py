@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_ID, Address, Instance, Listing, State, Unanswered
 from cloudgpu.errors import InstanceNotFound
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import evicted, groups, ids, owner, translate
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.client import AT_ONCE
@@ -127,13 +127,13 @@ def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     One whose power the listing of power does not tell (it was made in between, say, or is not made) is asked for by
     itself.
     """
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         told, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
         views = {_key(one): translate.statuses_of(one) for one in power.result()}
         ours = [one for one in told.result() if TAG_ID in (one.get("tags") or {})]
     home = [one for one in ours if _is_at_home(one)]
     untold = [one for one in home if _is_untold(one, views.get(_key(one), ()))]
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         views |= {
             _key(one): view for one, view in zip(untold, pool.map(lambda one: _view(azure, one), untold), strict=True)
         }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.facts import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import Answer, tried
 from cloudgpu.providers.azure import ids, listing, power
 from cloudgpu.providers.azure.client import AT_ONCE
@@ -55,5 +55,5 @@ def _fault_of(id_: str, fault: CloudgpuError) -> CloudgpuError:
 
 def _each(many: Sequence[str], call: Callable[[str], Answer]) -> dict[str, Answer | CloudgpuError]:
     wanted = list(dict.fromkeys(many))
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(wanted)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(lambda id_: tried(call, id_), wanted), strict=True))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import Network
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.ask import look
 from cloudgpu.providers.azure.request import NETWORK
@@ -39,7 +39,7 @@ def place(azure: Azure, region: str, wanted: Network) -> Place:
 
     Raises InvalidRequest for a subnet or a group that is not there, or lies in another region.
     """
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         network = pool.submit(_network, azure, region, wanted.subnet)
         pool.submit(_check_group, azure, region, wanted.security_group).result()
     found = network.result()

@@ -8,11 +8,11 @@ assignment of the role of machines stays when its machine is gone: "The role ass
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, identity, ids, machine, power, storage, things
 from cloudgpu.providers.azure.ask import ask, look
 
@@ -32,7 +32,7 @@ def orphans(azure: Azure, region: str | None) -> Leftovers:
     look like the whole.
     """
     network = azure.network
-    with ThreadPoolExecutor(max_workers=6) as pool:
+    with Pool(6) as pool:
         launched, machines = pool.submit(groups.launched, azure), pool.submit(machine.listed, azure)
         interfaces = pool.submit(_listed, azure, "networkInterfaces", network.network_interfaces.list_all)
         addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)

@@ -8,7 +8,6 @@ meter or SKU that ends in " Spot"; of a price in steps (tierMinimumUnits) the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from cloudgpu.catalog.disktypes import SIZES
 from cloudgpu.core.facts import Market, Unanswered
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.retail import Item, Retail
 from cloudgpu.providers.base import ProviderSettings
 
@@ -45,7 +45,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
         except CloudgpuError as fault:
             return fault
 
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         answers = dict(zip(places, pool.map(ask, places), strict=True))
     parts = tuple(one for one in answers.values() if isinstance(one, PricePart))
     faults = {region: one for region, one in answers.items() if isinstance(one, CloudgpuError)}

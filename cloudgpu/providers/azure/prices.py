@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import listed_price
 from cloudgpu.core.facts import Available, Market, Price
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.client import KIND
 from cloudgpu.providers.azure.pricelist import AT_ONCE, part_from
 from cloudgpu.providers.azure.retail import Retail
@@ -51,7 +51,7 @@ def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market,
         server = Retail()
     except CloudgpuError:
         return {}
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         return dict(zip(places, pool.map(lambda place: _of(azure, server, place), places), strict=True))
 
 

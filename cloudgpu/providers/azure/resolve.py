@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
+from cloudgpu.parallel import Pool
 from cloudgpu.providers import layers
 from cloudgpu.providers.azure import ids, images, network, permissions, usage
 from cloudgpu.providers.azure.bound import data_volume
@@ -74,7 +74,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
 
 def _looked_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
     setup, sku = request.setup, _sku(azure, item)
-    with ThreadPoolExecutor(max_workers=5) as pool:
+    with Pool(5) as pool:
         choice = pool.submit(images.chosen, azure, item, sku, setup.image, request.template)
         place = pool.submit(network.place, azure, item.region, setup.network)
         limits = pool.submit(usage.check, azure, item.region, sku, item.market)

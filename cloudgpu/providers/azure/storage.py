@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import gallery, groups, ids, things
 from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.request import is_system_disk
@@ -39,7 +39,7 @@ def leftovers(azure: Azure, region: str | None) -> Leftovers:
     part would look like the whole.
     """
     compute = azure.compute
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    with Pool(4) as pool:
         tags = pool.submit(groups.tags_of_all, azure)
         disks, snapshots, images = (
             pool.submit(_listed, azure, kind, operations)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import listing, operations, rules
 from cloudgpu.providers.gcp.codes import NOT_READY, THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of, is_gone
@@ -76,7 +76,7 @@ def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags
     """Let each of these in (CIDR per label); a rule that is there already is moved to its new CIDR."""
     port = gcp.options.ssh_port
     wanted = [rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with Pool(AT_ONCE) as pool:
         list(pool.map(lambda one: _written(gcp, project_of(network), one), wanted))
 
 
@@ -96,7 +96,7 @@ def remove_all(gcp: Gcp, machine: str, network: str = "") -> None:
     """Ask to take away all rules that let in to a machine. Does not wait; none is no error."""
     found = of_machine(gcp, machine, network)
     if found:
-        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        with Pool(AT_ONCE) as pool:
             list(pool.map(lambda one: forget(gcp, project_of(network), one.name), found))
 
 

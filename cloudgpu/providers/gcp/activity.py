@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import AT_ONCE, tried
 from cloudgpu.providers.gcp.guest import said
 
@@ -27,7 +27,7 @@ def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuEr
     """
     if not ids:
         return {}
-    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ids))) as pool:
+    with Pool(AT_ONCE) as pool:
         return dict(zip(ids, pool.map(partial(tried, partial(_last_active, gcp)), ids), strict=True))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Finding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
@@ -53,7 +53,7 @@ def _asked(gcp: Gcp) -> Answers:
         NETWORK: lambda: gcp.ask("compute.networks.get", value=network, network=network),
         OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
     }
-    with ThreadPoolExecutor(max_workers=len(calls)) as pool:
+    with Pool(len(calls)) as pool:
         return dict(zip(calls, pool.map(_tried, calls.values()), strict=True))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.core.facts import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids, power
 from cloudgpu.providers.gcp.listing import everything, instances, raw
 
@@ -81,5 +81,5 @@ def _tried(gcp: Gcp, id: str) -> Raw | CloudgpuError:  # noqa: A002
 
 
 def _each(many: Sequence[str], ask: Callable[[str], Of]) -> dict[str, Of]:
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(many)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return dict(zip(many, pool.map(ask, many), strict=True))

@@ -7,11 +7,11 @@ in to machines of cloudgpu is told nowhere: it is of no ledger, costs nothing, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, Kind, Leftover, Leftovers, Unanswered
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import access, ids, listing
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.storage import OURS
@@ -46,7 +46,7 @@ def orphans(gcp: Gcp, region: str | None) -> Leftovers:
     A rule counts as used while its machine is there. Raises the first error where nothing answered.
     """
     parts: list[Callable[[], Part]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
-    with ThreadPoolExecutor(max_workers=len(parts)) as pool:
+    with Pool(len(parts)) as pool:
         answers = list(pool.map(_tried, parts))
     faults = [one for one in answers if isinstance(one, CloudgpuError)]
     if len(faults) == len(answers):

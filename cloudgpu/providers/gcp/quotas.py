@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -18,6 +17,7 @@ from cloudgpu.catalog import instance_type, listed_quotas, quotas_of
 from cloudgpu.core.catalog import ListedQuota
 from cloudgpu.core.facts import Market, Quota
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.places import check_region
@@ -116,7 +116,7 @@ def _quota(gcp: Gcp, region: str, one: ListedQuota, told: tuple[float, float] | 
 
 def _told(gcp: Gcp, region: str) -> Told:
     """Return what the region and the project say of their limits, side by side."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         here = pool.submit(gcp.ask, "compute.regions.get", region, value=region, region=region)
         everywhere = pool.submit(gcp.ask, "compute.projects.get")
         return dict([*read(here.result()), *read(everywhere.result())])

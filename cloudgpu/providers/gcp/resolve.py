@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
 from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.gcp import images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
@@ -88,7 +88,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
 
 def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
     setup = request.setup
-    with ThreadPoolExecutor(max_workers=5) as pool:
+    with Pool(5) as pool:
         offered = pool.submit(_check_offered, gcp, item, wanted)
         choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
         place = pool.submit(_place, gcp, request, item)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers, Unanswered
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids, owner
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.things import (
@@ -55,7 +55,7 @@ def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
         lambda: _everywhere(gcp, SNAPSHOTS, snapshot),
         lambda: _everywhere(gcp, MACHINE_IMAGES, machine_image),
     ]
-    with ThreadPoolExecutor(max_workers=len(parts)) as pool:
+    with Pool(len(parts)) as pool:
         disks, images, *others = pool.map(_tried, parts)
     faults = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
     if len(faults) > 1:

@@ -7,7 +7,6 @@ host itself is never powered off, and nothing else on it is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from cloudgpu.errors import (
     Unreachable,
     WrongHostKey,
 )
+from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
@@ -201,7 +201,7 @@ def _at_once(hosts: Sequence[Host], call: Callable[[Host], Answer]) -> Sequence[
         except CloudgpuError as fault:
             return fault
 
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(hosts)))) as pool:
+    with Pool(AT_ONCE) as pool:
         return list(pool.map(guarded, hosts))
 
 

@@ -1,0 +1,182 @@
+"""Runs calls side by side, in a way that Ctrl-C can leave at once.
+
+The standard library's pool joins its threads when a `with` ends and once more when the interpreter ends: one call that
+hangs keeps the process. The threads of this pool are daemons. After an error it waits for the calls that have begun;
+after Ctrl-C it does not. A call that its caller has left is abandoned: its thread sends nothing more (`go_on`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Asked = ParamSpec("Asked")
+_HERE = threading.local()  # `.part`: what this thread runs
+
+
+class Abandoned(BaseException):
+    """Nobody waits for this thread any more. Passes through what catches every `Exception`, as Ctrl-C does."""
+
+
+def is_abandoned() -> bool:
+    """Say whether the caller of this thread has left, or the caller's caller."""
+    part: Part[Any] | None = getattr(_HERE, "part", None)
+    return part is not None and part.is_abandoned
+
+
+def go_on() -> None:
+    """Raise Abandoned where nobody waits for this thread any more. Called before whatever is sent."""
+    if is_abandoned():
+        raise Abandoned
+
+
+class Part(Generic[Answer]):
+    """One call of a pool, with its answer once that has come."""
+
+    def __init__(self, pool: Pool, call: Callable[[], Answer]) -> None:
+        self._pool = pool
+        self._call = call
+        self._above: Part[Any] | None = getattr(_HERE, "part", None)
+        self._left = False
+        self._over = threading.Event()
+        self._answer: Answer
+        self._fault: BaseException | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._left or self._pool.is_left or (self._above is not None and self._above.is_abandoned)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it has ended, at most so long; return whether it has. Ctrl-C interrupts it."""
+        return self._over.wait(seconds)
+
+    def result(self, seconds: float | None = None) -> Answer:
+        """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""
+        if not self.wait(seconds):
+            raise TimeoutError
+        if self._fault is not None:
+            raise self._fault
+        return self._answer
+
+    def abandon(self) -> None:
+        """Wait for it no more, also when the pool is left; another part takes its place. One that has ended stays."""
+        self._pool.leave(self)
+
+    def run(self) -> None:
+        """Make the call, in this thread."""
+        _HERE.part = self
+        try:
+            go_on()
+            self._answer = self._call()
+        except BaseException as fault:  # noqa: BLE001  (whoever asks for the answer gets it)
+            self._fault = fault
+        finally:
+            self._over.set()
+
+    def drop(self) -> None:
+        """End it before it has begun."""
+        self._left, self._fault = True, Abandoned()
+        self._over.set()
+
+    def give_up(self) -> bool:
+        """Mark it as abandoned while it runs; return False where it has ended before."""
+        self._left = not self._over.is_set()
+        return self._left
+
+
+class Pool:
+    """Runs calls on daemon threads, at most `at_once` at a time.
+
+    Leaving it waits for the calls. After an error those that have not begun are dropped; after Ctrl-C, or whatever else
+    is no `Exception`, nothing is waited for and all are abandoned.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = max(1, at_once)
+        self._lock = threading.Lock()
+        self._waiting: deque[Part[Any]] = deque()
+        self._parts: list[Part[Any]] = []
+        self._running = 0
+        self.is_left = False
+
+    def __enter__(self) -> Self:
+        """Begin; no thread is made yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for what has begun, or abandon it."""
+        if fault is not None and not isinstance(fault, Exception):
+            self.is_left = True  # takes no lock, for whatever Ctrl-C has interrupted may hold it
+            return
+        try:
+            if fault is not None:
+                self._drop()
+            self._settle()
+        except BaseException:
+            self.is_left = True
+            raise
+
+    def submit(self, call: Callable[Asked, Answer], *args: Asked.args, **more: Asked.kwargs) -> Part[Answer]:
+        """Have this called as soon as a thread is free."""
+        part = Part(self, lambda: call(*args, **more))
+        with self._lock:
+            self._parts.append(part)
+            self._waiting.append(part)
+        self._staff()
+        return part
+
+    def map(self, call: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
+        """Have each of these called; return the answers in the order of the items. The first error in it is raised."""
+        parts = [self.submit(call, item) for item in items]
+        return (part.result() for part in parts)
+
+    def leave(self, part: Part[Any]) -> None:
+        """Abandon one part: drop it if it has not begun, else let another one take its place."""
+        with self._lock:
+            if part in self._waiting:
+                self._waiting.remove(part)
+                part.drop()
+            elif part.give_up():
+                self._running -= 1
+        self._staff()
+
+    def _staff(self) -> None:
+        """Start as many threads as there is work and room for."""
+        with self._lock:
+            short = max(0, min(self._at_once - self._running, len(self._waiting)))
+            self._running += short
+        for _ in range(short):
+            threading.Thread(target=self._work, name="cloudgpu-parallel", daemon=True).start()
+
+    def _work(self) -> None:
+        part = self._next()
+        while part is not None:
+            part.run()
+            part = self._next(part)
+
+    def _next(self, done: Part[Any] | None = None) -> Part[Any] | None:
+        with self._lock:
+            if done is not None and done.is_abandoned:
+                return None  # its place is another thread's, or nobody's
+            if self._waiting and not self.is_left:
+                return self._waiting.popleft()
+            self._running -= 1
+            return None
+
+    def _drop(self) -> None:
+        with self._lock:
+            while self._waiting:
+                self._waiting.popleft().drop()
+
+    def _settle(self) -> None:
+        for part in self._parts:
+            if not part.is_abandoned:
+                part.wait()
