@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.caller import caller_cidr
+from cloudgpu.control.caller import CallerUnknown, caller_cidr
 from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.session import Session, living
@@ -13,7 +13,7 @@ from cloudgpu.core.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from cloudgpu.providers.base import Reachable
@@ -63,9 +63,13 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
     moves = _Moves()
     known = {row["id"]: row for row in session.ledger.machines()}
     for row, keeper in _kept(session, rows, cidr, moves):
-        cidr = cidr or caller_cidr(session, option="--from")
         try:
-            moves.machines.append(_moved(session, row, keeper, cidr, known))
+            with alone(session, row):
+                before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
+                cidr = cidr or caller_cidr(session, option="--from")
+                moves.machines.append(_moved(row, keeper, cidr, before, known))
+        except CallerUnknown:
+            raise
         except InvalidRequest as fault:
             if name:
                 raise
@@ -117,14 +121,12 @@ def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves
     return found
 
 
-def _moved(session: Session, row: Row, keeper: Reachable, cidr: str, known: dict[str, Row]) -> Document:
+def _moved(row: Row, keeper: Reachable, cidr: str, before: Mapping[str, str], known: dict[str, Row]) -> Document:
     machine = row["provider_id"]
-    with alone(session, row):
-        before = keeper.allowed(machine)
-        keeper.allow(machine, CALLER, cidr)  # also where it seems so: a crash may have left the old rule beside it
-        for label in before:
-            if _is_of_the_dead(label, known):
-                keeper.allow(machine, label, None)
+    keeper.allow(machine, CALLER, cidr)  # also where it seems so: a crash may have left the old rule beside it
+    for label in before:
+        if _is_of_the_dead(label, known):
+            keeper.allow(machine, label, None)
     was = before.get(CALLER)
     return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
 

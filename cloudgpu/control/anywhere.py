@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.candidates import Candidate, Candidates, Passed, passing
-from cloudgpu.control.offering import needs_caller, offers_in, tied
+from cloudgpu.control.offering import offers_in, tied
 from cloudgpu.core.facts import Setup, Want
 from cloudgpu.core.offers import in_order
 from cloudgpu.errors import (
@@ -58,7 +57,7 @@ def offers_anywhere(session: Session, candidates: Candidates, there: Row | None)
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
-    Raises the gravest of their faults where none has anything, InvalidRequest where this client's address is not known.
+    Raises the gravest of their faults where none has anything.
     """
     ties = tied_candidates(session, candidates) if there is None else candidates
     wished = {one.account: one.request.want for one in candidates.each}
@@ -87,16 +86,14 @@ def offers_anywhere(session: Session, candidates: Candidates, there: Row | None)
 def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
     """Return these candidates with their requests tied to the places of what they name; without those that have none.
 
-    A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, or where this
-    client's address is not known; the fault of them all where no account has what is named.
+    A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault
+    of them all where no account has what is named.
     """
-    asks = any(needs_caller(one.provider, one.request.setup) for one in candidates.each)
-    caller = caller_cidr(session) if asks else None  # the same for all; that it is not known is no account's own fault
     done: dict[str, Candidate] = {}
 
     def tie(account: str) -> None:
         one = candidates.at(account)
-        done[account] = replace(one, request=tied(session, one.provider, one.request, caller))
+        done[account] = replace(one, request=tied(one.provider, one.request))
 
     passed = passing([one.account for one in candidates.each], tie)
     if not done:

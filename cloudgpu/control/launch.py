@@ -14,7 +14,7 @@ from cloudgpu.control.attempting import record
 from cloudgpu.control.lease import relet
 from cloudgpu.control.lifecycle import remove_unfit
 from cloudgpu.control.look import refresh
-from cloudgpu.control.offering import resolve
+from cloudgpu.control.offering import open_to_caller, resolve
 from cloudgpu.control.prepare import Prepared, living_of, unsettled_of
 from cloudgpu.control.preview import look_for_budgets, row_of_offer, row_of_plan
 from cloudgpu.control.reach import wait_until_ready
@@ -206,7 +206,7 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
 
 def _tied(session: Session, prepared: Prepared) -> Prepared:
     """Return the plan with its requests tied, and without the offers that lie elsewhere."""
-    candidates = tied_candidates(session, prepared.candidates)
+    candidates = open_to_caller(session, tied_candidates(session, prepared.candidates))
     wants = {one.account: one.request.want for one in candidates.each}
     offers = (offer for offer in prepared.offers if offer.available.account in wants)
     fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))

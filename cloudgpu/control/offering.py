@@ -17,7 +17,7 @@ from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.candidates import Candidates
+    from cloudgpu.control.candidates import Candidate, Candidates
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -37,23 +37,39 @@ class Exact:
     without: frozenset[str] = frozenset()
 
 
-def tied(session: Session, provider: Provider, request: LaunchRequest, caller: str | None = None) -> LaunchRequest:
-    """Return the request with the place that its image or volume lies in, and the address that may open SSH.
+def tied(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+    """Return the request with the place that its image or volume lies in.
 
-    `caller` is that address, where it is known already. Raises InvalidRequest where that contradicts what was asked
-    for, or no address is known.
+    Raises InvalidRequest where that contradicts what was asked for.
     """
-    if isinstance(provider, Resolves):
-        bound = provider.bound(request.setup, request.want)
-        region, zone = bound.region or request.want.region, bound.zone or request.want.zone
-        request = replace(request, want=replace(request.want, region=region, zone=zone))
-    if needs_caller(provider, request.setup):
-        network = replace(request.setup.network, ssh_from=(caller or caller_cidr(session),))
-        request = replace(request, setup=replace(request.setup, network=network))
-    return request
+    if not isinstance(provider, Resolves):
+        return request
+    bound = provider.bound(request.setup, request.want)
+    region, zone = bound.region or request.want.region, bound.zone or request.want.zone
+    return replace(request, want=replace(request.want, region=region, zone=zone))
 
 
-def needs_caller(provider: Provider, setup: Setup) -> bool:
+def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
+    """Return these candidates with the address that may open SSH, where it is this client's.
+
+    Asks an address service, at most once: to be called when there is an offer, so that whoever lacks an SDK, a
+    credential or an offer hears of that first. Raises InvalidRequest where the address is needed and not known.
+    """
+    shut = {one.account for one in candidates.each if _needs_caller(one.provider, one.request.setup)}
+    if not shut:
+        return candidates
+    caller = caller_cidr(session)  # the same for all accounts
+    opened = (_opened(one, caller) if one.account in shut else one for one in candidates.each)
+    return replace(candidates, each=tuple(opened))
+
+
+def _opened(one: Candidate, caller: str) -> Candidate:
+    setup = one.request.setup
+    network = replace(setup.network, ssh_from=(caller,))
+    return replace(one, request=replace(one.request, setup=replace(setup, network=network)))
+
+
+def _needs_caller(provider: Provider, setup: Setup) -> bool:
     """Say whether this client's address has to be known: it alone is let in."""
     return isinstance(provider, Reachable) and not _is_open_already(setup)
 

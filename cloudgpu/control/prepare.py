@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.templates import Template
 from cloudgpu.control.anywhere import Found, offers_anywhere, volume_accounts
+from cloudgpu.control.caller import network_again
 from cloudgpu.control.candidates import Candidate, Candidates, candidate, candidates_of
 from cloudgpu.control.extras import extras_of
-from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, tied
+from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
 from cloudgpu.control.policies import policy_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import setup_remarks
@@ -75,6 +76,8 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         one = candidate(session, wish, template, existing["account"])  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
     found = _found(session, candidates, there)
+    if there is None:
+        found = replace(found, candidates=open_to_caller(session, found.candidates))
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
     return Prepared(
@@ -99,7 +102,7 @@ def _found(session: Session, candidates: Candidates, there: Row | None) -> Found
     (one,) = candidates.each
     wished = one.request.want
     if there is None:
-        one = replace(one, request=tied(session, one.provider, one.request))
+        one = replace(one, request=tied(one.provider, one.request))
     offers = offers_in(session, one.provider, one.request, wished, there)
     return Found(tuple(offers), replace(candidates, each=(one,)))
 
@@ -112,10 +115,11 @@ def prepare_again(
     Raises as `prepare` does.
     """
     provider, template = session.provider(request.account), find_template(session, request.template)
-    request = tied(session, provider, request)
-    one = Candidate(provider, request, spans, policy_of(session, row).policy)
+    request = tied(provider, request)
     offers = offers_or_known(session, provider, request.want, None)
-    found = Found(tuple(offers), Candidates((one,)))
+    request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
+    one = Candidate(provider, request, spans, policy_of(session, row).policy)
+    found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers)
     return Prepared(
         plan=_plan(session, found, template, first),

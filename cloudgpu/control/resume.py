@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
-from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import alone, new_lease, start
@@ -22,7 +21,7 @@ from cloudgpu.control.timers import drop
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import keeping
 from cloudgpu.core.attempts import setup_from_json
-from cloudgpu.core.facts import Kind, LaunchRequest, Market, Network, Setup, Want
+from cloudgpu.core.facts import Kind, LaunchRequest, Market, Setup, Want
 from cloudgpu.core.names import machine_id
 from cloudgpu.core.orphan import PAUSED
 from cloudgpu.core.plan import Extra
@@ -243,23 +242,9 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         policy=row["policy"],
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
-        setup=replace(setup, image=image, network=_network(session, setup.network)),
+        setup=replace(setup, image=image),
         policy_by=row.get("policy_by") or "",
     )
-
-
-def _network(session: Session, then: Network) -> Network:
-    """Return the network of the launch, open to where the user is now if it was open to one address alone.
-
-    Where no address service answers, it is open to the address of then.
-    """
-    if len(then.ssh_from) != 1 or not then.ssh_from[0].endswith("/32"):
-        return then
-    try:
-        return replace(then, ssh_from=(caller_cidr(session),))
-    except InvalidRequest:
-        session.tell(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
-        return then
 
 
 def _want(row: Row, *, wider: bool) -> Want:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.target import Target
     from cloudgpu.control.session import Session
-    from cloudgpu.providers.base import Reachable
 
 Row = dict[str, Any]
 SAME = "same"  # the word for a colleague who sits in the network that this client calls from
@@ -45,14 +44,18 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
     (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
     missing or cannot be, Unreachable.
     """
-    network = _network(session, row, from_)
+    keeper = doorkeeper(session, row)
+    if keeper is None and from_ is not None:
+        raise refuse_unkept(session, row, "--from")
+    kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
+    before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
+    network = _network(session, row, from_, before) if kept else None
     with reached(session, row) as connection:
         changed = let_in(connection, key)
         target = connection.target
-    keeper = doorkeeper(session, row)
     if network is not None and keeper is not None:
+        changed |= before.get(_label(row, key)) != network
         with alone(session, row):
-            changed |= keeper.allowed(row["provider_id"]).get(_label(row, key)) != network
             keeper.allow(row["provider_id"], _label(row, key), network)
     return {
         "name": row["name"],
@@ -78,29 +81,18 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
     return {**value, "from": None, "ssh": None, "host_key": None}
 
 
-def _network(session: Session, row: Row, typed: str | None) -> str | None:
-    """Return the network to be let in; None where nobody keeps a door, or not for this machine."""
-    keeper = doorkeeper(session, row)
-    if keeper is None:
-        if typed is not None:
-            raise refuse_unkept(session, row, "--from")
-        return None
+def _network(session: Session, row: Row, typed: str | None, before: Mapping[str, str]) -> str | None:
+    """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
     if typed is not None:
         return caller_cidr(session, option="--from") if typed == SAME else cidr_wish(typed, "--from")
-    if is_behind(row) or not _keeps(keeper, row):
-        return None  # they come the way that you come, or somebody else decides
+    if not before:
+        return None
     raise InvalidRequest(
         f"{row['name']} lets nobody connect but from addresses that were named: where does this key's owner come from?",
         field="--from",
         value=None,
         next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",
     )
-
-
-def _keeps(keeper: Reachable, row: Row) -> bool:
-    """Say whether the rules are ours: somebody else's group shows none."""
-    allowed: Mapping[str, str] = keeper.allowed(row["provider_id"])
-    return bool(allowed)
 
 
 def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:

@@ -36,7 +36,7 @@ COMMON = [
     Case("UP --volume data", "--volume", "There is no volume 'data'", "--volume NAME:GB"),
     Case("UP --volume data:70000", "--volume", "from 1 to 65,536", "data:200"),
     Case("UP --template jupiter", "template", "did you mean 'jupyter'?", "Use one of"),
-    Case("up --yes --gpu v100", "--ssh-from", "could not be found", "--ssh-from 203.0.113.7/32"),
+    Case("up --yes --gpu t4", "--ssh-from", "could not be found", "--ssh-from 203.0.113.7/32"),
     Case("up --yes --gpu v100 --ssh-from 0.0.0.0/0", "--ssh-from", "would let everybody", "--ssh-from-anywhere"),
     Case("up --yes --gpu v100 --ssh-from 10.0.0.0/4", "--ssh-from", "inside a network", "0.0.0.0/4"),
     Case("up --yes --gpu v100 --ssh-from 203.0.113.7/24", "--ssh-from", "inside a network", "203.0.113.0/24"),

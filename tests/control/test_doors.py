@@ -18,11 +18,13 @@ from cloudgpu.control.doctor import examine
 from cloudgpu.control.doors import checks
 from cloudgpu.control.jupyter import JupyterTunnel
 from cloudgpu.control.launch import launch
+from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.reach import find_way, reached, wait_until_ready
+from cloudgpu.control.resume import plan_comeback
 from cloudgpu.control.share import check_from, share, unshare
 from cloudgpu.core.facts import Address, Network, Setup
 from cloudgpu.core.network import cidr_wish
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable, Unreachable
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable, Unreachable
 from tests.access.sshserver import USER, Server
 from tests.address_service import AddressService
 from tests.control.conftest import Lab
@@ -236,6 +238,50 @@ def test_one_machine_that_fails_keeps_no_other_one_closed(street):
     assert [one["message"] for one in document["failed"]] == ["no answer"]
     assert street.doors(first) == {"caller": f"{HOME}/32"}
     assert street.doors(second) == {"caller": f"{CAFE}/32"}
+
+
+@pytest.mark.parametrize("name", ["fox", None])
+def test_allow_asks_the_cloud_before_it_asks_a_third_party_for_the_address(street, name):
+    street.machine(name="fox")
+    street.service.asked.clear()
+    street.cloud.fail_next("allowed", AuthFailed("no credentials"))
+    if name:
+        with pytest.raises(AuthFailed):
+            allow(street.session, name, None)
+    else:
+        assert isinstance(allow(street.session, name, None)[1], AuthFailed)
+    assert street.service.asked == []
+
+
+def test_share_asks_the_cloud_before_it_asks_a_third_party_for_the_address(street, ada):
+    row = street.machine()
+    street.service.asked.clear()
+    street.cloud.fail_next("allowed", AuthFailed("no credentials"))
+    with pytest.raises(AuthFailed):
+        share(street.session, row, ada, from_="same")
+    assert (street.service.asked, street.server.connections) == ([], 0)
+
+
+@pytest.mark.parametrize("fault", [AuthFailed("no credentials"), NoCapacity("sold out")])
+def test_up_asks_for_the_address_when_there_is_an_offer(street, fault):
+    street.cloud.fail_next("available", fault)
+    with pytest.raises(type(fault)):
+        street.prepare()
+    assert street.service.asked == []
+    assert street.prepare().plan.request.setup.network.ssh_from == (f"{HOME}/32",)
+
+
+def test_a_start_from_an_image_asks_for_the_address_when_there_is_an_offer(street):
+    row = stop(street.session, street.machine(name="fox", spot=True), why="test")
+    street.clock.advance(1)
+    street.service.asked.clear()
+    street.move(CAFE)
+    street.cloud.fail_next("available", NoCapacity("sold out"))
+    with pytest.raises(NoCapacity):
+        plan_comeback(street.session, row, None)
+    assert street.service.asked == []
+    plan = plan_comeback(street.session, row, None)
+    assert plan.plan.request.setup.network.ssh_from == (f"{CAFE}/32",)
 
 
 def test_without_machines_there_is_nothing_to_allow(street):

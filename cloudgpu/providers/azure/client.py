@@ -109,9 +109,7 @@ class Azure:
         try:
             maker = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            message = f"The provider {KIND} needs {error.name}, which is not installed."
-            way = "Run: pip install 'cloudgpu[azure]'"
-            raise MissingExtra(message, field="provider", value=KIND, next=way) from error
+            raise _missing(error) from error
         return maker(
             self.credential,
             self.subscription,
@@ -136,7 +134,10 @@ class Azure:
         """The credential that signs the calls, made once; it asks nobody before it is needed."""
         with self._lock:
             if self._credential is None:
-                self._credential = credential(self.options.tenant, self.endpoint, self._wire())
+                try:
+                    self._credential = credential(self.options.tenant, self.endpoint, self._wire())
+                except ModuleNotFoundError as error:
+                    raise _missing(error) from error
             return self._credential
 
     def _wire(self) -> Any:
@@ -164,3 +165,8 @@ class Azure:
             if found is None:
                 raise
             raise found from error
+
+
+def _missing(error: ModuleNotFoundError) -> MissingExtra:
+    message = f"The provider {KIND} needs {error.name}, which is not installed."
+    return MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[azure]'")

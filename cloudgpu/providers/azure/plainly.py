@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 def read(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:
     """Return what a GET answers; `action` is the permission that it takes. One call."""
+    client = azure.resources  # first: it says so where the SDK is not installed
     from azure.core.rest import HttpRequest
 
     with azure.said(action, ""):
-        response = azure.resources.send_request(HttpRequest("GET", path, params={"api-version": version, **query}))
+        response = client.send_request(HttpRequest("GET", path, params={"api-version": version, **query}))
         response.raise_for_status()
         found: Mapping[str, Any] = response.json()
     return found
