@@ -6,8 +6,9 @@ import inspect
 import os
 import re
 import subprocess
-import sys
+import sysconfig
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -22,43 +23,64 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def place(tmp_path):
-    """A directory with the files of the page, found by Python as an installed package is."""
-    for name in ("cloudgpu_toy.py", "test_toy.py"):
-        (tmp_path / name).write_text(FILES[name])
-    written = tomllib.loads(FILES["pyproject.toml"])["project"]
-    return write_plugin(tmp_path, written["entry-points"]["cloudgpu.providers"], name=written["name"])
+    """A directory with the files of the page."""
+    place = tmp_path / "package"
+    place.mkdir()
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+    return place
 
 
 @pytest.fixture
-def shell(place, own_home):
-    """Run a line of the page's shell there, with `cloudgpu` and `pytest` of this checkout on PATH."""
-    programs = place / "bin"
-    programs.mkdir()
-    for name, module in (("cloudgpu", "cloudgpu"), ("pytest", "pytest -q -p no:cacheprovider")):
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
-        (programs / name).chmod(0o755)
-    (own_home / "config.toml").write_text(FILES["config.toml"])
-    search = os.pathsep.join([*sys.path, str(place)])
-    environ = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": search}
+def run(place, own_home, tmp_path):
+    """Run text of a shell there, in a virtual environment that has cloudgpu, pytest and pip of this one.
 
-    def run(line):
-        argv = ["sh", "-ec", line]
+    What a build asks for (hatchling) is taken from this environment, not from an index: no test reaches for one.
+    """
+    environment = _environment(tmp_path / "environment")
+    (own_home / "config.toml").write_text(FILES["config.toml"])
+    search = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    # pip reads the second as the value of its option `build_isolation`: 0 turns isolation off.
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environ = os.environ | offline | {"PATH": search}
+
+    def run(text):
+        argv = ["sh", "-ec", text]
         return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, timeout=100, check=False)
 
     return run
 
 
-def test_the_pages_provider_keeps_the_contract_and_lives_through_the_command_line(shell):
-    said = {}
+def _environment(directory):
+    """Make an environment that finds the packages of this one, after its own."""
+    venv.create(directory, symlinks=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    here = sysconfig.get_path("purelib")
+    (packages / "these.pth").write_text(f"import site; site.addsitedir({here!r})\n")  # with the .pth files there
+    for name in ("cloudgpu", "pip", "pytest"):
+        program = directory / "bin" / name
+        program.write_text(f'#!/bin/sh\nexec "{directory}/bin/python" -m {name} "$@"\n')
+        program.chmod(0o755)
+    return directory
+
+
+@pytest.fixture
+def shell(place, run):
+    """The same, and the provider is found, without the installation, as an installed one is."""
+    written = tomllib.loads(FILES["pyproject.toml"])["project"]
+    write_plugin(place, written["entry-points"]["cloudgpu.providers"], name=written["name"])
+    return lambda text: run(f'PYTHONPATH="$PWD:$PYTHONPATH"; export PYTHONPATH; {text}')
+
+
+def test_the_commands_of_the_page_install_test_and_use_its_provider_as_printed(run):
     (block,) = COMMANDS
-    for line in block.splitlines():
-        done = shell(line)
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        said[line.split()[1]] = done.stdout
-    assert re.search(r"\d\d passed", said["test_toy.py"])
-    assert "bear" in said["ls"]
-    assert "toy" in said["ls"]
-    assert "bear is gone" in said["down"]
+    assert "pip install" in block
+    done = run(block)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    assert "Successfully installed cloudgpu-toy-1" in done.stdout
+    assert re.search(r"\d\d passed", done.stdout)
+    assert re.search(r"^bear .* toy", done.stdout, re.MULTILINE)
+    assert "bear is gone" in done.stdout
 
 
 def test_the_pages_provider_refuses_as_the_page_says(shell):
