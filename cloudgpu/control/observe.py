@@ -252,10 +252,14 @@ def adopted(
         "on_demand": on_demand and price_to_json(on_demand),
         "max_price": None,
         "beside": [beside_entry(each) for each in beside],
-        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}",
+        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}{_unknown_launch(instance)}",
     }
     at = instance.launched_at or now
     return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
+
+
+def _unknown_launch(instance: Instance) -> str:
+    return "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
 
 
 def found_without_record(thing: Leftover, account: str, now: datetime) -> Draft:

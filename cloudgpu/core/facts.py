@@ -225,7 +225,8 @@ class Instance:
     """A machine as the provider reports it now.
 
     `id` is the provider's. `billed` says whether this state costs compute money there. `since` is when the
-    state began in the provider's own words (None: it did not say); times are aware UTC. `last_active` is what
+    state began in the provider's own words, `launched_at` when the machine was made (None: it did not say, and the
+    ledger's own times count, as a range where they leave one); times are aware UTC. `last_active` is what
     the machine itself last wrote where it can be read without SSH. `reason` is the provider's, for a machine
     that stopped by itself (`lease`, `interrupted`, `died`, ...).
     """

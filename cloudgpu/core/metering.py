@@ -119,7 +119,7 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         alive = max(filter(None, (body["alive_at"], before["seen_at"])))
         at, maybe = min(alive, line.occurred_at), line.occurred_at
     if not body["billed"]:
-        _begin_unseen(state, row, line, at)
+        _begin_unseen(state, row, line, before, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
         return
@@ -127,18 +127,29 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         yield from _run_ended(state, at, body.get("reason"), maybe)
     elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
         yield from _run_ended(state, body["alive_at"], None, at)
-    _begin(state, row, body.get("launched_at"), _began(state, body, at), billed=body["billed"])
+    began, sure = _began(state, row, line, before, at)
+    _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
 
 
-def _began(state: Meter, body: Mapping[str, Any], at: str) -> str:
-    """Return when what was just seen began: of a launch whose answer nobody heard, when the cloud says it was made.
+def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
+    """Return when what was just seen began, and since when that is sure (None: since then).
 
-    A cloud that does not say since when a machine runs would else bill nothing for the hours in which nobody looked.
+    A cloud that does not say since when a machine runs would else bill nothing for the hours in which nobody looked:
+    a launch whose answer nobody heard began when the cloud says, or it may have been as early as the call.
     """
+    body = line.body
+    if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
+        return at, None
     launched = body.get("launched_at")
-    if not launched or body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
-        return at
-    return launched if from_iso(at) - from_iso(launched) > LAUNCHES_WITHIN else at
+    began = launched or _not_before(row, before) or at
+    if from_iso(at) - from_iso(began) <= LAUNCHES_WITHIN:
+        return at, None
+    return began, None if launched else at
+
+
+def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
+    """Return the ledger's own time before which the present launch was not billed: its call, or a look since."""
+    return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
 
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
@@ -146,24 +157,27 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, row: Row, line: Line, at: str) -> None:
-    """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same."""
+def _begin_unseen(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> None:
+    """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
+
+    Where nobody says when that was, it may have run since the call, and may not have run at all.
+    """
     launched = line.body.get("launched_at")
-    if state["runs"] or "instance" in state["open"] or not launched or launched >= at:
+    began = launched or (None if line.body["state"] == "pending" else _not_before(row, before))
+    if state["runs"] or "instance" in state["open"] or not began or began >= at:
         return
-    _begin(state, row, launched, launched, billed=True)
-    if state["adopted"]:
+    _begin(state, row, launched, began, billed=True)
+    if state["adopted"] or not launched:
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 
 
-def _begin(state: Meter, row: Row, launched: str | None, at: str, *, billed: bool) -> None:
+def _begin(state: Meter, row: Row, launched: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
     """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
     already = state["open"]
     if billed and "instance" not in already:
         unseen = state["adopted"] and not state["runs"]
         begin = min(at, launched) if unseen and launched else at
-        sure = max(at, begin) if unseen else None
-        open_use(state, "instance", _run(state, row, begin, sure))
+        open_use(state, "instance", _run(state, row, begin, max(at, begin) if unseen else sure))
         state["runs"] += 1
     for number, entry in enumerate(row["beside"] or ()):
         kept = entry["kept"]

@@ -196,12 +196,11 @@ class ProviderContract(ContractBase):
         assert self.running(provider, make_attempt()).billed
 
     def test_times_are_aware_utc(self, provider: Provider, make_attempt: MakeAttempt) -> None:
-        """A time without a zone cannot be compared."""
+        """A time without a zone cannot be compared. None is a provider that does not tell."""
         made = self.running(provider, make_attempt())
-        assert made.launched_at is not None
         for moment in (made.launched_at, made.since, made.last_active):
             assert moment is None or moment.utcoffset() == timedelta(0)
-        if made.since:
+        if made.since and made.launched_at:
             assert made.since >= made.launched_at
 
     def test_the_same_token_never_makes_a_second_machine(

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.base import Examines, Provider, ReadsHostKeys, TellsActivity
+from cloudgpu.providers.base import Examines, Provider, ProviderSettings, ReadsHostKeys, TellsActivity
 from cloudgpu.testing.contract import ContractBase, MakeAttempt
 
 
@@ -22,11 +22,12 @@ class TellsActivityContract(ContractBase):
         """Let the machine say that it was in use at `at`; every provider with this ability has to."""
         raise NotImplementedError
 
-    def test_a_machine_tells_when_it_was_in_use(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_machine_tells_when_it_was_in_use(
+        self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
+    ) -> None:
         """To the second; one that has said nothing is not idle, and not in use."""
         busy, silent = (self.running(provider, make_attempt(key=key)) for key in ("busy", "silent"))
-        assert busy.launched_at is not None
-        at = busy.launched_at.replace(microsecond=0) + timedelta(seconds=1)
+        at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
         self.works(provider, busy.id, at)
         found = cast("TellsActivity", provider).activity([busy.id, silent.id])
         assert dict(found) == {busy.id: at, silent.id: None}

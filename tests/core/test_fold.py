@@ -105,6 +105,7 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
     """Price a life second by second: billed from `since` on, at the price in force, the first one before that.
 
     One that vanished was billed until it was last seen; where its end had been asked, until that was found.
+    One that had stopped when it was first seen had run since its launch, or since an earlier look.
     No second is billed twice: what is seen again goes on from where it ended.
     """
     prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
@@ -122,6 +123,7 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
             over = False
             done = {"running": "start_asked", "stopped": "stop_asked"}[look.body["state"]]
             asked_for = None if asked_for == done else asked_for
+            begun = begun or (None if look.body["billed"] or spans or seen_at >= moment else seen_at)
         seen_at = look.occurred_at
         if look.kind == "instance_observed" and look.body["billed"]:
             begun = begun or moment

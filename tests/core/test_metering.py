@@ -281,6 +281,31 @@ def test_a_machine_that_is_adopted_is_billed_from_its_launch_and_what_was_before
     assert spans("disk", *life) == [(at(0), at(4 * HOUR))]
 
 
+def test_a_machine_of_a_cloud_that_tells_no_launch_time_may_have_run_since_the_call_when_it_was_first_seen_late() -> (
+    None
+):
+    late = [launch(0, beside=[]), up(3 * HOUR), down(4 * HOUR, since=4 * HOUR)]
+    assert spans("instance", *late) == [(at(0), at(4 * HOUR))]
+    assert range_of(9 * HOUR, *late) == (1, 4, 4)
+    at_once = [launch(0, beside=[]), up(20), down(HOUR + 20, since=HOUR + 20)]
+    assert range_of(9 * HOUR, *at_once) == (1, 1, 1)
+    waiting = [
+        launch(0, beside=[]),
+        seen(2 * HOUR, "pending", billed=False),
+        up(3 * HOUR),
+        down(4 * HOUR, since=4 * HOUR),
+    ]
+    assert range_of(9 * HOUR, *waiting) == (1, 2, 2)
+
+
+def test_a_machine_whose_launch_time_nobody_told_and_that_was_over_when_first_seen_may_have_run_since_the_call() -> (
+    None
+):
+    assert range_of(9 * HOUR, launch(0, beside=[]), down(3 * HOUR)) == (0, 3, 3)
+    assert range_of(9 * HOUR, launch(0, beside=[]), down(3 * HOUR, "terminated", since=2 * HOUR)) == (0, 2, 2)
+    assert range_of(9 * HOUR, launch(0, beside=[]), seen(HOUR, "pending", billed=False)) == (0, 0, 0)
+
+
 def test_a_machine_that_vanished_ends_at_the_last_proof_of_life_and_may_have_been_billed_until_it_was_missed() -> None:
     life = [launch(0, beside=[]), up(60, since=0), up(HOUR, since=0)]
     missed = line(3 * HOUR, "instance_vanished", {"provider_id": "i-1", "proof": "", "alive_at": at(2 * HOUR)})

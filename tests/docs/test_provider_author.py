@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import re
@@ -117,3 +118,8 @@ def test_the_page_names_every_ability():
     for name, methods in table.items():
         wanted = {method for method in vars(getattr(base, name)) if not method.startswith("_")}
         assert set(re.findall(r"`(\w+)`", methods)) == wanted
+
+
+def test_the_page_names_every_part_of_a_token_rule():
+    for part in dataclasses.fields(base.TokenRule):
+        assert f"  - `{part.name}`: " in PAGE

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.facts import Attempt
+from cloudgpu.core.facts import Attempt, Instance
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
     BareFakeProvider,
@@ -44,6 +45,7 @@ from cloudgpu.testing import (
     make_whole,
     new_host_key,
 )
+from cloudgpu.testing.machines import FakeMachine
 
 
 class OnManualClock(ProviderContract):
@@ -151,3 +153,18 @@ class TestBareFake(OnManualClock):
     @pytest.fixture
     def factory(self) -> Factory:
         return BareFakeProvider
+
+
+class TellsNoTimes(BareFakeProvider):
+    """A poor cloud: it says neither when a machine was made nor since when it is in its state."""
+
+    def _shown(self, machine: FakeMachine) -> Instance:
+        return replace(super()._shown(machine), launched_at=None, since=None)
+
+
+class TestFakeThatTellsNoTimes(OnManualClock):
+    """What `Instance` calls optional is optional."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        return TellsNoTimes
