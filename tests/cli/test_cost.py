@@ -43,8 +43,9 @@ def launch(number, name, project, nanos=1_000_000_000, **more):
 
 
 def seen(number, state, at, reason=None):
-    body = dict.fromkeys("since launched_at address expires renew_until hold_until last_active".split())
+    body = dict.fromkeys("launched_at address expires renew_until hold_until last_active".split())
     body |= {"provider_id": f"i-{number}", "state": state, "billed": state == "running", "reason": reason}
+    body |= {"since": iso(at) if state == "running" else None}
     return Draft("instance_observed", f"cg-{number}", body, at, f"seen:{number}:{iso(at)}")
 
 
