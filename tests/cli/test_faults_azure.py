@@ -127,6 +127,24 @@ def test_credentials_that_are_refused_are_named_and_nothing_was_made(line, monke
     assert all(call.action.startswith("Token.") for call in line.azure.calls)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_sign_in_service_that_is_busy_is_no_missing_login(line, status):
+    line.azure.faults.add("Token.Get", status=status, times=FOREVER)
+    said = line("ls --refresh")
+    assert (said.code, f"answered with the status {status}" in said.err) == (8, True)
+    assert "az login" not in refused(line(UP, "-o json"), 8)["next"]
+
+
+@pytest.mark.parametrize("read", ["Operations.Get", "VirtualMachines.Get"])
+def test_a_read_that_finds_nothing_after_the_call_was_taken_loses_no_machine(line, read):
+    line.azure.faults.add(read, error="ResourceNotFound", times=1 if read == "Operations.Get" else 2)
+    said = line(UP)
+    assert said.code == 0, said.err
+    (made,) = line.azure.instances(live=True)
+    (row,) = line("ls -o json").json["machines"]
+    assert (row["state"], row["region"]) == ("running", made.region)
+
+
 def test_a_token_that_expires_on_the_way_is_named(line):
     line.azure.faults.add(PUT, error="ExpiredAuthenticationToken", status=401, times=FOREVER)
     error = refused(line(UP, "--region eastus -o json"), 6)

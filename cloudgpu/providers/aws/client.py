@@ -25,6 +25,7 @@ KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 CONNECT_S, READ_S = 5, 60
+SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
 
 
 class Aws:
@@ -42,6 +43,7 @@ class Aws:
         self._clients: dict[tuple[str, str, int | None], Any] = {}
         self._regions: tuple[str, ...] | None = None
         self._attempts = ATTEMPTS
+        self._signed_in = 0  # the status of the last answer of AWS's sign-in services
 
     @property
     def ledger(self) -> str:
@@ -66,6 +68,8 @@ class Aws:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
             self._session.events.register("before-send.*", _counted)  # metrics tell of it
+            for one in SIGN_IN:
+                self._session.events.register(f"after-call.{one}", self._note)
         from botocore.config import Config
 
         config = Config(
@@ -80,6 +84,10 @@ class Aws:
             url = os.environ.get("AWS_ENDPOINT_URL")
             message = f"The AWS client of {service} cannot be made: {error}."
             raise InvalidRequest(message, field="AWS_ENDPOINT_URL", value=url, next="Correct or unset it.") from error
+
+    def _note(self, http_response: Any, **_call: Any) -> None:
+        """Keep how a sign-in service answered: where it renews no login, botocore does not say why."""
+        self._signed_in = int(http_response.status_code)
 
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
@@ -118,7 +126,7 @@ class Aws:
         except CloudgpuError:
             raise
         except Exception as error:
-            asked = Asked(action, region, self.account, self.clock(), self.options.profile, value)
+            asked = Asked(action, region, self.account, self.clock(), self.options.profile, value, self._signed_in)
             found = translated(error, asked)
             if found is None:
                 raise

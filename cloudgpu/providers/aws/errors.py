@@ -16,6 +16,9 @@ from cloudgpu.providers.clocks import is_skewed, wrong_clock
 LONGEST = 300  # characters of AWS's own sentence that a person has to read
 _UNKNOWN = Meaning(ProviderUnavailable)
 _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
+THROTTLED, BROKEN = 429, 500  # and all statuses from that on
+# botocore's words where the service that gives a container its credentials is throttled, down or not reached
+_BUSY = re.compile(r"non 200 response (?:429|5\d\d)\b|error when attempting to retrieve container metadata")
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
 
 # What botocore raises before or instead of an answer, by the name of its class.
@@ -42,7 +45,8 @@ BAD_SETTINGS = frozenset(
 class Asked:
     """What was asked, of whom, and as whom. `action` is `RunInstances`, or `ssm:GetParameter` for another service.
 
-    `now` is this machine's clock, aware UTC. `value` is what the user named, where the call is about that.
+    `now` is this machine's clock, aware UTC. `value` is what the user named, where the call is about that. `signed_in`
+    is the status with which AWS's sign-in service answered last, 0 where it was not asked.
     """
 
     action: str
@@ -51,6 +55,7 @@ class Asked:
     now: datetime
     profile: str | None = None
     value: str | None = None
+    signed_in: int = 0
 
     @property
     def permission(self) -> str:
@@ -148,7 +153,12 @@ def _denied(said: str, asked: Asked) -> AuthFailed:
     return AuthFailed(sentence, field="permission", value=action, next=way)
 
 
-def _no_credentials(error: Exception, names: set[str], asked: Asked) -> AuthFailed:
+def _no_credentials(error: Exception, names: set[str], asked: Asked) -> CloudgpuError:
+    busy = _BUSY.search(str(error))
+    if busy:
+        return _unsigned(asked, f"could not be fetched ({_short(busy[0])})")
+    if names & EXPIRED_LOGIN and (asked.signed_in == THROTTLED or asked.signed_in >= BROKEN):
+        return _unsigned(asked, f"could not be renewed: AWS's sign-in service answered with {asked.signed_in}")
     profile = asked.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
         sentence = f"The AWS profile {profile} of account {asked.account} is not in ~/.aws/config."
@@ -169,6 +179,12 @@ def _no_credentials(error: Exception, names: set[str], asked: Asked) -> AuthFail
         return AuthFailed(sentence, field="credentials", value=profile, next=way)
     sentence = f"The AWS credentials of account {asked.account} cannot be read: {_short(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
+
+
+def _unsigned(asked: Asked, what: str) -> ProviderUnavailable:
+    """Return the error where a service that gives credentials was at fault: nothing is known of these."""
+    message = f"The AWS credentials of account {asked.account} ({asked.who}) {what}."
+    return ProviderUnavailable(message, field="provider", value=asked.value, next="Run it again in a while.")
 
 
 def _seconds(text: str | None) -> float | None:

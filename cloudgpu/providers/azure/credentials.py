@@ -6,7 +6,10 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from cloudgpu.providers.azure.signin import Watched
 
 # azure-identity warns of each login that failed; the error says it once. Who wants its log sets a handler.
 logging.getLogger("azure").addHandler(logging.NullHandler())
@@ -29,7 +32,7 @@ def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
     if any(os.environ.get(name) for name in IDENTITY):
         from azure.identity import ManagedIdentityCredential
 
-        return ManagedIdentityCredential(client_id=os.environ.get("AZURE_CLIENT_ID"))
+        return Watched(partial(ManagedIdentityCredential, client_id=os.environ.get("AZURE_CLIENT_ID")))
     return _Nobody()
 
 
@@ -38,15 +41,16 @@ def _usual(tenant: str | None) -> Any:
     from azure.identity import DefaultAzureCredential
 
     if tenant is None:
-        return DefaultAzureCredential()
-    return _OfTenant(DefaultAzureCredential(additionally_allowed_tenants=[tenant]), tenant)
+        return Watched(DefaultAzureCredential)
+    return _OfTenant(Watched(partial(DefaultAzureCredential, additionally_allowed_tenants=[tenant])), tenant)
 
 
 def _secret(tenant: str | None, wire: Any) -> Any:
     from azure.identity import ClientSecretCredential
 
     named, client, secret = (os.environ[name] for name in _SECRET)
-    return ClientSecretCredential(
+    made = partial(
+        ClientSecretCredential,
         tenant or named,
         client,
         secret,
@@ -54,6 +58,7 @@ def _secret(tenant: str | None, wire: Any) -> Any:
         disable_instance_discovery=True,  # else it asks Microsoft whether the authority is known
         transport=wire,
     )
+    return Watched(made)
 
 
 def who() -> str:

@@ -33,6 +33,9 @@ _OF_RATE = re.compile(r"too many requests|throttl", re.IGNORECASE)
 _ACTION = re.compile(r"perform action '([A-Za-z0-9./]+)'")
 _ENTRA = re.compile(r"AADSTS\d+")
 NOT_NOW = "AADSTS700024"  # "Client assertion is not within its valid time range" (Entra's list of error codes)
+# Of a login that another program made (az login): Entra was busy or down, which says nothing of the credentials
+# (Microsoft's page "Microsoft Entra authentication and authorization error codes").
+_PASSING = frozenset("AADSTS90006 AADSTS90012 AADSTS90033 AADSTS90055".split())
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
@@ -189,6 +192,9 @@ def _no_credentials(error: Exception, asked: Asked) -> CloudgpuError:
     if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
         why = f"Entra ID did not answer the login of account {asked.account}: {_short(str(error.__cause__))}."
         return ProviderUnavailable(why, field="provider", value=asked.value)
+    if entra and entra[0] in _PASSING:
+        why = f"Entra ID is busy, and did not take the login of account {asked.account} ({entra[0]})."
+        return ProviderUnavailable(why, field="provider", value=asked.value, next="Run it again in a while.")
     if entra and entra[0] == NOT_NOW:
         return wrong_clock("Entra ID", "", {}, asked.now)
     if entra:

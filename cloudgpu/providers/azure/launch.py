@@ -25,7 +25,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, identity, ids, listing, owner, request, rules, translate
-from cloudgpu.providers.azure.ask import ask, is_absent, look
+from cloudgpu.providers.azure.ask import ask, look
 from cloudgpu.providers.azure.codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.machine import WRITE
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
 SETTLES_S = 3.0
+SHOWN_LOOKS = 10  # for a machine whose making was taken: that one look does not find it proves nothing
 GONE_WITHIN = timedelta(minutes=10)  # beyond a launch's deadline: half a launch costs more than these minutes
 ROLE_TRIES = 5  # a new identity is not known everywhere at once
 _REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
@@ -72,7 +73,7 @@ class _Launch:
         found = self._look_made()
         if found is None or translate.is_unmade(found, translate.statuses_of(found)):
             self._make()
-            found = self._look()
+            found = self._shown()
         if found is None:
             raise self._uncertain("it was accepted, and is not there")
         self._finish(found)
@@ -95,17 +96,36 @@ class _Launch:
     def _look(self) -> Raw | None:
         return listing.raw(self._azure, self._call.region, self._group)
 
+    def _shown(self) -> Raw | None:
+        """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
+        for _ in range(SHOWN_LOOKS):
+            found = self._look()
+            if found is not None or self._azure.clock() >= self._deadline:
+                return found
+            self._azure.pause(SETTLES_S)
+        return self._look()
+
     def _make(self) -> None:
         try:
             self._make_group()
             self._make_network()
             self._make_machine()
         except _REFUSED as refusal:
+            if self._is_made():
+                return
             self._undo(refusal)
             owner.forget(self._azure, self._group)
             raise
         except InstanceNotFound as fault:  # somebody deletes the group meanwhile
             raise self._uncertain(fault.message) from fault
+
+    def _is_made(self) -> bool:
+        """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
+        try:
+            found = self._look()
+        except CloudgpuError:  # who may not look may not make either; what there is goes, or is uncertain
+            return False
+        return found is not None and _has_power(found)
 
     def _make_group(self) -> None:
         """Make the group; one that is just being deleted is not used: it is waited for."""
@@ -167,16 +187,16 @@ class _Launch:
         if isinstance(fault, _REFUSED) and code not in _THERE:
             raise fault
         while (found := self._seen(fault)) is not None:
-            statuses = translate.statuses_of(found)
-            if translate.power_of(statuses) in ("starting", "running", "stopped", "deallocated"):
+            if _has_power(found):
                 return
+            statuses = translate.statuses_of(found)
             if translate.is_unmade(found, statuses):
                 self._refuse_unmade(statuses)
             if translate.provisioning(found) in ("deleting", "failed") or code in ONLY_INSIDE:
+                if isinstance(fault, _REFUSED):
+                    raise fault
                 break
             self._wait(fault)
-        if isinstance(fault, _REFUSED):
-            raise fault
         raise self._uncertain(fault.message) from fault
 
     def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
@@ -190,7 +210,7 @@ class _Launch:
 
     def _seen(self, fault: CloudgpuError) -> Raw | None:
         try:
-            return self._look()
+            return self._shown()
         except CloudgpuError:
             raise self._uncertain(fault.message) from fault
 
@@ -207,7 +227,7 @@ class _Launch:
                 region=self._call.region,
             )
         except CloudgpuError as fault:
-            if (not is_absent(fault) or code_of(fault) in _UNSURE) and self._leaves_group():
+            if self._leaves_group():
                 raise self._uncertain(
                     f"{refusal.message} What it had made could not be removed yet: {fault.message}"
                 ) from fault
@@ -297,6 +317,11 @@ def _is_begun(found: Raw) -> bool:
     """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
     power = translate.power_of(translate.statuses_of(found))
     return translate.provisioning(found) == "creating" and power in ("", "creating")
+
+
+def _has_power(found: Raw) -> bool:
+    """Say whether a machine has been made: it has a state of power, whichever it is."""
+    return translate.power_of(translate.statuses_of(found)) in ("starting", "running", "stopped", "deallocated")
 
 
 def boot_data(attempt: Attempt, call: Call) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.azure.client import POLL_S
+from cloudgpu.providers.azure.errors import said
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 class Late(ProviderUnavailable):
     """The deadline has passed, and the operation goes on: nothing is known of its end."""
+
+
+class Unread(ProviderUnavailable):
+    """Azure took the call, and a look at how it goes was refused or not found: nothing is known of its end."""
 
 
 def finished(
@@ -33,16 +38,28 @@ def finished(
 ) -> Any:
     """Begin an operation, wait for its end and return what it made; `begin` takes the SDK's `polling`.
 
-    Raises Late at the deadline, and our errors for a call that is refused or an operation that failed.
+    Raises Late at the deadline, Unread where a look at the operation fails, and our errors for a call that is refused
+    or an operation that failed.
     """
     with azure.said(action, region, value=value, field=field):
         return begin(_patient(azure, action, deadline)).result()
 
 
 def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
+    from azure.core.exceptions import AzureError
+    from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
     class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
+        def run(self) -> None:
+            """Wait for the end. At `Location` alone, the status of a look is the operation's own result."""
+            try:
+                super().run()
+            except AzureError as error:
+                if isinstance(error.__cause__, OperationFailed) or isinstance(self._operation, LocationPolling):
+                    raise
+                raise _unread(action, error) from error
+
         def _sleep(self, delay: float) -> None:
             left = (deadline - azure.clock()).total_seconds()
             if left <= 0:
@@ -51,3 +68,10 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             azure.pause(min(delay, left))
 
     return Patient(timeout=POLL_S)
+
+
+def _unread(action: str, error: Exception) -> Unread:
+    code, sentence = said(error)
+    why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
+    message = f"Azure took {action}, and then did not say how it ended: {why}."
+    return Unread(message, field="provider", next="Run the same again in a minute.")

@@ -102,11 +102,15 @@ def _explain(want: Want, names: list[str], answers: Mapping[str, Here]) -> None:
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(there)) or "none"
         message = f"This subscription has no zone {want.zone!r}."
         raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Use one of: {listed}.")
-    found = [sku for here in answers.values() for name in names if (sku := here.get(name.lower())) is not None]
+    found = {
+        region: skus
+        for region, here in sorted(answers.items())
+        if (skus := [sku for name in names if (sku := here.get(name.lower())) is not None])
+    }
     if want.instance_type is not None and not found:
         _refuse_unknown(want.instance_type, answers)
-    if found and all(sku.withheld for sku in found) and (want.instance_type or want.gpu):
-        _refuse_withheld(want, found[0], sorted(answers))
+    if found and all(sku.withheld for skus in found.values() for sku in skus) and (want.instance_type or want.gpu):
+        _refuse_withheld(want, found, len(answers) - len(found))
 
 
 def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
@@ -124,12 +128,23 @@ def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
     )
 
 
-def _refuse_withheld(want: Want, sku: Sku, regions: list[str]) -> None:
-    where = regions[0] if len(regions) == 1 else f"{regions[0]} and {len(regions) - 1} more regions"
+def _refuse_withheld(want: Want, found: Mapping[str, list[Sku]], elsewhere: int) -> None:
+    """Raise NoCapacity for sizes that Azure lists, and withholds. `elsewhere` regions do not list any of them."""
+    first, *more = found
+    sku = found[first][0]
+    others = {one.name for skus in found.values() for one in skus} - {sku.name}
+    what = f"{sku.name} and {_count(len(others), 'other size')}" if others else sku.name
+    where = f"{first} and {_count(len(more), 'more region')}" if more else first
+    offered = f" {_count(elsewhere, 'other region')} of this account do not offer it at all." if elsewhere > 1 else ""
+    offered = " The other region of this account does not offer it at all." if elsewhere == 1 else offered
     raise NoCapacity(
-        f"Azure withholds {sku.name} from this subscription in {where} ({sku.withheld}).",
+        f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{offered}",
         field="--instance-type" if want.instance_type else "--gpu",
         value=want.instance_type or want.gpu,
         next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "
         '"Service and subscription limits (quotas)".',
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -37,6 +37,10 @@ _PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
 # Google's words: a token has to be "short-lived ... and in a reasonable timeframe", with a check of its `iat`.
 _NOT_NOW = re.compile(r"Invalid JWT: .*\b(iat|reasonable timeframe)\b")
 _NAMED = re.compile(r"'([^']+)'")
+# The service that renews a token was at fault: impersonation repeats its answer, the metadata server's says its status,
+# and a gateway in between sends a page. google.auth calls none of these retryable.
+_DOWN = re.compile(r"""["']code["']: ?(?:429|5\d\d)\b|Status: ?(?:429|5\d\d)\b|^\W*<(?:!doctype|html)""", re.IGNORECASE)
+_REFUSED_THERE = re.compile(r"Status: ?4(?!29)\d\d\b")
 _UNKNOWN = Meaning(ProviderUnavailable)
 # What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
 NO_CREDENTIALS = frozenset(
@@ -233,10 +237,16 @@ def _no_credentials(error: Exception, names: set[str], asked: Asked) -> Cloudgpu
         return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
     if _NOT_NOW.search(str(error)):
         return wrong_clock("Google Cloud", asked.where, {}, asked.now)
-    if getattr(error, "retryable", False):
+    if getattr(error, "retryable", False) or _is_down(error):
         return _silent(asked, f"did not renew the credentials for {asked.action}")
     sentence = f"The Google login of account {asked.account} ({asked.who}) has expired or cannot be used."
     return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+
+
+def _is_down(error: Exception) -> bool:
+    """Say whether credentials could not be renewed because a service was down, throttled or not reached."""
+    said, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
+    return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
 
 
 def _silent(asked: Asked, what: str) -> ProviderUnavailable:

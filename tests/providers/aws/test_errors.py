@@ -237,6 +237,11 @@ def test_a_long_sentence_is_cut_and_stays_on_one_line():
     assert len(fault.message) < 400
 
 
+def of_container(said):
+    """Return what botocore raises where a container gets no credentials (credentials.py, ContainerProvider)."""
+    return sdk.CredentialRetrievalError(provider="container-role", error_msg=f"Error retrieving metadata: {said}")
+
+
 LOGIN = {"profile_name": "p", "sso_session": "s", "error_msg": "e"}
 RAISED = [
     (sdk.NoCredentialsError(), AuthFailed, "aws configure"),
@@ -246,6 +251,10 @@ RAISED = [
     (sdk.SSOTokenLoadError(error_msg="e"), AuthFailed, "aws sso login --profile other"),
     (sdk.TokenRetrievalError(provider="sso", error_msg="e"), AuthFailed, "aws sso login --profile other"),
     (sdk.LoginRefreshRequired(), AuthFailed, "aws login --profile other"),
+    (of_container("Received non 200 response 503 from container metadata: busy"), ProviderUnavailable, "in a while"),
+    (of_container("Received non 200 response 429 from container metadata: slow"), ProviderUnavailable, "in a while"),
+    (of_container("Received error when attempting to retrieve container metadata: x"), ProviderUnavailable, "a while"),
+    (of_container("Received non 200 response 404 from container metadata: none"), AuthFailed, "~/.aws/config"),
     (sdk.ConfigParseError(path="/x"), AuthFailed, "~/.aws/config"),
     (sdk.EndpointConnectionError(endpoint_url="https://ec2"), ProviderUnavailable, ""),
     (sdk.ConnectTimeoutError(endpoint_url="https://ec2"), ProviderUnavailable, ""),
@@ -263,6 +272,14 @@ def test_what_the_sdk_raises_itself_has_its_class_and_way_out(error, kind, way):
     fault = translated(error, asked(profile="other"))
     assert type(fault) is kind
     assert way in (fault.next or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, ProviderUnavailable), (429, ProviderUnavailable), (401, AuthFailed)]
+)
+def test_a_login_that_a_busy_service_does_not_renew_is_not_told_as_expired(status, kind):
+    error = sdk.TokenRetrievalError(provider="sso", error_msg="Token has expired and refresh failed")
+    assert type(translated(error, asked(signed_in=status))) is kind
 
 
 def test_a_defect_of_ours_is_not_taken_for_the_users():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore.tokens import SSOTokenProvider
 
-from cloudgpu.errors import AuthFailed
+from cloudgpu.errors import AuthFailed, ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.login import login
 from cloudgpu.providers.base import ProviderSettings
@@ -115,3 +118,39 @@ def test_no_credential_at_all_is_said(found):
 def test_a_profile_that_is_not_there_is_said(found):
     with pytest.raises(AuthFailed, match="profile nosuch"):
         found(profile="nosuch")
+
+
+class _Busy(BaseHTTPRequestHandler):
+    """A sign-in service that answers everybody with 503."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_words):
+        """Be silent."""
+
+
+@pytest.fixture
+def busy_service():
+    """The address of a sign-in service that answers 503."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_login_that_a_busy_sign_in_service_does_not_renew_is_not_told_as_expired(
+    found, tmp_path, monkeypatch, busy_service
+):
+    token = {"accessToken": "t", "expiresAt": "2020-01-01T00:00:00Z", "refreshToken": "r", "clientId": "c"}
+    token |= {"clientSecret": "s", "registrationExpiresAt": "2999-01-01T00:00:00Z", "region": "us-east-1"}
+    found(config=SSO, profile="lab", token={**token, "startUrl": "https://lab.awsapps.com/start"})
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SSO_OIDC", busy_service)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(SSOTokenProvider, "_SSO_TOKEN_CACHE_DIR", str(tmp_path / ".aws" / "sso" / "cache"))
+    aws = Aws(ProviderSettings("aws", {"profile": "lab"}, tmp_path, lambda: AT, lambda _: None, "ledger"))
+    with pytest.raises(ProviderUnavailable, match="sign-in service answered with 503"), aws.said("X", "us-east-1"):
+        aws.ec2("us-east-1").describe_instances()

@@ -172,6 +172,7 @@ def test_a_missing_permission_is_named():
     [
         (ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token"), AuthFailed, "There are no"),
         (ClientAuthenticationError("AADSTS7000215: Invalid client secret hunter2"), AuthFailed, "(AADSTS7000215)"),
+        (ClientAuthenticationError("Azure CLI: AADSTS90033: A transient error"), ProviderUnavailable, "(AADSTS90033)"),
         (ClientAuthenticationError("AADSTS700024: It is late"), AuthFailed, "clock of this machine is wrong"),
         (ServiceRequestError("Connection refused"), ProviderUnavailable, "did not answer"),
         (DecodeError("<html>"), ProviderUnavailable, "something that is no answer"),

@@ -238,6 +238,44 @@ def test_a_machine_that_goes_on_being_made_at_the_deadline_is_uncertain_and_then
     assert len(azure_arm.instances()) == 1
 
 
+@pytest.mark.parametrize(
+    ("read", "times", "error"),
+    [
+        ("Operations.Get", 1, "ResourceNotFound"),
+        ("Operations.Get", 1, "AuthorizationFailed"),
+        ("VirtualMachines.Get", 2, "ResourceNotFound"),  # the first is the look before anything is sent
+        ("VirtualMachines.Get", 3, "ResourceNotFound"),
+    ],
+)
+def test_a_read_that_fails_after_the_call_was_taken_deletes_no_machine(azure_arm, provider, read, times, error):
+    attempt = attempt_at(provider)
+    azure_arm.faults.add(read, error=error, times=times)
+    with calls(azure_arm) as made:
+        found = launched(provider, attempt)
+    assert "ResourceGroups.Delete" not in made
+    assert [one.id for one in azure_arm.instances(live=True)] == [found.id]
+
+
+def test_a_machine_that_azure_took_and_goes_on_not_showing_is_uncertain_and_then_found(azure_arm, provider):
+    attempt = attempt_at(provider)
+    fault = azure_arm.faults.add("VirtualMachines.Get", error="ResourceNotFound", times=100)
+    with calls(azure_arm) as made, pytest.raises(LaunchUncertain):
+        launched(provider, attempt)
+    assert "ResourceGroups.Delete" not in made
+    azure_arm.faults.remove(fault)
+    assert launched(provider, attempt).state is State.RUNNING
+    assert len(azure_arm.instances()) == 1
+
+
+def test_a_replay_that_is_refused_deletes_no_machine_of_the_first_sending(azure_arm, provider):
+    attempt = attempt_at(provider)
+    first = launched(provider, attempt)
+    azure_arm.faults.add("VirtualMachines.Get", error="ResourceNotFound")
+    azure_arm.faults.add(PUT, error="RequestDisallowedByPolicy", status=403)
+    assert launched(provider, attempt).id == first.id
+    assert [one.id for one in azure_arm.instances(live=True)] == [first.id]
+
+
 def test_a_launch_that_began_elsewhere_and_goes_on_is_waited_for(azure_arm, provider):
     azure_arm.dwell(creating=20)
     attempt = attempt_at(provider)

@@ -52,6 +52,17 @@ def test_a_size_that_is_withheld_in_a_region_is_not_offered_there(azure_arm, tmp
         provider.available(Want(instance_type=T4, region="eastus"))
 
 
+def test_a_region_that_does_not_list_a_size_withholds_nothing(azure_arm, tmp_path):
+    size, regions = "Standard_NC40ads_H100_v5", ["eastus", "koreacentral", "westus2"]  # not listed in koreacentral
+    azure_arm.restrict(size, "eastus")
+    azure_arm.restrict(size, "westus2")
+    provider = provider_of(azure_arm, tmp_path, regions=regions)
+    with pytest.raises(NoCapacity) as refused:
+        provider.available(Want(instance_type=size))
+    assert "in eastus and 1 more region (NotAvailableForSubscription)." in refused.value.message
+    assert "The other region of this account does not offer it at all." in refused.value.message
+
+
 def test_a_zone_is_offered_where_it_is_named_and_not_withheld(azure_arm, provider):
     size = "Standard_NV36ads_A10_v5"
     azure_arm.restrict(size, "eastus", "1")

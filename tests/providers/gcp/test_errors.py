@@ -187,6 +187,13 @@ def test_an_operation_that_did_not_fail_is_no_error():
     assert type(ended({"httpErrorStatusCode": 503, "httpErrorMessage": "busy"}, ASKED)) is ProviderUnavailable
 
 
+def of_metadata(said):
+    """Return what google.auth raises where the metadata server gives no token (compute_engine/credentials.py)."""
+    error = RefreshError(TransportError(f"Failed to retrieve the token. {said}"))
+    error.__cause__ = error.args[0]
+    return error
+
+
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
@@ -197,6 +204,13 @@ def test_an_operation_that_did_not_fail_is_no_error():
         (DefaultCredentialsError("secret-token"), AuthFailed),
         (RefreshError("secret-token"), AuthFailed),
         (RefreshError("secret-token", retryable=True), ProviderUnavailable),
+        (RefreshError("<html>502 Bad Gateway secret-token</html>"), ProviderUnavailable),
+        (RefreshError("Unable to acquire impersonated credentials", '{"error": {"code": 503}}'), ProviderUnavailable),
+        (RefreshError("Unable to acquire impersonated credentials", '{"error": {"code": 403}}'), AuthFailed),
+        (of_metadata("Status: 503 Response: busy"), ProviderUnavailable),
+        (of_metadata("Status: 429 Response: slow down"), ProviderUnavailable),
+        (of_metadata("Compute Engine Metadata server unavailable"), ProviderUnavailable),
+        (of_metadata("Status: 404 Response: no service account"), AuthFailed),
     ],
 )
 def test_what_comes_in_place_of_an_answer(raised, kind):
