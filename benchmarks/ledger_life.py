@@ -38,17 +38,18 @@ class Growing:
         migrations.migrate(self.connection)
         self._end: lines.End = (0, "", "")
         self._wanted = drafts()
-        self._append([Draft("ledger_opened", "ledger", {"ledger": "0123456789abcdef"}, START, "ledger_opened")])
+        self.append([Draft("ledger_opened", "ledger", {"ledger": "0123456789abcdef"}, START, "ledger_opened")])
         self.connection.execute("COMMIT")
 
     def grow(self, size: int) -> None:
         """Append lines until there are `size`."""
         self.connection.execute("BEGIN")
         while sheaf := list(islice(self._wanted, min(2000, size - self._end[0]))):
-            self._append(sheaf)
+            self.append(sheaf)
         self.connection.execute("COMMIT")
 
-    def _append(self, sheaf: list[Draft]) -> None:
+    def append(self, sheaf: list[Draft]) -> None:
+        """Append these lines, inside a transaction that the caller has begun."""
         at = iso(sheaf[-1].occurred_at)
         self._end = append_lines(self.connection, sheaf, self._end, actor="somebody", recorded_at=at)[1]
 
@@ -56,7 +57,7 @@ class Growing:
 def _draft(machine: int, turn: int, at: datetime) -> Draft:
     subject = f"cg-{machine:016x}"
     if turn == 0:
-        return Draft("launch_intended", subject, _intended(machine), at, f"launch:{subject}")
+        return Draft("launch_intended", subject, intended(machine), at, f"launch:{subject}")
     kind, body = _said(TURN[turn % len(TURN)], machine, turn, at)
     if kind == "scope_looked":
         subject = f"scope:aws/account-{machine % 4}"
@@ -73,14 +74,15 @@ def _said(what: str, machine: int, turn: int, at: datetime) -> tuple[str, dict[s
         return "scope_looked", {"machines": MACHINES // 4, "unanswered": []}
     if what in ("stop", "start"):
         return f"{what}_asked", {"why": "asked on the command line"}
-    return "instance_observed", _seen(machine, "stopped" if what == "stopped" else "running", at)
+    return "instance_observed", seen(machine, "stopped" if what == "stopped" else "running", at)
 
 
 def _price(nanos: int, at: datetime) -> dict[str, Any]:
     return {"nanos_per_hour": nanos, "source": "EC2 spot price history", "as_of": iso(at), "basis": "market"}
 
 
-def _seen(machine: int, state: str, at: datetime) -> dict[str, Any]:
+def seen(machine: int, state: str, at: datetime) -> dict[str, Any]:
+    """Return what an observation of a machine says."""
     return {
         "provider_id": f"i-{machine:017x}",
         "state": state,
@@ -96,7 +98,8 @@ def _seen(machine: int, state: str, at: datetime) -> dict[str, Any]:
     }
 
 
-def _intended(machine: int) -> dict[str, Any]:
+def intended(machine: int) -> dict[str, Any]:
+    """Return what the intent of a machine's launch says."""
     beside = {"what": "disk", "nanos_per_month": 8_000_000_000, "at_most": False, "running": True, "kept": True}
     beside |= {"resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
     beside |= {"source": "a list", "as_of": iso(START), "basis": "listed", "why_at_most": ""}

@@ -98,7 +98,7 @@ def fill(home: Path, charges: int = CHARGES) -> int:
     made, wanted = 1, drafts(charges // 2 // MACHINES + 1)
     growing.connection.execute("BEGIN")
     while sheaf := list(islice(wanted, 2000)):
-        growing._append(sheaf)  # noqa: SLF001  (it grows by its own lines otherwise)
+        growing.append(sheaf)
         made += len(sheaf)
     growing.connection.execute("COMMIT")
     growing.connection.close()
@@ -148,7 +148,7 @@ def _price(nanos: int, at: datetime) -> dict[str, Any]:
 
 
 def _seen(number: int, state: str, at: datetime) -> dict[str, Any]:
-    seen = ledger_life._seen(number, state, at)  # noqa: SLF001
+    seen = ledger_life.seen(number, state, at)
     return {**seen, "since": iso(at), "launched_at": None}
 
 
@@ -163,7 +163,7 @@ def _intended(number: int, at: datetime) -> dict[str, Any]:
     address = {"what": "address", "nanos_per_month": 3_650_000_000, "at_most": False, "running": True, "kept": False}
     address |= {"resource": "address", "stored_as": "public_ipv4", "quantity": 1, "per": "hour", "nanos": 5_000_000}
     return {
-        **ledger_life._intended(number),  # noqa: SLF001
+        **ledger_life.intended(number),
         "provider": provider,
         "account": f"{provider}-{number % 6 // 3}",
         "region": region,

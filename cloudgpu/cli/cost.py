@@ -74,6 +74,7 @@ def command(
     With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
     an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
     """
+    from cloudgpu.control.collecting import collected_seldom
     from cloudgpu.control.cost_wish import cost_wish
 
     alone = {
@@ -86,22 +87,23 @@ def command(
     alone |= {"--rate": rate, "--rate-date": rate_date, "--output": "csv" if output is CostFormat.CSV else ""}
     if verify:
         _check_alone({option: str(value) for option, value in alone.items() if value})
-    session = open_here()
-    if verify:
-        _verify(session, output, yes=yes)
-        return
-    wish = cost_wish(
-        session.settings,
-        session.clock(),
-        by=by,
-        since=since,
-        until=until,
-        tz=tz,
-        currency=currency,
-        rate=rate,
-        rate_date=rate_date,
-    )
-    _costs(session, wish, output)
+    with collected_seldom():
+        session = open_here()
+        if verify:
+            _verify(session, output, yes=yes)
+            return
+        wish = cost_wish(
+            session.settings,
+            session.clock(),
+            by=by,
+            since=since,
+            until=until,
+            tz=tz,
+            currency=currency,
+            rate=rate,
+            rate_date=rate_date,
+        )
+        _costs(session, wish, output)
 
 
 def _check_alone(given: dict[str, str]) -> None:

@@ -9,7 +9,6 @@ from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.core.billing import money
-from cloudgpu.core.cost import CALENDAR, By
 from cloudgpu.core.cost import costs as grouped
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
@@ -17,9 +16,9 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.costs import (
     burn_value,
+    group_names,
     groups_value,
     lost_value,
-    period_name,
     projection_value,
     total_value,
     with_fees,
@@ -52,7 +51,7 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
     wanted = wish or cost_wish(session.settings, now)
     rows, ended = _read(session, wanted.asked)
     found = grouped(rows, ended, now, wanted.asked)
-    names = {key: _named(key, wanted.asked, {row["id"]: row for row in rows}) for key in found.groups}
+    names = group_names(found.groups, rows, wanted.asked)
     return {
         **_head(wanted, now),
         "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
@@ -117,14 +116,6 @@ def rate_value(currency: Currency | None) -> dict[str, Any] | None:
         return None
     rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
     return {**rate, "source": currency.source}
-
-
-def _named(key: str, asked: Asked, rows: dict[str, Row]) -> dict[str, Any]:
-    """Return what is said of a group beside its sums."""
-    row = rows.get(key, {}) if asked.by is By.INSTANCE else {}
-    name = row.get("name") or key
-    shown = period_name(key, asked) if asked.by in CALENDAR else name
-    return {"name": shown, "provider": row.get("provider"), "state": row.get("state")}
 
 
 def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:

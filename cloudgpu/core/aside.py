@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from cloudgpu.core.billing import Charge
@@ -43,6 +43,7 @@ def note(aside: Aside, found: Charge) -> None:
         aside["reasons"] = [*aside["reasons"], *news][:_MOST_REASONS]
 
 
+@lru_cache(maxsize=1024)  # the same few marks come again with every charge
 def joined(*marks: str) -> str:
     """Return every mark of these once, in one order."""
     if not any(marks):

@@ -9,8 +9,8 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing import EXACT, money
-from cloudgpu.core.cost import By, Costs
-from cloudgpu.core.money import HOUR, Money
+from cloudgpu.core.cost import CALENDAR, By, Costs
+from cloudgpu.core.money import HOUR, ZERO, Money
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.report.values import usd
 
@@ -28,6 +28,17 @@ COLUMNS = (
     "amount", "currency", "per_usd", "rate_as_of", "since", "until", "as_of", "tz",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
+
+
+def group_names(keys: Iterable[str], rows: Iterable[Mapping[str, Any]], asked: Asked) -> dict[str, Document]:
+    """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
+    by_id = {row["id"]: row for row in rows} if asked.by is By.INSTANCE else {}
+    return {key: _named(key, by_id.get(key, {}), asked) for key in keys}
+
+
+def _named(key: str, row: Mapping[str, Any], asked: Asked) -> Document:
+    shown = period_name(key, asked) if asked.by in CALENDAR else row.get("name") or key
+    return {"name": shown, "provider": row.get("provider"), "state": row.get("state")}
 
 
 def groups_value(found: Costs, names: Mapping[str, Document], by: By, currency: Currency | None) -> list[Document]:
@@ -51,10 +62,11 @@ def total_value(tally: Tally, by: By, currency: Currency | None) -> Document:
 
 def shares(exact: Iterable[int]) -> list[Money]:
     """Return exact amounts in whole nano-dollars that add up to their rounded sum."""
-    found, so_far = [], 0
+    found, so_far, rounded = [], 0, ZERO
     for one in exact:
-        found.append(money(so_far + one) - money(so_far))
         so_far += one
+        before, rounded = rounded, money(so_far)
+        found.append(rounded - before)
     return found
 
 
@@ -148,4 +160,5 @@ def _cell(name: str, value: Any) -> str:
 
 def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
-    return usd(Money(round(Fraction(micros, HOUR) * 10**8) * 10))
+    whole, rest = divmod(micros * 10**8, HOUR)
+    return usd(Money(10 * (whole + (2 * rest > HOUR or (2 * rest == HOUR and whole % 2)))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.bill import spent
@@ -189,8 +188,9 @@ def price_value(price: Price) -> dict[str, Any]:
 
 def usd(amount: Money) -> str:
     """Return an exact amount as plain decimal text in USD, without exponent."""
-    text = f"{Decimal(amount.nanos) / NANO:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    whole, rest = divmod(abs(amount.nanos), NANO)
+    text = f"{'-' if amount.nanos < 0 else ''}{whole}"
+    return f"{text}.{rest:09d}".rstrip("0") if rest else text
 
 
 def _row_price(price: Row | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing import EXACT
 from cloudgpu.core.cost import CALENDAR, Asked, By, costs
 from cloudgpu.core.uses import Resource
-from cloudgpu.report.costs import groups_value, total_value
+from cloudgpu.report.costs import group_names, groups_value, total_value
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 
 ZONES = [
@@ -23,6 +23,7 @@ ZONES = [
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 moments = st.one_of(st.none(), st.integers(-86_400, 41 * 86_400).map(lambda second: START + timedelta(seconds=second)))
 DOLLAR = 10**9 * EXACT
+BY_MACHINE = Asked(By.INSTANCE, UTC)
 SUMS = ("low", "amount", "high", "micros", "all_micros", "on_demand", "compared")
 
 
@@ -182,3 +183,25 @@ def test_a_reason_stands_beside_a_range():
         (reason,) = total.reasons
         assert reason.startswith("name of cg-1 (instance): it ended between")
         assert (total.low, total.amount, total.high) == (DOLLAR, DOLLAR, 2 * DOLLAR)
+
+
+class _CountedRow(dict):
+    """A row that counts how often its id is read."""
+
+    reads = 0
+
+    def __getitem__(self, name):
+        _CountedRow.reads += name == "id"
+        return super().__getitem__(name)
+
+
+def test_ten_times_as_many_machines_are_ten_times_the_reads():
+    def reads(machines):
+        _CountedRow.reads = 0
+        rows = [_CountedRow(row(use(), id=f"cg-{number}")[0]) for number in range(machines)]
+        found = costs(rows, (), NOW, BY_MACHINE)
+        names = group_names(found.groups, rows, BY_MACHINE)
+        assert [names[key]["name"] for key in found.groups] == [f"name of {key}" for key in found.groups]
+        return _CountedRow.reads
+
+    assert reads(200) == 10 * reads(20)
