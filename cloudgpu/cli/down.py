@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
+
+PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
 
 
 def command(
@@ -34,7 +37,8 @@ def command(
         listed = ", ".join(row["name"] for row in rows)
         confirm(f"End {listed}? What is on {'them' if len(rows) > 1 else 'it'} is deleted.", yes=yes)
     document, gravest = ended(session, rows, gaps)
-    gone = [f"{value['name']} is gone. It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
+    now = session.clock()
+    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
@@ -43,3 +47,12 @@ def command(
         tell(f"error: {fault['message']} {fault['next'] or ''}")
     if gravest:
         raise typer.Exit(gravest.exit_code)
+
+
+def _gone(value: dict[str, Any], now: datetime) -> str:
+    """Return that a machine is gone, and since when where it had ended long before it was asked to."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.core.times import from_iso
+
+    had_ended = value["ended"] and now - from_iso(value["ended"]) > PROVED_WITHIN
+    return f"{value['name']} is gone{' since ' + when(value['ended'], now) if had_ended else ''}."

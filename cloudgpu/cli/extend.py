@@ -39,4 +39,6 @@ def command(
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
     confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.", yes=yes)
     row = extend(session, extension, override=reason)
-    emit(output, machine_value(row, session.clock()), f"{row['name']} lives until {end}{moves}.")
+    end = when(row["expires"], session.clock())
+    lives = "lives until" if row["state"] == "running" else f"is {row['state']}; its lease ends"
+    emit(output, machine_value(row, session.clock()), f"{row['name']} {lives} {end}{moves}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.caller import CallerUnknown, caller_cidr
 from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
+from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
@@ -64,13 +65,13 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
     known = {row["id"]: row for row in session.ledger.machines()}
     for row, keeper in _kept(session, rows, cidr, moves):
         try:
-            with alone(session, row):
+            with told_if_gone(session, row), alone(session, row):
                 before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
                 moves.machines.append(_moved(row, keeper, cidr, before, known))
         except CallerUnknown:
             raise
-        except InvalidRequest as fault:
+        except (InvalidRequest, InstanceNotFound) as fault:
             if name:
                 raise
             moves.skipped.append({"name": row["name"], "why": fault.message})

@@ -106,7 +106,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
     rows = [row for row in rows if not row["thing"]]
     if machine is not None:
-        rows = [find_machine(rows, machine, ended=True)]
+        rows = [find_machine(rows, machine, now, ended=True)]
     ended: dict[str, list[Row]] = {row["id"]: [] for row in rows}
     for subject, use in uses:
         if subject in ended:

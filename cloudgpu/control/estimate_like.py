@@ -53,7 +53,7 @@ def past_run(session: Session, name: str) -> Past:
     never in use.
     """
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    row = find_machine([one for one in rows if not one["thing"]], name, ended=True)
+    row = find_machine([one for one in rows if not one["thing"]], name, session.clock(), ended=True)
     spec, accelerator = _gpu_of(row)
     mine = [(subject, use) for subject, use in uses if subject == row["id"]]
     hours = worked(session, [row], mine).get(row["id"], ())

@@ -18,11 +18,9 @@ from cloudgpu.control.reach import check_reachable, moved, reached
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
-    InstanceNotFound,
     InvalidRequest,
     ProviderUnavailable,
     Unreachable,
-    WrongHostKey,
 )
 from cloudgpu.providers.base import Resolves
 
@@ -76,11 +74,9 @@ class JupyterTunnel:
         self._tunnel = self._new_tunnel()
 
     def __enter__(self) -> Self:
-        check_reachable(self._row)
+        check_reachable(self._session, self._row)
         try:
             self._tunnel.open()
-        except WrongHostKey:
-            raise
         except Unreachable as fault:
             # Only the first connection may find that the ledger's address is out of date.
             self._row = moved(self._session, self._row, fault)
@@ -135,9 +131,7 @@ class JupyterTunnel:
                 row = refresh(session, row)
             except ProviderUnavailable:
                 return session.target(row)
-            if row["ended"]:
-                raise InstanceNotFound(f"{row['name']} is gone.", field="name", value=row["name"], next="cloudgpu up")
-            check_reachable(row)
+            check_reachable(session, row)
             return session.target(row)
 
     def _ask_jupyter(self, connection: Connection) -> int:

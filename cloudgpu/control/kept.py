@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import kept_until
+from cloudgpu.control.gone import gone
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
@@ -114,7 +115,7 @@ def parked(session: Session, row: Row) -> Row:
             if keeping.is_parked(row):
                 return row
             if not stays(row):
-                raise _nothing_is_left(row)
+                raise _nothing_is_left(session, row)
             done = _round(session, row, things, tell)
         except LedgerUnavailable:
             raise
@@ -222,13 +223,10 @@ def park_line(session: Session, row: Row, why: str, now: datetime) -> Row:
     return session.ledger.machine(row["id"]) or row
 
 
-def _nothing_is_left(row: Row) -> InstanceNotFound:
-    return InstanceNotFound(
-        f"{row['name']} is gone, and no disk or image of it is there: nothing is left to start.",
-        field="name",
-        value=row["name"],
-        next="Run: cloudgpu up",
-    )
+def _nothing_is_left(session: Session, row: Row) -> InstanceNotFound:
+    fault = gone(row, session.clock())
+    fault.message += " No disk or image of it is left to start it from."
+    return fault
 
 
 def _not_yet(row: Row, last: str) -> ProviderUnavailable:

@@ -11,7 +11,7 @@ from cloudgpu.control import kept, timers
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
-from cloudgpu.control.lease import relet
+from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.lifecycle import remove_unfit
 from cloudgpu.control.look import refresh
 from cloudgpu.control.offering import open_to_caller, resolve
@@ -153,6 +153,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> R
         iso(lease.renew_until),
     ):
         return row
+    row = latest_of(session, row)
     return relet(session, row, lease, "the interrupted launch was asked for again", prepared.override)
 
 

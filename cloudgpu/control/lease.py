@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
+from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.lifecycle import alone, lease_line
 from cloudgpu.control.limits import check_extended
 from cloudgpu.control.look import refresh
@@ -20,7 +21,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
-from cloudgpu.core.times import from_iso, iso, minute
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import Taggable
 
@@ -41,11 +42,12 @@ class Extension:
 
 
 def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
-    """Return what extending would do.
+    """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
-    Raises InvalidRequest for a machine that has no lease or is over, and for an end beyond the lab's limits.
+    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
+    end beyond the lab's limits, ProviderUnavailable where its provider does not answer.
     """
-    _check_living(row)
+    row = latest_of(session, row)
     now = session.clock().replace(microsecond=0)
     if row["expires"] is None or row["renew_until"] is None:
         lease = Lease(now + by, now + by)
@@ -67,7 +69,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, (), lambda budget: budget.scope.covers(row))
     with alone(session, row):
-        latest = session.ledger.machine(row["id"]) or row
+        latest = latest_of(session, session.ledger.machine(row["id"]) or row)
         return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
 
 
@@ -80,7 +82,8 @@ def _not_before(lease: Lease, row: Row) -> Lease:
 def relet(session: Session, row: Row, lease: Lease, why: str, override: str | None = None) -> Row:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
-    The caller holds the machine's lock, so that the tags and the last line say the same.
+    The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
+    returned under it: one that has ended gets no lease.
     In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
@@ -95,7 +98,8 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
 
     decided(session, decision, _way(row, now))
     try:
-        provider.tag(row["provider_id"], lease.tags())
+        with told_if_gone(session, row):
+            provider.tag(row["provider_id"], lease.tags())
     except ProviderUnavailable:
         _read_back(session, row)
         raise
@@ -132,14 +136,15 @@ def _way(row: Row, now: datetime) -> Way:
 def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row.
 
-    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before.
+    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
+    InstanceNotFound for a machine that has ended.
     """
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     with alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
-        _check_living(row)
+        row = latest_of(session, session.ledger.machine(row["id"]) or row)
         provider = _taggable(session, row)
-        provider.tag(row["provider_id"], hold_tags(until))
+        with told_if_gone(session, row):
+            provider.tag(row["provider_id"], hold_tags(until))
         now, end = session.clock(), iso(until) if until else None
         body = {"until": end, "why": "asked", "host": platform.node()}
         session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
@@ -163,19 +168,22 @@ def _taggable(session: Session, row: Row) -> Taggable:
         raise InvalidRequest(
             f"The lease of a machine on {row['provider']} cannot be changed.", field="name", value=row["name"]
         )
-    refresh(session, row)
     return provider
 
 
-def _check_living(row: Row) -> None:
-    if row["ended"] or row["provider_id"] is None:
+def latest_of(session: Session, row: Row) -> Row:
+    """Ask the provider of a machine whose lease is to be changed and return its row of now; raise `gone` if it ended.
+
+    Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
+    """
+    if row["ended"] is None and row["provider_id"] is None:
         raise InvalidRequest(
-            f"{row['name']} has no lease to change: "
-            + (f"it ended at {minute(row['ended'])}." if row["ended"] else "its launch is not settled."),
+            f"{row['name']} has no lease to change: its launch is not settled.",
             field="name",
             value=row["name"],
             next="Run: cloudgpu ls --refresh",
         )
+    return looked_at(session, row)
 
 
 def _cost(row: Row, by: timedelta) -> Money:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept, saved, timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
+from cloudgpu.control.gone import gone
 from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
@@ -31,11 +32,10 @@ from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.rows import stays
-from cloudgpu.core.times import iso, minute
+from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
-    InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
     NoCapacity,
@@ -110,10 +110,10 @@ def _stopped_or_parked(session: Session, row: Row, why: str) -> Row:
 
 
 def _stop(session: Session, row: Row, why: str) -> Row:
-    provider = _pausable(session, row)
     latest = refresh(session, row)
     if latest["ended"]:
-        raise _gone(latest)
+        raise gone(latest, session.clock())
+    provider = _pausable(session, latest)
     if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
         if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
             _not_started(session, latest)
@@ -124,7 +124,7 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
     pin_to_the_end(session, latest)
     if latest["ended"]:
-        raise _gone(latest)
+        raise gone(latest, session.clock())
     return latest
 
 
@@ -168,7 +168,7 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
     with alone(session, row):
         latest = refresh(session, _settled(session, row))
         if latest["ended"]:
-            raise _gone(latest)
+            raise gone(latest, session.clock())
         if latest["state"] in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
             session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
             return latest
@@ -345,17 +345,8 @@ def _settled(session: Session, row: Row) -> Row:
     if row["attempt"] == "open":
         row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
     if row["ended"]:
-        raise _gone(row)
+        raise gone(row, session.clock())
     return row
-
-
-def _gone(row: Row) -> InstanceNotFound:
-    return InstanceNotFound(
-        f"{row['name']} is gone (since {minute(row['ended'])}).",
-        field="name",
-        value=row["name"],
-        next="Run: cloudgpu up",
-    )
 
 
 def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,20 +11,18 @@ from cloudgpu.access.connection import Connection, connect, passing
 from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
-from cloudgpu.control.doors import closed, doorkeeper, is_behind, is_told
+from cloudgpu.control.doors import closed, is_behind, is_told
+from cloudgpu.control.gone import gone
 from cloudgpu.control.host_keys import pin_told, wait_for_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
 from cloudgpu.core.rows import stays
-from cloudgpu.core.times import minute
 from cloudgpu.errors import (
-    InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
     ProviderUnavailable,
     Unreachable,
-    WrongHostKey,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +117,8 @@ def _look(session: Session, row: Row) -> Row:
 def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; where the ledger's address is out of date, ask the provider once and retry.
 
-    Raises Unreachable with the machine's state as the reason, WrongHostKey without a second try.
+    Somebody else's machine may be at that address by now, and shows another host key. Raises Unreachable with the
+    machine's state as the reason, InstanceNotFound for one that has ended, WrongHostKey where it is still there.
     """
     connection = open_connection(session, row, timeout=timeout)
     try:
@@ -131,12 +130,10 @@ def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Conn
 
 def open_connection(session: Session, row: Row, *, timeout: float = 10) -> Connection:
     """Return a verified connection, as `reached` does, to be closed by the caller."""
-    check_reachable(row)
+    check_reachable(session, row)
     pin_told(session, row)
     try:
         return connect(session.target(row), timeout=timeout)
-    except WrongHostKey:
-        raise
     except Unreachable as fault:
         latest = moved(session, row, fault)
     return _connected(session, latest, timeout)
@@ -154,8 +151,7 @@ def _connected(session: Session, row: Row, timeout: float) -> Connection:
 
 def moved(session: Session, row: Row, fault: Unreachable) -> Row:
     """Return the machine's row where it has another address by now; raise why it cannot be reached otherwise."""
-    latest = _latest(session, row)
-    check_reachable(latest)
+    latest = _asked_again(session, row)
     if latest["address"] == row["address"]:
         raise explained(session, latest, fault)
     return latest
@@ -169,13 +165,14 @@ def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
 def find_way(session: Session, row: Row) -> Row:
     """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
 
-    Knocks only where an address of ours was let in, straight: everywhere else that says nothing. Raises as `reached`.
+    Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
+    `reached`.
     """
-    check_reachable(row)
+    check_reachable(session, row)
     target = session.target(row)
     pin_told(session, row)
-    if is_behind(row) or not is_told(row) or doorkeeper(session, row) is None:
-        return row
+    if is_behind(row) or not is_told(row):
+        return _asked_again(session, row)
     try:
         knock(target, timeout=10)
     except Unreachable as fault:
@@ -183,8 +180,8 @@ def find_way(session: Session, row: Row) -> Row:
     return row
 
 
-def check_reachable(row: Row) -> None:
-    """Raise the error that says why this machine cannot be reached and what to do."""
+def check_reachable(session: Session, row: Row) -> None:
+    """Raise the error that says why this machine cannot be reached and what to do; `gone` for one that has ended."""
     name = row["name"]
     if row["attempt"] == "open":
         raise Unreachable(
@@ -208,13 +205,12 @@ def check_reachable(row: Row) -> None:
             next=f"Run: cloudgpu start {name}",
         )
     if row["ended"]:
-        raise InstanceNotFound(
-            f"{name} ended at {minute(row['ended'])}.", field="name", value=name, next="Run: cloudgpu up"
-        )
+        raise gone(row, session.clock())
 
 
-def _latest(session: Session, row: Row) -> Row:
-    try:
-        return refresh(session, row)
-    except (ProviderUnavailable, InvalidRequest):
-        return row
+def _asked_again(session: Session, row: Row) -> Row:
+    """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
+    with suppress(ProviderUnavailable, InvalidRequest):
+        row = refresh(session, row)
+    check_reachable(session, row)
+    return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.lease import relet
+from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.reap_carry import Item, each_alone
 from cloudgpu.core.decisions import Decision, Do, Seen
 from cloudgpu.core.passes import Done, Left
@@ -39,7 +39,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
 
 
 def _renewed(session: Session, item: Item) -> Row:
-    row = session.ledger.machine(item.id) or item.row
+    row = latest_of(session, session.ledger.machine(item.id) or item.row)
     end = item.decision.at
     if end is None or (row["expires"] and from_iso(row["expires"]) >= end):  # its agent was quicker
         return row

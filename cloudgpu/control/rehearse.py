@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def interrupt(session: Session, row: dict[str, Any]) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
-    Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse.
+    Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
+    that has ended.
     """
     provider = session.provider(row["account"])
     if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
@@ -28,7 +30,9 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
             value=row["name"],
             next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
         )
-    at = provider.interrupt(row["provider_id"])
+    row = looked_at(session, row)
+    with told_if_gone(session, row):
+        at = provider.interrupt(row["provider_id"])
     now = session.clock()
     line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")
     session.ledger.append([line])

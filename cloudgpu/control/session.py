@@ -130,7 +130,7 @@ class Session:
         with `ended`, the latest ended one is good too.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
-        return find_machine(self.ledger.machines(), name, ended=ended)
+        return find_machine(self.ledger.machines(), name, self.clock(), ended=ended)
 
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
@@ -208,7 +208,7 @@ def present(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["ended"] is None or stays(row)]
 
 
-def find_machine(rows: list[Row], name: str | None, *, ended: bool = False) -> Row:
+def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: bool = False) -> Row:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
     alive = living(rows)
     if name is None:
@@ -220,7 +220,7 @@ def find_machine(rows: list[Row], name: str | None, *, ended: bool = False) -> R
         found = [row for row in rows if name in (row["name"], row["id"])]
     if found:
         return found[-1]
-    raise _unknown(name, rows)
+    raise _unknown(name, rows, now)
 
 
 def _only(alive: list[Row]) -> Row:
@@ -234,18 +234,12 @@ def _only(alive: list[Row]) -> Row:
     )
 
 
-def _unknown(name: str, rows: list[Row]) -> InstanceNotFound:
-    from cloudgpu.core.names import near
-    from cloudgpu.core.times import minute
+def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
+    from cloudgpu.control.gone import gone
 
-    gone = [row for row in rows if row["name"] == name]
-    if gone:
-        return InstanceNotFound(
-            f"{name} ended at {minute(gone[-1]['ended'])}.",
-            field="name",
-            value=name,
-            next=f"Run: cloudgpu show {name} (what it was and cost) or cloudgpu up --name {name} (a new one)",
-        )
+    ended = [row for row in rows if name in (row["name"], row["id"])]
+    if ended:
+        return gone(ended[-1], now)
     alive = [row["name"] for row in present(rows)]
     meant = near(name, alive)
     return InstanceNotFound(

@@ -9,6 +9,7 @@ from cloudgpu.access.guests import GuestKey, let_in, let_out
 from cloudgpu.control.allow import alone
 from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
+from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.reach import reached
 from cloudgpu.core.names import digest
 from cloudgpu.core.network import cidr_wish
@@ -42,20 +43,21 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
 
     It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
     (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
-    missing or cannot be, Unreachable.
+    missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable.
     """
     keeper = doorkeeper(session, row)
     if keeper is None and from_ is not None:
         raise refuse_unkept(session, row, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
-    before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
+    with told_if_gone(session, row):
+        before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
     network = _network(session, row, from_, before) if kept else None
     with reached(session, row) as connection:
         changed = let_in(connection, key)
         target = connection.target
     if network is not None and keeper is not None:
         changed |= before.get(_label(row, key)) != network
-        with alone(session, row):
+        with told_if_gone(session, row), alone(session, row):
             keeper.allow(row["provider_id"], _label(row, key), network)
     return {
         "name": row["name"],
@@ -73,7 +75,8 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
 
     The address first: it goes even where the machine cannot be reached. Raises Unreachable.
     """
-    closed = _closed(session, row, key)
+    with told_if_gone(session, row):
+        closed = _closed(session, row, key)
     with reached(session, row) as connection:
         changed = let_out(connection, key)
     fingerprint = key.fingerprint if key else None

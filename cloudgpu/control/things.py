@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.kept_look import leftovers_of
-from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import kept_entry
 from cloudgpu.control.thing_lines import write, write_removed
 from cloudgpu.core.facts import (
@@ -133,13 +133,14 @@ def remove_named(session: Session, row: Row) -> Row:
 def save(session: Session, row: Row, name: str | None, *, restart: bool = True) -> Leftover:
     """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
 
-    The machine stays. Goes on with an image that an earlier call began. Raises InvalidRequest for a machine of which
+    The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
+    ended, InvalidRequest for a machine of which
     none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour.
     """
     provider = session.provider(row["account"])
     if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
         raise _no_images(row)
-    row = refresh(session, row) if row["ended"] is None and row["provider_id"] else row
+    row = looked_at(session, row)
     if row["state"] not in (State.RUNNING, *PAUSED):
         raise _not_now(row)
     name = name or f"{row['name'][:31]}-{session.clock():%Y%m%d}"
@@ -161,7 +162,8 @@ def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restar
     session.tell(f"{row['name']}: making the image {name}")
     while True:
         try:
-            made = provider.save_image(row["provider_id"], full_name, tags, restart=restart)
+            with told_if_gone(session, row):
+                made = provider.save_image(row["provider_id"], full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
                 return made

@@ -36,7 +36,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
     value["price"] = _row_price(row["price"])
     value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
-    value["unpriced"] = _unpriced(row)
+    value["unpriced"] = unpriced_of(row)
     value["unsettled"] = row["attempt"] == "open"
     value["asked"] = row["asked"]
     value["parked"] = row["parked"]
@@ -50,7 +50,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     return value
 
 
-def _unpriced(row: Row) -> list[str]:
+def unpriced_of(row: Row) -> list[str]:
     """Return of which resources something ran, or runs, without a known price."""
     ended = {resource for resource, sums in row["totals"].items() if sums[5]}
     return sorted(ended | {use["resource"] for use in row["uses"] if not use["segments"]})

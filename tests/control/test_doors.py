@@ -399,3 +399,21 @@ def test_what_is_typed_for_allow_is_read_as_for_up():
     assert "--from-anywhere" in caught.value.next
     with pytest.raises(InvalidRequest, match="contradict"):
         network_of("10.0.0.0/16", anywhere=True)
+
+
+def test_another_machine_at_the_old_address_is_not_taken_for_a_wrong_key(street):
+    row = street.machine()
+    theirs = Server(street._tmp / "theirs")
+    theirs.root.mkdir()
+    (theirs.root / "connections").touch()
+    theirs.start(authorized=client_key(street.session.home.keys).public_line)
+    try:
+        old = {**row, "address": {"host": "127.0.0.1", "port": theirs.port, "user": USER}}
+        with reached(street.session, old) as connection:
+            assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
+        street.cloud.terminate(row["provider_id"])
+        street.later(minutes=1)
+        with pytest.raises(InstanceNotFound, match="It cost"):
+            reached(street.session, old).__enter__()
+    finally:
+        theirs.kill()

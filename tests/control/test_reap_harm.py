@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.reap_carry import lock_of
-from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
 
 def before_the_lock(fleet, monkeypatch, do):
@@ -60,7 +60,7 @@ def test_a_hold_that_comes_behind_the_end_of_its_machine_says_so(fleet, monkeypa
     fleet.up(name="fox")
     row = fleet.row()
     taken = before_the_lock(fleet, monkeypatch, lambda own: end(own, row, why="a test"))
-    with pytest.raises(InvalidRequest, match="it ended"):
+    with pytest.raises(InstanceNotFound, match="fox ended at"):
         set_hold(fleet.session, row, fleet.clock.now + timedelta(hours=3))
     assert len(taken) == 1
 
