@@ -18,7 +18,9 @@ def command(
     *,
     refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also machines that have ended.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="When each layer would end a machine, too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also each machine's id at its cloud, and when each layer ends it.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """List machines: state, price, what each has cost so far, and when its lease ends.
@@ -48,7 +50,9 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, v
         lines += [*_marked(document["machines"]), *_billed_on(document["machines"]), *_unjudged(document["machines"])]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
+            from cloudgpu.cli.render import at_cloud, facts
 
+            lines += ["\nAt the cloud", facts((one["name"], at_cloud(one)) for one in document["machines"])]
             lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
         lines.append("No machine is running." if any_ever() else "No machine yet. Start with: cloudgpu up --dry-run")

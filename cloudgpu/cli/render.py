@@ -217,6 +217,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("seen", ago(value["seen_at"], now)),
             ("what", f"{value['instance_type']}, {gpus(value)}, {value['market'].replace('_', '-')}"),
             ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"),
+            ("cloud id", value["cloud_id"]),
             ("price", price(value["price"])),
             ("beside", None if value["ended"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
@@ -232,6 +233,14 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("kept", _kept(value)),
         ]
     )
+
+
+def at_cloud(value: dict[str, Any]) -> str | None:
+    """Return what its cloud's console calls a machine, and where it is found; None before its cloud has told that."""
+    if value["cloud_id"] is None:
+        return None
+    place = value["zone"] or value["region"]
+    return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
 
 
 def _beside(value: dict[str, Any]) -> str | None:

@@ -113,6 +113,16 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not ready:
-        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh"
+        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
     ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
-    return f"{name} is ready.\n" + "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
+    steps = "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
+    return f"{name} is ready.\n{_at_cloud(machine)}{steps}"
+
+
+def _at_cloud(machine: dict[str, Any]) -> str:
+    """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
+    from cloudgpu.cli.render import at_cloud
+    from cloudgpu.control.accounts import HERE
+
+    found = None if machine["provider"] in HERE else at_cloud(machine)
+    return f"  at the cloud: {found}\n" if found else ""

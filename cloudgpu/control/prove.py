@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.report.values import cloud_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ def prove(
             return row
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{row['name']} may still be billed: its end could not be proved (last word: {last}).",
+                f"{row['name']} may still be billed: its end could not be proved (last word: {last})."
+                f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
                 field="name",
                 value=row["name"],
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",

@@ -28,11 +28,13 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
     tells; `unpriced` are the resources of it without a known price, in no sum. `unsettled` says that its launch
     was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
-    a month: at most, for images. `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
+    a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
+    `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
     while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     """
     value = {name: row[name] for name in _PLAIN}
+    value["cloud_id"] = cloud_id(row["provider_id"], row["region"], row["zone"])
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
     value["price"] = _row_price(row["price"])
     value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
@@ -48,6 +50,16 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["guards"] = guards_value(row)
     value["unjudged"] = unjudged(row)
     return value
+
+
+def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
+    """Return what a provider's console calls a machine: its id without the place that cloudgpu sets before it.
+
+    `us-east-1/i-0123456789abcdef0` on AWS is `i-0123456789abcdef0`. None where the provider has not told one.
+    """
+    if not id:
+        return None
+    return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)
 
 
 def unpriced_of(row: Row) -> list[str]:
@@ -86,8 +98,11 @@ def foreign_value(instance: Instance) -> dict[str, Any]:
     """Return a machine that belongs to another ledger: shown, never touched."""
     return {
         "provider_id": instance.id,
+        "cloud_id": cloud_id(instance.id, instance.region, instance.zone),
         "provider": instance.provider,
         "account": instance.account,
+        "region": instance.region,
+        "zone": instance.zone,
         "state": str(instance.state),
         "billed": instance.billed,
         "name": instance.tags.get("cloudgpu-name"),

@@ -76,3 +76,17 @@ def on_time_of(monkeypatch, server):
 
     monkeypatch.setattr(sessions, "open_session", opened)
     return waited
+
+
+def told_id(line, cloud_id, up):
+    """Check that every answer about the machine that `up` (without `-o`) launches names it as its console does."""
+    said = line(up)
+    wanted = cloud_id()
+    assert f"at the cloud: {wanted} in " in said.out, said.err
+    documents = [line(f"{verb} -o json").json for verb in ("ls", "show", "stop --yes", "start --yes --no-wait")]
+    machines = [documents[0]["machines"][0], *documents[1:], line(f"{up} -o json").json["machine"]]
+    texts = [line("ls -v").out, line("show").out]
+    machines += line("down --yes -o json").json["ended"]
+    assert {one["cloud_id"] for one in machines} == {wanted}
+    assert all(wanted in text for text in texts)
+    assert all(one["account"] and one["region"] and one["zone"] for one in machines)

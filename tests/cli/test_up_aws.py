@@ -10,6 +10,7 @@ import pytest
 from cloudgpu.cli.common import open_here
 from cloudgpu.providers.registry import kinds
 from tests.cli.aws_line import Line
+from tests.cli.line import told_id
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client
@@ -159,3 +160,7 @@ def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_
     assert line("image save green --name mine --yes").code == 0
     own = line(f"{words.replace(suse, 'mine')} --new --dry-run -o json").json["plan"]
     assert own["machine_to_lease_end_usd"] == plan["machine_to_lease_end_usd"]
+
+
+def test_every_answer_names_the_machine_as_the_console_does(line):
+    told_id(line, lambda: line.aws.instances(live=True)[0].id, f"up --gpu t4 --yes --no-wait {FROM}")

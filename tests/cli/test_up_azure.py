@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from tests.cli.azure_line import Line
-from tests.cli.line import on_time_of
+from tests.cli.line import on_time_of, told_id
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.azure.model import DISKS, MACHINES
 
@@ -233,3 +233,7 @@ def test_the_plan_prices_the_disk_and_the_address_beside_the_machine(line):
     by_name = {extra["what"].split(" of ")[0]: Decimal(extra["usd_per_month"]) for extra in plan["extras"]}
     assert by_name["system disk"] == Decimal("19.71"), "the class that 100 GB fall into, not 100 GB"
     assert by_name["public IPv4 address"] == Decimal("3.65")
+
+
+def test_every_answer_names_the_machine_as_the_console_does(line):
+    told_id(line, lambda: group_of(line), UP)

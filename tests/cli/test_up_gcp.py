@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.cli.gcp_line import Line
-from tests.cli.line import on_time_of
+from tests.cli.line import on_time_of, told_id
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 
 __all__ = ["gcp", "gcp_process"]
@@ -189,3 +189,7 @@ def test_the_plan_fits_a_terminal_and_names_every_layer(line):
         assert words in text
     plan = line(f"up --gpu v100 --spot --dry-run {FROM} -o json").json["plan"]
     assert any("Google" in guard for guard in plan["guards"]), json.dumps(plan["guards"])
+
+
+def test_every_answer_names_the_machine_as_the_console_does(line, gcp):
+    told_id(line, lambda: gcp.instances(live=True)[0].partition("/")[2], UP)
