@@ -11,6 +11,8 @@ from typer.main import get_command
 
 from cloudgpu import errors
 from cloudgpu.cli.app import VERBS, app
+from cloudgpu.cli.kinds import PLACE
+from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
@@ -105,7 +107,8 @@ def _said(param: Any) -> str:
     default = param.default
     shown = getattr(default, "value", default)
     plain = default is None or isinstance(default, bool) or callable(default)
-    return (param.help or "") + ("" if plain else f" Default: `{shown}`.")
+    said = (param.help or "").replace(PLACE, f"{', '.join(SHIPPED_KINDS)} or a plug-in")
+    return said + ("" if plain else f" Default: `{shown}`.")
 
 
 def errors_page() -> str:

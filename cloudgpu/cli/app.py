@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
@@ -68,6 +68,17 @@ HEADINGS = {
 }
 
 
+class VerbCommand(TyperCommand):
+    """A verb; its help names the providers that are installed, which costs time only when it is printed."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, with what is installed in their texts."""
+        from cloudgpu.cli.kinds import name_installed
+
+        name_installed(self.params)
+        super().format_options(ctx, formatter)
+
+
 class VerbGroup(TyperGroup):
     """A group whose commands are modules, imported when one is called."""
 
@@ -83,6 +94,7 @@ class VerbGroup(TyperGroup):
         module = import_module(f"cloudgpu.cli.{module_name}")
         info = CommandInfo(
             cmd_name,
+            cls=VerbCommand,
             callback=module.command,
             short_help=summary,
             help=module.command.__doc__,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.kinds import PLACE, kind_option
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Only accounts of this provider.")] = None,
+    provider: Annotated[str | None, kind_option(f"Only accounts of this provider: {PLACE}.")] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Only this account.")] = None,
     region: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where permissions, limits and machines are tried.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, tell, warn_here
+from cloudgpu.cli.kinds import PLACE, complete_kind, kind_option
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def command(
     project: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What they are charged to. CLOUD gcp: Google's project.")
     ] = None,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Where `up` launches.")] = None,
+    provider: Annotated[str | None, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
     lease: Annotated[str | None, typer.Option(metavar="TIME", help="How long a machine lives, like 8h.")] = None,
     watts: Annotated[str | None, typer.Option(metavar="WATTS", help="What this computer draws, without GPUs.")] = None,
     usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your tariff for electricity.")] = None,
@@ -153,7 +154,8 @@ def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | De
         if name not in values:
             usual = found.usual(name)
             first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
-            answer = _answer(question, usual, partial(checked, name))
+            shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
+            answer = _answer(shown, usual, partial(checked, name))
             if answer is not None or first:
                 values[name] = usual if answer is None else answer
     return values

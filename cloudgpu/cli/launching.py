@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli.kinds import PLACE, kind_option
+
 
 def _text(metavar: str, says: str) -> typer.models.OptionInfo:
     found: typer.models.OptionInfo = typer.Option(metavar=metavar, help=says)
     return found
 
 
-Provider = Annotated[str | None, _text("KIND", "Where to launch: aws, gcp, azure, local or ssh. any: the cheapest.")]
+Provider = Annotated[str | None, kind_option(f"Where to launch: {PLACE}. any: the cheapest.")]
 Account = Annotated[str | None, _text("NAME", "Which configured account of the provider.")]
 Gpu = Annotated[str | None, _text("NAME[:COUNT]", "For example v100 or a100:8.")]
 InstanceType = Annotated[str | None, _text("TYPE", "An exact instance type.")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.kinds import kind_option
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 ROOM = 35  # columns that a line has left for what a limit counts
@@ -14,7 +15,7 @@ ROOM = 35  # columns that a line has left for what a limit counts
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose limits: aws, azure or gcp.")] = None,
+    provider: Annotated[str | None, kind_option("Whose limits: aws, azure, gcp, or a plug-in that tells them.")] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
     ] = None,

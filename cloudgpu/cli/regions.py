@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.kinds import kind_option
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def command(
     *,
-    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Whose regions: aws, azure or gcp.")] = None,
+    provider: Annotated[str | None, kind_option("Whose regions: aws, azure, gcp, or a plug-in that has some.")] = None,
     account: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
     ] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -16,7 +16,6 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 
-PROVIDERS = ("aws", "azure", "gcp", "local", "ssh")
 LARGEST = Decimal(1_000_000_000)  # USD
 _PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
 _LAST_YEAR = 9999  # the day after its last cannot be written
@@ -26,14 +25,17 @@ CREDIT_KEYS = ("name", "amount", "currency", "provider", "account", "from", "unt
 Table = Mapping[str, Any]
 
 
-def read_discounts(key: str, value: object) -> tuple[Discount, ...]:
-    """Return the discounts of a list of tables, in its order: the first that fits counts. Raises InvalidRequest."""
-    return tuple(_discount(f"{key}[{number}]", table) for number, table in enumerate(_tables(key, value), 1))
+def read_discounts(key: str, value: object, kinds: Collection[str]) -> tuple[Discount, ...]:
+    """Return the discounts of a list of tables, in its order: the first that fits counts. Raises InvalidRequest.
+
+    `kinds` are the providers that there are.
+    """
+    return tuple(_discount(f"{key}[{number}]", table, kinds) for number, table in enumerate(_tables(key, value), 1))
 
 
-def read_credits(key: str, value: object) -> tuple[Credit, ...]:
+def read_credits(key: str, value: object, kinds: Collection[str]) -> tuple[Credit, ...]:
     """Return the credits of a list of tables. Raises InvalidRequest for the first that cannot be meant."""
-    return tuple(_credit(f"{key}[{number}]", table) for number, table in enumerate(_tables(key, value), 1))
+    return tuple(_credit(f"{key}[{number}]", table, kinds) for number, table in enumerate(_tables(key, value), 1))
 
 
 def _fault(key: str, value: object, says: str, way: str) -> InvalidRequest:
@@ -55,7 +57,7 @@ def _check_keys(key: str, table: Table, known: tuple[str, ...]) -> None:
             raise _fault(f"{key}.{shown(name)}", None, says, f"Keys: {', '.join(known)}.")
 
 
-def _discount(key: str, table: Table) -> Discount:
+def _discount(key: str, table: Table, kinds: Collection[str]) -> Discount:
     _check_keys(key, table, DISCOUNT_KEYS)
     if ("percent" in table) == ("rate" in table):
         says = "needs one of percent and rate, and has " + ("both." if "rate" in table else "none.")
@@ -63,7 +65,7 @@ def _discount(key: str, table: Table) -> Discount:
     since, until = _period(key, table)
     market = _one_of(f"{key}.market", table.get("market", "on_demand"), tuple(_MARKETS))
     return Discount(
-        provider=_one_of(f"{key}.provider", table.get("provider"), PROVIDERS),
+        provider=_one_of(f"{key}.provider", table.get("provider"), sorted(kinds)),
         account=_pattern(f"{key}.account", table.get("account", ANY)),
         instance_type=_pattern(f"{key}.type", table.get("type", ANY)),
         region=_pattern(f"{key}.region", table.get("region", ANY)),
@@ -76,7 +78,7 @@ def _discount(key: str, table: Table) -> Discount:
     )
 
 
-def _credit(key: str, table: Table) -> Credit:
+def _credit(key: str, table: Table, kinds: Collection[str]) -> Credit:
     _check_keys(key, table, CREDIT_KEYS)
     if table.get("currency", "USD") != "USD":
         says = f"is {shown(table['currency'])!r}; credits are counted in US dollars."
@@ -86,7 +88,7 @@ def _credit(key: str, table: Table) -> Credit:
     return Credit(
         name=_pattern(f"{key}.name", table.get("name", key)) if "name" in table else key,
         amount=_amount(f"{key}.amount", table.get("amount")),
-        provider=provider if provider == ANY else _one_of(f"{key}.provider", provider, PROVIDERS),
+        provider=provider if provider == ANY else _one_of(f"{key}.provider", provider, sorted(kinds)),
         account=_pattern(f"{key}.account", table.get("account", ANY)),
         since=since,
         until=until,
@@ -94,7 +96,7 @@ def _credit(key: str, table: Table) -> Credit:
     )
 
 
-def _one_of(key: str, value: object, known: tuple[str, ...]) -> str:
+def _one_of(key: str, value: object, known: Sequence[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     meant = near(value, known) if isinstance(value, str) else None

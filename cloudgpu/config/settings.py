@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -99,11 +99,12 @@ def settings_from_text(text: str, *, login: str) -> Settings:
     accounts = _accounts(table.get("accounts", {}), settings.provider)
     _check_account(settings, accounts)
     templates = _templates(table.get("templates", {}))
-    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table), **_choices(table))
+    kinds = {*SHIPPED_KINDS, *(account.provider for account in accounts.values())}
+    settings = replace(settings, alerts=alerts_from(table.get("alerts", {})), **_money(table, kinds), **_choices(table))
     return replace(settings, accounts=MappingProxyType(accounts), templates=templates)
 
 
-def _money(table: Mapping[str, Any]) -> dict[str, Any]:
+def _money(table: Mapping[str, Any], kinds: Collection[str]) -> dict[str, Any]:
     """Return what [currencies], [fees], discounts and credits say; what is not there is not even imported."""
     found: dict[str, Any] = {}
     if "currencies" in table:
@@ -115,8 +116,8 @@ def _money(table: Mapping[str, Any]) -> dict[str, Any]:
     if "discounts" in table or "credits" in table:
         from cloudgpu.config.discounts import read_credits, read_discounts
 
-        found["discounts"] = read_discounts("discounts", table.get("discounts", []))
-        found["credits"] = read_credits("credits", table.get("credits", []))
+        found["discounts"] = read_discounts("discounts", table.get("discounts", []), kinds)
+        found["credits"] = read_credits("credits", table.get("credits", []), kinds)
     return found
 
 
@@ -318,7 +319,7 @@ def _account(name: str, table: object) -> Account:
         raise _fault(key, table, "has to be a table", next=f"Write: [{key}]")
     if "provider" not in table and name not in SHIPPED_KINDS:
         says = "names no provider"
-        raise _fault(key, None, says, next=f'Add provider = "..." ({", ".join(SHIPPED_KINDS)}) under [{key}].')
+        raise _fault(key, None, says, next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help')
     provider = _name(f"{key}.provider", table.get("provider", name))
     if ANY in (name, provider):
         says = "cannot be `any`, which stands for all cloud accounts"

@@ -8,7 +8,6 @@ from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
-from cloudgpu.core.names import near
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -96,7 +95,7 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
         )
     if session.account(kind) is not None:
         return kind
-    raise _unknown_provider(kind)
+    raise _no_account_of(session, kind)
 
 
 def _named(session: Session, account: str, provider: str | None) -> str:
@@ -123,17 +122,25 @@ def _one_is_needed(session: Session) -> InvalidRequest:
     )
 
 
-def _unknown_provider(kind: str) -> InvalidRequest:
-    from cloudgpu.providers.registry import kinds, load
+def _no_account_of(session: Session, kind: str) -> InvalidRequest:
+    """Return the error for an installed provider that has no account yet; raise that of one that is not installed."""
+    from cloudgpu.providers.registry import load
 
     load(kind)  # says what is known, and what an extra would add
-    meant = near(kind, kinds())
     return InvalidRequest(
-        f"No account of {kind!r} is configured" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"The provider {kind!r} is installed, but config.toml has no account of it.",
         field="--provider",
         value=kind,
-        next=f'Add an [accounts.NAME] table with provider = "{kind}" to config.toml.',
+        next=f"Add these two lines, and what {kind} asks for, to {session.home.config_file}:\n"
+        f'  [accounts.{kind}]\n  provider = "{kind}"',
     )
+
+
+def provider_kinds() -> tuple[str, ...]:
+    """Return every provider that is installed, plug-ins too, sorted: the list for whoever has to name one."""
+    from cloudgpu.providers.registry import kinds
+
+    return kinds()
 
 
 def provider_with(session: Session, ability: Any, what: str, *, account: str | None, provider: str | None) -> Any:

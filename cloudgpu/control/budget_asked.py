@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.currencies import rate_of, typed_rate
-from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.config.zones import zone_of
+from cloudgpu.control.accounts import provider_kinds
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.core import budget_words as words
@@ -109,7 +109,7 @@ def _check_known(session: Session, scope: Scope) -> None:
     """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
     rows = session.ledger.machines()
     accounts = {*session.settings.accounts, *(row["account"] for row in rows)}
-    kinds = {*SHIPPED_KINDS, *(one.provider for one in session.settings.accounts.values())}
+    kinds = {*provider_kinds(), *(one.provider for one in session.settings.accounts.values())}
     kinds |= {row["provider"] for row in rows}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:

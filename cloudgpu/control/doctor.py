@@ -12,8 +12,9 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
+from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, used_accounts
+from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, provider_kinds, used_accounts
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
@@ -51,7 +52,7 @@ def examine(
         return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
     checks += [_policy(session), _ledger(session), _key(session), _ssh_client()]
-    checks += [*_extras(), *alert_checks(session)]
+    checks += [*_extras(), *_plugins(session), *alert_checks(session)]
     named = _named(session, provider, account)
     checks += list(_accounts(session, named, region))
     checks += list(doors.checks(session, named))
@@ -145,9 +146,7 @@ def _ssh_client() -> Check:
 
 
 def _extras() -> Iterator[Check]:
-    from cloudgpu.providers.registry import kinds
-
-    here = kinds()
+    here = provider_kinds()
     later = sorted(SDKS.keys() - here)
     yield Check("providers", Verdict.OK, ", ".join(here) + (f"; not in this version: {', '.join(later)}" * bool(later)))
     for extra, modules in SDKS.items():
@@ -163,6 +162,15 @@ def _extras() -> Iterator[Check]:
                 f"not installed ({', '.join(missing)} missing)",
                 f"If you want it: pip install 'cloudgpu[{extra}]'",
             )
+
+
+def _plugins(session: Session) -> Iterator[Check]:
+    """Name each plug-in that is installed and cannot be used yet: it has no account."""
+    used = {one.provider for one in session.settings.accounts.values()}
+    for kind in provider_kinds():
+        if kind not in (*SHIPPED_KINDS, *used):
+            way = f'Add [accounts.{kind}] with provider = "{kind}" to {session.home.config_file.name}.'
+            yield Check(f"plug-in {kind}", Verdict.WARN, "installed, but no account of it is configured", way)
 
 
 def _there(module: str) -> bool:

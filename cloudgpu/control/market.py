@@ -10,6 +10,7 @@ from typing import Any
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
+from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.config.paths import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
@@ -68,13 +69,7 @@ def asked_filters(
     legacy: bool,
 ) -> Filters:
     """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
-    if provider in ("local", "ssh"):
-        raise InvalidRequest(
-            f"The catalogue lists what clouds sell; {provider} is a machine that is there already.",
-            field="--provider",
-            value=provider,
-            next=f"Run: cloudgpu up --provider {provider} --dry-run",
-        )
+    check_listed(provider)
     model, count = gpu_wish(gpu)
     return Filters(
         gpu=model,
@@ -85,6 +80,26 @@ def asked_filters(
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
         legacy=legacy,
+    )
+
+
+def check_listed(provider: str | None) -> None:
+    """Refuse an installed provider of which the catalogue has nothing: what it offers is not known without asking it.
+
+    The catalogue itself refuses a name that no provider has.
+    """
+    if provider is None or provider in (ANY, *PROVIDERS):
+        return
+    from cloudgpu.control.accounts import HERE, provider_kinds
+
+    if provider not in provider_kinds():
+        return
+    here = "is a machine that is there already" if provider in HERE else "tells its offers and prices itself"
+    raise InvalidRequest(
+        f"The catalogue lists only {', '.join(sorted(PROVIDERS))}: {provider} {here}.",
+        field="--provider",
+        value=provider,
+        next=f"Run: cloudgpu up --provider {provider} --dry-run",
     )
 
 

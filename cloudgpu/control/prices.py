@@ -14,6 +14,7 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog import factor_of, move_value, refresh
+from cloudgpu.control.market import check_listed
 from cloudgpu.control.session import Session
 from cloudgpu.core.catalog import DiskPrice, ListedPrice, PastPrice, is_old
 from cloudgpu.core.money import Money
@@ -116,6 +117,7 @@ def shown(name: str, provider: str | None, region: str | None, now: datetime, *,
 
 
 def _provider(provider: str) -> str:
+    check_listed(provider)
     catalog.left_out(provider)  # raises for one that it does not have
     return provider
 

@@ -113,7 +113,7 @@ BAD = [
     ('account = "lba"\n[accounts.lab]\nprovider = "aws"', "account", "lba", "did you mean 'lab'?"),
     ("accounts = 3", "accounts", "3", "[accounts.NAME]"),
     ("[accounts]\nlab = 3", "accounts.lab", "3", "[accounts.lab]"),
-    ("[accounts.lab]\nwatts = 3", "accounts.lab", None, 'provider = "..."'),
+    ("[accounts.lab]\nwatts = 3", "accounts.lab", None, 'provider = "KIND"'),
     ("[accounts.lab]\nprovider = 3", "accounts.lab.provider", "3", "text"),
     ('[accounts."a/b"]\nprovider = "aws"', "accounts.a/b", "a/b", "no name"),
     ('[accounts.aws]\nprovider = "local"', "accounts.aws", "aws", "another name"),

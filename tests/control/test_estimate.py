@@ -280,7 +280,7 @@ REFUSED = [
     ({"type": "n1-standard-4"}, "--type", "no GPU by itself"),
     ({"committed": 37}, "--committed", "a percentage"),
     ({"type": "g6.xlarge", "provider": "gcp"}, "--type", "a type of aws"),
-    ({"provider": "ssh"}, "--provider", "what clouds sell"),
+    ({"provider": "ssh"}, "--provider", "lists only aws, azure, gcp"),
     ({"provider": "awz"}, "--provider", "did you mean 'aws'?"),
     ({"region": "us-eat4"}, "--region", "did you mean 'us-east4'?"),
     ({"disk": "gp4"}, "--disk", "did you mean 'gp3'?"),
