@@ -26,7 +26,7 @@ from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
 WINDOW = 600.0  # seconds that a sign of life counts at a lease's end, and where there is no policy
 HOUR, SILENT = 3600.0, 150.0  # seconds: an agent that says nothing for so long is silent
 WARN = (600.0, HOUR)  # seconds before the end at which terminals are told
-NONE: dict[str, Any] = {"off": [], "stop": False, "scratch": "", "unknown": ""}  # where there is no policy
+NONE: dict[str, Any] = {"off": [], "stop": False, "scratch": "", "ends": IDLE}  # where there is no policy
 HOW = {"off": "by its schedule", "idle": "unless it is used"}
 
 
@@ -169,14 +169,14 @@ class Agent(Looker):
         erases = self.choose(policy, judged == IDLE, now, mono)
         lease = {**lease_of(tags, state["own"]), "off": state["off"], "idle": state["idle"]}
         marks = mark(state["marks"], lease, now, mono, made)
-        verdict, reason = decide(marks, activity, mono, grace, policy["unknown"])
+        verdict, reason = decide(marks, activity, mono, grace, policy["ends"])
         if verdict == "renew":
             lease["expires"] = state["own"] = int(min(max(lease["expires"], now) + HOUR, lease["renew_until"]))
             save(self.home / "expires", lease["expires"])
             marks = mark(marks, lease, now, mono, made)
         state["marks"] = marks
         if verdict != "end":
-            self.warn("expires" if activity == IDLE and reason == "leased" else "renew_until", mono)
+            self.warn("expires" if activity in policy["ends"] and reason == "leased" else "renew_until", mono)
         return verdict, f"a stop would erase {erases[0][0]}" if erases and verdict == "keep" else reason
 
     def choose(self, policy: dict[str, Any], quiet: bool, now: float, mono: float) -> list[Any]:  # noqa: FBT001

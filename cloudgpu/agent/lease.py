@@ -50,10 +50,11 @@ def sure(marks: dict[str, Any], name: str, mono: float) -> bool:
     return name in marks and marks[name][1] is not None and mono >= marks[name][1]
 
 
-def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, unknown: str = "renew") -> tuple[str, str]:
+def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, ends: str = IDLE) -> tuple[str, str]:
     """Return (keep, why), (renew, why) or (end, reason). Precedence: renew-until, schedule, hold, lease, idle.
 
-    `activity` is that of the last minutes. The mark `idle` is where the warning ends that no activity took back.
+    `activity` is that of the last minutes; `ends` names those that a lease ends. The mark `idle` is where the warning
+    ends that no activity took back.
     """
     if "renew_until" not in marks:
         return "keep", "no lease is known"
@@ -65,6 +66,6 @@ def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, unkn
     if not over(marks, "hold_until", mono, grace):
         return "keep", "held" if ended else "leased"
     if ended:
-        quiet = activity == IDLE or activity + unknown == "UNKNOWNend"
-        return ("end", "lease") if quiet or marks["expires"][0] >= marks["renew_until"][0] else ("renew", activity)
+        over_all = marks["expires"][0] >= marks["renew_until"][0]
+        return ("end", "lease") if activity in ends or over_all else ("renew", activity)
     return ("end", "idle") if sure(marks, "idle", mono) else ("keep", "leased")

@@ -47,6 +47,11 @@ def set_text(value: Value) -> str:
         lines.append(f"It replaces {_amount(before['limit_usd'])} a {before['period']}, {before['scope']}.")
     if "stop" in one["actions"]:
         lines.append(paragraph(_overshoot(one, "15m")))
+    if value["terminates"]:
+        names = ", ".join(value["terminates"])
+        lines.append(
+            paragraph(f"It would terminate what can be neither stopped nor parked, and delete its disk: {names}.")
+        )
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from cloudgpu.control.reach import client_key
 from cloudgpu.control.session import Session, present
 from cloudgpu.control.templates import driver_parts, parts_at
 from cloudgpu.core import facts
+from cloudgpu.core.endings import is_spared, of_offer
 from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
@@ -107,7 +108,8 @@ def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved
     host = _host_key(session, offer, resolved)
     template, at = prepared.template, prepared.candidates.of(offer)
     now, policy, request = session.clock(), at.policy, at.request
-    until, stoppable = now + timedelta(seconds=request.renew_s), offer.available.stoppable
+    until, item = now + timedelta(seconds=request.renew_s), offer.available
+    spared = is_spared(of_offer(item, request.setup), policy)
     return Boot(
         template=template.name,
         parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
@@ -117,7 +119,7 @@ def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved
         client_public_keys=(client_key(session).public_line,),
         host_public_key=host.public_line,
         host_private_key=host.private_pem,
-        policy={} if policy is None else for_agent(policy, now, until, stoppable=stoppable),
+        policy={} if policy is None else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared),
         own_source=own_source(),
     )
 

@@ -14,9 +14,12 @@ from cloudgpu.config.zones import zone_of
 from cloudgpu.control.accounts import provider_kinds
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.session import living
 from cloudgpu.core import budget_words as words
 from cloudgpu.core.budget import Action, Budget, PaidIn, Scope
 from cloudgpu.core.budget_stops import Stop, stops
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.endings import gentlest
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, NAME_RULE, near
 from cloudgpu.core.standing import Standing, findings
@@ -127,7 +130,19 @@ def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
     budget = budget_asked(session, asked)
     before = set_budget(session, budget, anew=anew)
     (found,) = standings(session, [budget])
-    return {"budget": standing_value(found), "replaced": None if before is None else budget_value(before)}
+    return {
+        "budget": standing_value(found),
+        "replaced": None if before is None else budget_value(before),
+        "terminates": _terminates(session, budget),
+    }
+
+
+def _terminates(session: Session, budget: Budget) -> list[str]:
+    """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
+    if Action.STOP not in budget.actions:
+        return []
+    covered = (row for row in living(session.ledger.machines()) if budget.scope.covers(row))
+    return [row["name"] for row in covered if gentlest(row) is Do.TERMINATE]
 
 
 def listed(session: Session) -> Document:
@@ -242,5 +257,7 @@ def stop_value(one: Stop) -> Document:
 
 def said_stops(found: Sequence[Document]) -> list[str]:
     """Return the sentences of what passed budgets would do, in their order."""
-    verbs = {"warn": "would be warned", "stop": "would be stopped", "park": "would be parked"}
-    return [f"{one['name']} {verbs[one['do']]}: {one['why']}" for one in found]
+    return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
+
+
+_VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}

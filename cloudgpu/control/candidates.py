@@ -21,6 +21,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.providers.base import Pausable
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates import Template
@@ -160,6 +161,8 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
     terms = agreed(session, wish.policy, Said(wish.lease, wish.renew_until), facts)
+    pausable = isinstance(provider, Pausable)
+    keep_disk = keeps_disk(terms.policy, wish.setup, market, pausable=pausable)
     return LaunchRequest(
         key=wish.key or "",
         name=wish.name or "",
@@ -172,7 +175,7 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         policy=terms.policy.name,
         lease_s=int(terms.spans.lease.total_seconds()),
         renew_s=int(terms.spans.renew_until.total_seconds()),
-        setup=_setup(wish.setup, template, keep_disk=keeps_disk(terms.policy, wish.setup, market)),
+        setup=_setup(wish.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
     ), terms
 

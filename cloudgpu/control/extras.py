@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
@@ -105,9 +106,14 @@ def extra(provider: str, region: str, item: Beside) -> Extra:
 
 
 def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
-    """Return what an offer, as it was resolved, costs per month beside the machine."""
+    """Return what an offer, as it was resolved, costs per month beside the machine.
+
+    Where a machine can be neither stopped nor parked, nothing of it stays but what the user keeps by name.
+    """
     item = offer.available
-    return tuple(extra(item.provider, item.region, each) for each in resolved.beside)
+    stays = item.stoppable or item.parkable
+    each = (replace(one, kept=one.kept and (stays or one.named)) for one in resolved.beside)
+    return tuple(extra(item.provider, item.region, one) for one in each if one.running or one.kept)
 
 
 def address_kind(provider: str, market: Market) -> str | None:

@@ -10,6 +10,8 @@ from cloudgpu.control.budgets import budgets
 from cloudgpu.control.policies import policy_of
 from cloudgpu.core.budget import Action
 from cloudgpu.core.budget_stops import WARNINGS
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policy import Act, Policy
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso
@@ -35,12 +37,15 @@ def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
 def _moments(session: Session, row: Row, policy: Policy | None, until: datetime) -> Iterator[str]:
     end = from_iso(row["renew_until"]) if row["renew_until"] else None
     off = None
-    if policy is not None and not policy.only_warned(stoppable=row["stoppable"] is not False):
+    if policy is not None and not only_warned(row, policy):
         off = next_off(policy.schedules, session.clock())
     if off is not None and off < until and (end is None or off < end):
-        yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; start brings it back until the next off"
+        erased = agreed(row, policy) is Do.TERMINATE
+        back = "its disk is deleted" if erased else "start brings it back until the next off"
+        yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
     if end is not None and end < until:
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{_moved(session, row)}"
+        lost = " and deletes its disk" if at_last(row, policy) is Do.TERMINATE else ""
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, row)}"
 
 
 def _moved(session: Session, row: Row) -> str:
@@ -57,6 +62,10 @@ def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:
     stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(row)]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
-        yield f"{names} may end it once it is spent, after {WARNINGS} warnings"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(row)}"
     if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
-        yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings"
+        yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings{_lost(row)}"
+
+
+def _lost(row: Row) -> str:
+    return "; its disk is deleted then" if gentlest(row) is Do.TERMINATE else ""

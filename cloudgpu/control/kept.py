@@ -23,7 +23,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.base import HasLeftovers, Imageable
+from cloudgpu.providers.base import HasLeftovers, Imageable, keeps_images
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,8 +39,7 @@ LONGEST_PAUSE_S = 15.0
 
 def keeps(session: Session, row: Row) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
-    provider = session.provider(row["account"])
-    return isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)
+    return keeps_images(session.provider(row["account"]))
 
 
 def leftovers_at(session: Session, row: Row) -> Leftovers:

@@ -27,6 +27,8 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unbegun import not_begun_line
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.endings import gentlest
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
@@ -81,14 +83,20 @@ def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] |
 
 
 def check_stop(row: Row) -> None:
-    """Raise InvalidRequest for a machine that cannot be stopped and of which its policy keeps nothing.
+    """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
 
     Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
     """
-    keeps = (row["setup"] or {}).get("keep_disk", True)
-    if row["stoppable"] is False and not keeps and row["ended"] is None:
+    if row["stoppable"] is not False or row["ended"] is not None:
+        return
+    why = None
+    if gentlest(row) is Do.TERMINATE:
+        why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
+    elif not (row["setup"] or {}).get("keep_disk", True):
+        why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
+    if why is not None:
         raise InvalidRequest(
-            f"{row['name']} cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped.",
+            f"{row['name']} {why}",
             field="name",
             value=row["name"],
             next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",

@@ -79,6 +79,7 @@ def intent(
         "renew_until": iso(attempt.renew_until),
         "renew_s": request.renew_s,
         "stoppable": item.stoppable,
+        "parkable": item.parkable,
         "setup": setup_to_json(request.setup),
         "stop_means": stop_means,
         "beside": [beside_entry(extra) for extra in extras],
@@ -233,11 +234,12 @@ def adopted(
     *,
     on_demand: Price | None = None,
     beside: Sequence[Extra] = (),
+    able: Mapping[str, bool | None],
     unknown: str = "",
 ) -> Draft:
     """Return the line that takes up a machine of this ledger that has no launch record here.
 
-    `unknown` says what of its cost cannot be known.
+    `able` is how it can end, by what its provider can do; `unknown` says what of its cost cannot be known.
     """
     tags = instance.tags
     body = _of_tags(tags) | {
@@ -252,6 +254,7 @@ def adopted(
         "on_demand": on_demand and price_to_json(on_demand),
         "max_price": None,
         "beside": [beside_entry(each) for each in beside],
+        **able,
         "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}{_unknown_launch(instance)}",
     }
     at = instance.launched_at or now

@@ -12,7 +12,7 @@ from cloudgpu.core.attempts import price_from_json
 from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Setup, Stock, Want
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves
+from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves, as_able
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,6 +153,7 @@ def _offer_of(row: Row) -> Offer:
         accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
         stoppable=row["stoppable"] is not False,
         stop_means=row["stop_means"] or "",
+        parkable=row.get("parkable") is not False,
     )
     return Offer(item, price_from_json(row["price"]))
 
@@ -161,7 +162,7 @@ def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
     stock = provider.available(want)
     for gap in stock.unanswered:
         session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [item for item in stock.items if fits(item, want)]
+    available = [as_able(provider, item) for item in stock.items if fits(item, want)]
     priced, unpriced = join(available, paid_prices(session, provider, available))
     offers = ranked(priced, want)
     if offers:

@@ -214,11 +214,14 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
         )
 
 
-def keeps_disk(policy: Policy, setup: Setup, market: Market) -> bool:
-    """Say whether the system disk of such a machine may stay when it ends: always, where it can be stopped."""
+def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) -> bool:
+    """Say whether the system disk of such a machine is to stay when it ends: always, where it can be stopped.
+
+    `pausable`: its provider can stop machines at all.
+    """
     from cloudgpu.core.facts import Market
 
-    stoppable = market is not Market.SPOT or setup.persistent
+    stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE
 
 

@@ -18,11 +18,12 @@ from cloudgpu.control.setups import setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.decisions import Rule
+from cloudgpu.core.endings import of_offer
 from cloudgpu.core.facts import LaunchRequest, Offer
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Spans
-from cloudgpu.core.policy_words import rules_of
+from cloudgpu.core.policy_words import Says, rules_for
 from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
@@ -30,6 +31,7 @@ from cloudgpu.providers.base import HasTimer, Provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from cloudgpu.ledger.base import View
 
@@ -155,9 +157,18 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session.ledger, request),
-        rules=() if at.policy is None else tuple(one for one in rules_of(at.policy, now) if one.rule in _PLANNED),
+        rules=_rules(at, first.offer, now),
         anywhere=found.candidates.anywhere,
+        policy=at.policy,
     )
+
+
+def _rules(at: Candidate, offer: Offer, now: datetime) -> tuple[Says, ...]:
+    """Return what the policy says of this machine beside lease and renew-until."""
+    if at.policy is None:
+        return ()
+    row = of_offer(offer.available, at.request.setup)
+    return tuple(one for one in rules_for(at.policy, now, row) if one.rule in _PLANNED)
 
 
 def _other_terms(found: Found, at: Candidate) -> Iterator[str]:

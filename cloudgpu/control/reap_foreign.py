@@ -15,7 +15,7 @@ from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import LOCK, Outcome
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance, Market
 from cloudgpu.core.limits import PAYERS_WAIT
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.passes import Done, Left
@@ -48,7 +48,10 @@ def sentence(one: Instance, now: datetime) -> str:
 
 
 def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
-    """Stop these machines and prove it; one that cannot be stopped ends while its disk stays. What fails is named."""
+    """Stop these machines and prove it; what fails is named.
+
+    One that cannot be stopped ends while its disk stays, and is terminated where nothing of it can stay.
+    """
     outcome = Outcome()
     for one in machines:
         why = sentence(one, session.clock())
@@ -76,20 +79,25 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
         return ""
     session.check_hold(LOCK)
     session.ledger.append([_line(one, why, session.clock())])
-    return _proved(session, provider, one.id, _way(provider, one.id))
+    return _proved(session, provider, one.id, _way(provider, one.id, one.market))
 
 
-def _way(provider: Provider, id: str) -> Callable[[], None]:  # noqa: A002
+def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
     def ask() -> None:
         if isinstance(provider, Pausable):
             try:
                 provider.stop(id)
             except InvalidRequest:  # a one-time spot machine, mostly
-                if not isinstance(provider, Imageable):
+                if isinstance(provider, Imageable):
+                    provider.end_keeping_disk(id)
+                elif market is Market.SPOT:  # nothing gentler exists
+                    provider.terminate(id)
+                else:
                     raise
-                provider.end_keeping_disk(id)
         elif isinstance(provider, Imageable):
             provider.end_keeping_disk(id)
+        else:
+            provider.terminate(id)
 
     return ask
 

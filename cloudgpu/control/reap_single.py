@@ -11,8 +11,8 @@ from cloudgpu.control.reap_again import is_stale, judged_again
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, still_to_end
 from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.things import remove_named
-from cloudgpu.core.decisions import Do
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.core.decisions import Do, Rule
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
@@ -69,11 +69,25 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Row:
         return does(session, row, item.decision.why, check)
     except LedgerUnavailable:
         raise
+    except InvalidRequest:
+        if not _is_last_resort(item):
+            raise
+        return _terminated(session, row, item.decision.why, check)
     except ProviderUnavailable as fault:
         if fault.field == "lock":
             raise
     session.pause(AGAIN_AFTER_S)
     return does(session, session.ledger.machine(row["id"]) or row, item.decision.why, check)
+
+
+def _is_last_resort(item: Item) -> bool:
+    """Say whether nothing but termination is left: a spot machine without a launch record, whose stop was refused.
+
+    Whether it can be stopped is not known before that, and no image of it can be kept.
+    """
+    row, one = item.row, item.decision
+    ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
+    return ends and row["stoppable"] is None and row["market"] == "spot" and row.get("parkable") is False
 
 
 class _NotAnyMore(Exception):

@@ -1,4 +1,4 @@
-"""What a budget that is passed does with machines: which it stops, parks or warns, in which order. Decides only."""
+"""What a budget that is passed does with machines: which it ends or warns, how, in which order. Decides only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from cloudgpu.core.budget import Action
+from cloudgpu.core.endings import NOTHING_GENTLER, gentlest
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.standing import Standing
 from cloudgpu.core.times import from_iso
@@ -23,11 +24,12 @@ class Do(StrEnum):
     WARN = "warn"
     STOP = "stop"
     PARK = "park"
+    TERMINATE = "terminate"  # where nothing gentler exists
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What is to be done with a machine over a budget that is passed, and why. It is never terminated for it."""
+    """What is to be done with a machine over a budget that is passed, and why."""
 
     machine: str
     name: str
@@ -39,9 +41,9 @@ class Stop:
 def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[str, int], now: datetime) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
 
-    A machine that cannot be stopped is parked. A held one is warned first, and stopped only after it was warned
-    `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose launch is not settled is left to whoever
-    settles it. What stops decide carries nothing out.
+    A machine that cannot be stopped is parked, and terminated where it cannot be parked either. A held one is warned
+    first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
+    launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
     passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
     living = [row for row in rows if row["ended"] is None and not row["thing"] and row["attempt"] == "made"]
@@ -56,8 +58,9 @@ def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[st
 
 def _stop(row: Row, over: Standing, warned: int, now: datetime) -> Stop:
     held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
-    end = Do.PARK if row["stoppable"] is False else Do.STOP
+    end = Do(gentlest(row))
     do = Do.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
     why += f"; held until {row['hold_until'][:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
     return Stop(row["id"], row["name"], over.budget.name, do, why)

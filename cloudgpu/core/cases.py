@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from cloudgpu.core import budget_stops
 from cloudgpu.core.activity import Known
 from cloudgpu.core.decisions import Do, Rule, Seen, Warned
-from cloudgpu.core.policy import Policy, Unpausable
+from cloudgpu.core.endings import ERASES
+from cloudgpu.core.policy import Policy
 from cloudgpu.core.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
@@ -72,28 +73,23 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{at:%H:%M} UTC" if abs(at - now) < timedelta(hours=12) else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def end_of(case: Case) -> Do:
-    """Return how this machine ends: what cannot be stopped is parked, or terminated where nothing of it is kept."""
-    row, policy = case.seen.row, case.policy
-    if row["stoppable"] is not False:
-        return Do.STOP
-    if row["setup"] is not None:
-        return Do.PARK if row["setup"].get("keep_disk", True) else Do.TERMINATE
-    return Do.TERMINATE if policy is not None and policy.unpausable is Unpausable.TERMINATE else Do.PARK
-
-
-def warned(case: Case, rule: Rule, due: datetime, why: str) -> Found:
-    """Tell that it ends at `due`."""
-    said = f"{why}; it ends {clock(due, case.now)}"
+def warned(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+    """Tell that it ends at `due`, as `do` says."""
+    said = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
     return Found(rule, Do.KEEP, said, due, due, Warned(rule, due, said), urgent=True)
 
 
-def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do | None = None) -> Found:
-    """End what was warned as soon as that is waited out: as `do` says (None: as the machine ends)."""
+def erasing(do: Do) -> str:
+    """Return, as the end of a sentence, that nothing stays of a machine that ends so; empty where something does."""
+    return f"; {ERASES}" if do is Do.TERMINATE else ""
+
+
+def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+    """End what was warned, as `do` says, as soon as that is waited out."""
     given = case.given(rule)
     said = f"{why}; warned {clock(given[0], case.now)}" if given else why
     if due <= case.now + WAIT_OUT:
-        return Found(rule, do or end_of(case), said, due, due)
+        return Found(rule, do, said, due, due)
     return Found(rule, Do.KEEP, f"{said}, ends {clock(due, case.now)}", due, due)
 
 
@@ -104,9 +100,9 @@ def told(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:
     return Found(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
-def before(case: Case, rule: Rule, at: datetime, what: str) -> Found:
+def before(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> Found:
     """Warn at 60 and at 10 minutes before an end; what was told of another end does not count."""
-    why, left = f"{what} {clock(at, case.now)}", at - case.now
+    why, left = f"{what} {clock(at, case.now)}{erasing(do)}", at - case.now
     if left > FIRST:
         return Found(rule, Do.KEEP, why, at, stands=False)
     given = case.given(rule)

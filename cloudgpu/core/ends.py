@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from cloudgpu.core import budget_stops
+from cloudgpu.core import budget_stops, endings
 from cloudgpu.core.activity import SHUT_DOWN, window
 from cloudgpu.core.bill import spent
-from cloudgpu.core.cases import LAST, Case, Found, before, clock, end_of, told, waited, warned
+from cloudgpu.core.cases import LAST, Case, Found, before, clock, told, waited, warned
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
 from cloudgpu.core.policy import Act, Policy, Unknown
 from cloudgpu.core.schedule import missed_off, next_off
@@ -18,7 +18,7 @@ RENEWED_BY = timedelta(hours=1)
 
 
 def budget(case: Case) -> Found | None:
-    """Budgets of the lab, then what the policy lets one machine cost. Nothing is terminated for money alone."""
+    """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
     if case.stop is not None:
         return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.Do.WARN)
     limit = case.policy and case.policy.budget
@@ -36,8 +36,10 @@ def budget(case: Case) -> Found | None:
 def _over(case: Case, why: str, *, told_only: bool) -> Found:
     if told_only:
         return Found(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
-    end = end_of(case)
-    return Found(Rule.BUDGET, Do.PARK if end is Do.TERMINATE else end, why, case.now, urgent=True)
+    end = endings.gentlest(case.seen.row)
+    if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
+        why += f"; {endings.NOTHING_GENTLER}"
+    return Found(Rule.BUDGET, end, why, case.now, urgent=True)
 
 
 def renew_until(case: Case) -> Found | None:
@@ -45,11 +47,10 @@ def renew_until(case: Case) -> Found | None:
     at = case.time("renew_until")
     if at is None:
         return None
+    end = endings.at_last(case.seen.row, case.policy)
     if at <= case.now:
-        return Found(
-            Rule.RENEW_UNTIL, end_of(case), f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True
-        )
-    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it")
+        return Found(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
+    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
 
 
 def schedule(case: Case) -> Found | None:
@@ -61,16 +62,17 @@ def schedule(case: Case) -> Found | None:
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    if _only_warned(case):
-        return told(case, Rule.SCHEDULE, why + _SPARED) if missed else None
+    end = endings.agreed(case.seen.row, case.policy)
+    if end is None or _only_warned(case):
+        return told(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and given[2] >= off else None
     if due is None and (missed or off - grace - case.interval <= case.now):
-        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why)
+        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
     if due is None:
         return Found(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
-    return waited(case, Rule.SCHEDULE, due, why)
+    return waited(case, Rule.SCHEDULE, due, why, end)
 
 
 def shut_down(case: Case) -> Found | None:
@@ -88,10 +90,13 @@ def lease(case: Case) -> Found | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    if at <= case.now:
-        why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
-        return Found(Rule.LEASE, end_of(case), why, at, urgent=True)
-    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it")
+    end, over = endings.agreed(case.seen.row, case.policy), at <= case.now
+    why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
+    if end is None:
+        return told(case, Rule.LEASE, why + _why_spared(case)) if over else None
+    if over:
+        return Found(Rule.LEASE, end, why, at, urgent=True)
+    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
 
 
 def idle(case: Case) -> Found | None:
@@ -150,24 +155,33 @@ _SPARED = "; it cannot be stopped, and its policy only warns of that"
 
 
 def _only_warned(case: Case) -> bool:
-    return case.policy is not None and case.policy.only_warned(stoppable=case.seen.row["stoppable"] is not False)
+    return endings.only_warned(case.seen.row, case.policy)
+
+
+def _why_spared(case: Case) -> str:
+    """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
+    if not endings.is_spared(case.seen.row, case.policy):
+        return _SPARED
+    last = case.time("renew_until")
+    until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
+    return f"; {endings.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
 
 
 def _spared(case: Case, policy: Policy) -> str:
     """Return why idle time does not end this machine, empty where it does."""
     if _only_warned(case):
-        return _SPARED
+        return _why_spared(case)
     full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.seen.scratch)
     return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
 
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Found:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given = case.given(rule)
+    given, end = case.given(rule), endings.at_last(case.seen.row, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
-        return warned(case, rule, case.now + policy.idle.grace, why)
-    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why)
+        return warned(case, rule, case.now + policy.idle.grace, why, end)
+    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
 
 
 def _still_warned(case: Case) -> Found | None:

@@ -45,9 +45,11 @@ def _kept(case: Case, rule: Rule, kept: Kept, since: datetime, what: str) -> Fou
     if case.held is not None or case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
+    if kept.do is Act.IMAGE and case.seen.row.get("parkable") is False:
+        return told(case, rule, f"{why}; {case.seen.row['provider']} keeps no images, so it is only warned of", AGAIN)
     if kept.do not in _DO:
         return told(case, rule, why, AGAIN)
-    given = case.given(rule)
+    given, do = case.given(rule), _DO[kept.do]
     if given is None or given[2] is None:
-        return warned(case, rule, case.now + NOTICE, why)
-    return waited(case, rule, given[2], why, _DO[kept.do])
+        return warned(case, rule, case.now + NOTICE, why, do)
+    return waited(case, rule, given[2], why, do)

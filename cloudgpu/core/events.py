@@ -7,7 +7,7 @@ ledger_opened        ledger   ledger
 launch_intended      machine  attempt seq token key request(fingerprint) name provider account region zone instance_type
                               market accelerators price on_demand(price, null: not known) max_price(nanos per hour)
                               owner project policy policy_by(who chose it) template expires renew_until renew_s
-                              stoppable stop_means setup
+                              stoppable(it can be stopped) parkable(its disk can be kept as an image) stop_means setup
                               licence(suse, rhel: the system's, where that changes how it is billed)
                               beside(what resource stored_as quantity per nanos nanos_per_month at_most why_at_most
                               running kept named(a volume, billed as a thing of its own) by_size source as_of basis)

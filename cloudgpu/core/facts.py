@@ -132,6 +132,7 @@ class Available:
     memory_gib: float | None = None
     stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
     stop_means: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
+    parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Market, Offer
+from cloudgpu.core.decisions import Do
+from cloudgpu.core.endings import agreed, at_last, gentlest, of_offer
+from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Offer
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
-from cloudgpu.core.policy import Origin
+from cloudgpu.core.policy import Origin, Policy
 from cloudgpu.core.policy_words import Says
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
@@ -45,6 +47,15 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """How a machine ends: by lease, idle time and schedules (None: they only warn), at renew-until, for a budget."""
+
+    lease: Do | None
+    renew_until: Do
+    budget: Do
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """A launch before it happens.
 
@@ -73,6 +84,7 @@ class LaunchPlan:
     licence: str = ""
     rules: tuple[Says, ...] = ()
     of_accounts: tuple[Share, ...] = ()
+    ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
 
 
 def launch_plan(
@@ -89,14 +101,16 @@ def launch_plan(
     volume_there: bool = False,
     rules: tuple[Says, ...] = (),
     anywhere: bool = False,
+    policy: Policy | None = None,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
     `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
     where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `anywhere`: the
-    offers are of all accounts that have any.
+    offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
     """
     offer = offers[0]
+    ends = ends_of(request, offer, policy)
     paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -112,12 +126,13 @@ def launch_plan(
         left_out=left_out,
         guards=guards,
         extras=extras,
-        remarks=remarks,
+        remarks=(*remarks, *end_remarks(request, offer, ends)),
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,
         rules=rules,
         of_accounts=_shares(offers) if anywhere else (),
+        ends=ends,
     )
 
 
@@ -137,6 +152,8 @@ def run_cost(per_hour: Money, span: timedelta) -> Money:
 
 def stop_means(request: LaunchRequest, offer: Offer) -> str:
     """Return the sentence that says what `stop` does to this machine."""
+    if gentlest(of_offer(offer.available, request.setup)) is Do.TERMINATE:
+        return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
     if not offer.available.stoppable and not request.setup.keep_disk:
         return (
             f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
@@ -144,9 +161,31 @@ def stop_means(request: LaunchRequest, offer: Offer) -> str:
         )
     if offer.available.stop_means:
         return offer.available.stop_means
-    if offer.available.market is Market.SPOT and not offer.available.stoppable:
-        return "it cannot be stopped; down ends it and deletes its disk"
     return "what stop keeps and costs is not known for this provider"
+
+
+def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
+    """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
+    row = of_offer(offer.available, request.setup)
+    return Ends(agreed(row, policy), at_last(row, policy), gentlest(row))
+
+
+def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
+    """Yield what has to be known before the launch of a machine of which nothing can be kept."""
+    if ends.budget is not Do.TERMINATE:
+        return
+    yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
+    if ends.lease is Do.TERMINATE:
+        yield (
+            "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
+            "its disk is deleted"
+        )
+        return
+    yield "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    yield (
+        f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
+        "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from cloudgpu.core.idle import Thresholds
+from cloudgpu.core.idle import IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.money import Money
 from cloudgpu.core.schedule import Schedule, offs_between
 
@@ -137,20 +137,24 @@ def thresholds(policy: Policy) -> Thresholds:
     )
 
 
-def for_agent(policy: Policy, begin: datetime, end: datetime, *, stoppable: bool = True) -> dict[str, Any]:
+def for_agent(
+    policy: Policy, begin: datetime, end: datetime, *, stoppable: bool = True, spared: bool = False
+) -> dict[str, Any]:
     """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
 
-    Spans are in seconds. `off` is every off of the schedules from `begin` on as epoch seconds, at most 60 of them and
-    none later than a week after `end`: the machine knows no time zones.
+    `spared`: renew-until alone ends it, as it could only be terminated. Spans are in seconds. `ends` names the
+    activities at which a lease ends. `off` is every off of the schedules from `begin` on as epoch seconds, at most 60
+    of them and none later than a week after `end`: the machine knows no time zones.
     """
-    idle, warned = policy.idle, policy.only_warned(stoppable=stoppable)
+    idle, warned = policy.idle, spared or policy.only_warned(stoppable=stoppable)
+    ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
     offs = () if warned else islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),
         "stop": idle.do is Act.STOP and not warned,
         "off": [int(off.timestamp()) for off in offs],
-        "unknown": str(policy.unknown),
+        "ends": "" if spared else " ".join(ends),
         "scratch": str(idle.scratch),
     }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cloudgpu.core.decisions import Rule
+from cloudgpu.core import endings
+from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
 from cloudgpu.core.schedule import Schedule, next_off
 from cloudgpu.core.times import duration_text, from_iso
@@ -41,6 +42,28 @@ class Says:
 def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
     """Return what a policy says of any machine, the strongest rule first; `now` is for the next off alone."""
     return tuple(_general(policy, now))
+
+
+def rules_for(policy: Policy, now: datetime, row: Row) -> tuple[Says, ...]:
+    """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
+    end = endings.agreed(row, policy)
+    return tuple(_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+
+
+def _adapted(said: Says, policy: Policy, end: Do | None, for_budget: Do) -> Says:
+    if said.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
+        return replace(said, text=said.text.replace("stopped once", "terminated once"))
+    if said.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
+        return said
+    if end is None:
+        return replace(said, text=_only_warned_text(said, policy))
+    return replace(said, text=said.text.replace("stopped", "terminated"))
+
+
+def _only_warned_text(said: Says, policy: Policy) -> str:
+    if said.rule is Rule.IDLE and policy.idle.do is Act.STOP:
+        return _idle_text(replace(policy, idle=replace(policy.idle, do=Act.WARN)))
+    return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
 def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
@@ -121,7 +144,8 @@ def _breaks(schedule: Schedule) -> str:
 def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
     """Yield the rules of which each machine has a moment of its own."""
     if row["renew_until"]:
-        yield Says(Rule.RENEW_UNTIL, "ended then, whoever uses it; extend moves it", from_iso(row["renew_until"]))
+        says = f"{_ended(endings.at_last(row, policy))}, whoever uses it; extend moves it"
+        yield Says(Rule.RENEW_UNTIL, says, from_iso(row["renew_until"]))
     else:
         yield Says(Rule.RENEW_UNTIL, "it has none")
     held = from_iso(row["hold_until"]) if row["hold_until"] else None
@@ -130,7 +154,9 @@ def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
     if row["expires"]:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
-        yield Says(Rule.LEASE, f"ended then, unless it {use}: then it is renewed", from_iso(row["expires"]))
+        end = endings.agreed(row, policy)
+        says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
+        yield Says(Rule.LEASE, says, from_iso(row["expires"]))
     else:
         yield Says(Rule.LEASE, "it has none")
     if policy is not None:
@@ -138,9 +164,17 @@ def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
 
 
 def _schedules_of(policy: Policy, row: Row, now: datetime) -> Iterator[Says]:
-    only_warned = policy.only_warned(stoppable=row["stoppable"] is not False)
+    spared, only_warned = endings.is_spared(row, policy), endings.only_warned(row, policy)
     for one in policy.schedules:
         at = next_off((one,), now)
         local = f", {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else ""
         text = f"{_off_text(one)}; the next is{local}" if at else f"{_off_text(one)}; there is no next one"
-        yield Says(Rule.SCHEDULE, text + ("; it is only warned of: it cannot be stopped" * only_warned), at)
+        why = endings.NOTHING_GENTLER if spared else "it cannot be stopped"
+        yield Says(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
+
+
+_SPARED = f"only warned of then: {endings.NOTHING_GENTLER}, and its policy is to keep its disk"
+
+
+def _ended(end: Do) -> str:
+    return "terminated then, and its disk deleted" if end is Do.TERMINATE else "ended then"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -576,6 +576,19 @@ class HasBudgetAlert(Protocol):
 
 
 Factory = Callable[[ProviderSettings], Provider]
+
+
+def keeps_images(provider: Provider) -> bool:
+    """Say whether this provider can keep the disk of a machine that ends as an image, and say what there is."""
+    return isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)
+
+
+def as_able(provider: Provider, item: Available) -> Available:
+    """Return what is available with how it can end: no more than its provider is able to."""
+    stoppable = item.stoppable and isinstance(provider, Pausable)
+    return replace(item, stoppable=stoppable, parkable=keeps_images(provider))
+
+
 # What a provider sells at what price, for the catalogue. Apart from the protocols above: the list of a provider can be
 # read before machines can be launched there. Raises when no part of the list answered.
 PriceLister = Callable[[ProviderSettings], PriceList]

@@ -148,6 +148,7 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
         "stop_means": plan.stop_means,
+        "ends": {name: (do := getattr(plan.ends, name)) and str(do) for name in ("lease", "renew_until", "budget")},
         "guards": list(plan.guards),
         "further_offers": plan.further_offers,
         "dearest_usd_per_hour": usd(plan.dearest),

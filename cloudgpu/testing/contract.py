@@ -18,16 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from cloudgpu.core import endings
+from cloudgpu.core.decisions import Do
 from cloudgpu.core.facts import TAG_ID, Attempt, Available, Instance, Market, State, Want
 from cloudgpu.core.names import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Factory, Provider, ProviderSettings, Resolves
+from cloudgpu.providers.base import Factory, Imageable, Pausable, Provider, ProviderSettings, Resolves, as_able
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
@@ -238,6 +241,31 @@ class ProviderContract(ContractBase):
         self.wait_until(lambda: self.listed(provider) == [])
         with suppress(InstanceNotFound):
             assert not provider.get(made.id).billed
+
+    def test_every_end_that_a_pass_decides_can_be_carried_out(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
+        attempt = make_attempt()
+        row = endings.of_offer(as_able(provider, attempt.offer.available), attempt.request.setup)
+        decided = {endings.gentlest(row), endings.at_last(row, None), endings.agreed(row, None) or Do.TERMINATE}
+        for number, end in enumerate(sorted(decided)):
+            made = self.running(provider, make_attempt(key=f"end-{number}"))
+            self.carry_out(provider, made.id, end)
+            self.wait_until(partial(self.costs_nothing, provider, made.id))
+
+    def costs_nothing(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether a machine is proved not to be billed."""
+        return self.is_gone(provider, id) or not provider.get(id).billed
+
+    def carry_out(self, provider: Provider, id: str, end: Do) -> None:  # noqa: A002
+        """End a machine as a pass would."""
+        if end is Do.STOP:
+            cast("Pausable", provider).stop(id)
+        elif end is Do.PARK:
+            cast("Imageable", provider).end_keeping_disk(id)
+        else:
+            provider.terminate(id)
 
     def test_terminating_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A stop that was asked and not proved is asked again."""

@@ -380,7 +380,8 @@ class FakeProvider(BareFakeProvider):
         looks.check_call(cloud, attempt, self.clock())
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        persistent, by_tag = attempt.request.setup.persistent, self.options.timer == timers.BY_TAG
+        persistent = attempt.request.setup.persistent
+        by_tag = self.options.timer == timers.BY_TAG and "HasTimer" not in self.options.lacks
         machine = replace(super()._make(cloud, attempt), persistent=persistent, by_tag=by_tag)
         if self.options.timer == timers.FIXED:
             machine = replace(machine, run_s=timers.span_s(attempt, self.clock()))

@@ -14,6 +14,12 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.machines import Pace
 
 TIMERS = ("tag", "moves", "fixed")
+LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made without -> the methods that go with it
+    "Pausable": ("stop", "start", "stop_many"),
+    "Imageable": ("save_image", "end_keeping_disk"),
+    "Taggable": ("tag",),
+    "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class FakeOptions:
     reachable: bool = False  # the provider says who may connect
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
+    lacks: tuple[str, ...] = ()  # abilities that this cloud does not have: Pausable, Imageable, Taggable, HasTimer
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property
@@ -112,6 +119,13 @@ def _timer(value: Any) -> str:
     return str(value)
 
 
+def _lacks(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not set(value) <= LACKS.keys():
+        message = f"it takes a list of {', '.join(LACKS)}"
+        raise ValueError(message)
+    return tuple(value)
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "timer": _timer,
     "prices": _prices,
@@ -121,5 +135,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "endpoint": _endpoint,
     "reachable": _yes_or_no,
     "tells": _yes_or_no,
+    "lacks": _lacks,
     "state_file": Path,
 }

@@ -12,6 +12,7 @@ from cloudgpu.providers.base import Finding, ProviderSettings, Resolved
 from cloudgpu.testing import limits
 from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.machines import FakeMachine
+from cloudgpu.testing.settings import LACKS, read_options
 from cloudgpu.testing.store import Cloud
 
 
@@ -65,10 +66,19 @@ def _denials(cloud: Cloud) -> Finding:
 
 
 def make(settings: ProviderSettings) -> FakeProvider:
-    """Return a fake cloud, as `reachable` and `tells` of its settings say: the factory that an entry point names."""
-    if settings.options.get("tells") is True:
-        return WholeFakeProvider(settings)
-    return ReachableFakeProvider(settings) if settings.options.get("reachable") is True else FakeProvider(settings)
+    """Return a fake cloud, as `reachable`, `tells` and `lacks` of its settings say: what an entry point names."""
+    kind: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
+    kind = WholeFakeProvider if settings.options.get("tells") is True else kind
+    lacks = read_options(settings).lacks
+    return _without(kind, lacks)(settings) if lacks else kind(settings)
+
+
+def _without(kind: type[FakeProvider], lacks: tuple[str, ...]) -> type[FakeProvider]:
+    """Return the fake cloud without these abilities: a method that is None is one that a provider does not have.
+
+    A machine of one without a timer is not ended by its tag, either.
+    """
+    return type(kind.__name__, (kind,), {method: None for ability in lacks for method in LACKS[ability]})
 
 
 def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:

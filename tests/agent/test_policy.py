@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +17,7 @@ from cloudgpu.core.policy import Idle, Policy, for_agent
 from tests.agent.machine import MONO, NOW, wait_for
 
 SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] + '\\n')"]
-POLICY = {**Thresholds()._asdict(), "grace": 600.0, "stop": True, "off": [], "unknown": "renew", "scratch": "warn"}
+POLICY = {**Thresholds()._asdict(), "grace": 600.0, "stop": True, "off": [], "ends": "IDLE", "scratch": "warn"}
 TYPED = "terminal-input"
 PASS = 120  # seconds between two looks here: as far apart as they may be and leave nothing unknown
 
@@ -117,7 +118,7 @@ def test_an_unknown_machine_is_never_ended_for_idle_time(machine, told, monkeypa
 
 
 def test_a_look_that_fails_whole_is_unknown_and_the_lease_still_ends(machine, told):
-    made = _machine(machine, lease=HOUR, unknown="end")
+    made = _machine(machine, lease=HOUR, ends="IDLE UNKNOWN")
     (machine.dir / "agent.json").write_text(
         (machine.dir / "agent.json").read_text().replace('"own": ["HOME', '"own": ["\\u0000')
     )
@@ -128,8 +129,18 @@ def test_a_look_that_fails_whole_is_unknown_and_the_lease_still_ends(machine, to
 def test_at_the_leases_end_an_unknown_machine_is_renewed_unless_the_policy_says_otherwise():
     marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
     assert decide(marks, UNKNOWN, MONO + 60, 60) == ("renew", UNKNOWN)
-    assert decide(marks, UNKNOWN, MONO + 60, 60, "end") == ("end", "lease")
-    assert decide(marks, ACTIVE, MONO + 60, 60, "end") == ("renew", ACTIVE)
+    assert decide(marks, UNKNOWN, MONO + 60, 60, "IDLE UNKNOWN") == ("end", "lease")
+    assert decide(marks, ACTIVE, MONO + 60, 60, "IDLE UNKNOWN") == ("renew", ACTIVE)
+
+
+def test_what_could_only_be_terminated_is_renewed_though_nobody_uses_it():
+    policy, begin = Policy("own", timedelta(hours=1), timedelta(hours=9)), datetime(2026, 11, 22, tzinfo=UTC)
+    told = for_agent(policy, begin, begin + timedelta(hours=9), spared=True)
+    assert (told["ends"], told["stop"], told["off"]) == ("", False, [])
+    marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
+    assert decide(marks, IDLE, MONO + 60, 60, told["ends"]) == ("renew", IDLE)
+    over = mark({}, {"expires": NOW + 60, "renew_until": NOW + 60}, NOW, MONO, 0)
+    assert decide(over, IDLE, MONO + 120, 60, told["ends"]) == ("end", "renew-until")
 
 
 # -- scratch disks

@@ -242,8 +242,8 @@ def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
     assert len(told["off"]) == 9 + 7
     assert told["off"] == sorted(set(told["off"]))
     assert all(begin.timestamp() < off <= (end + timedelta(days=7)).timestamp() for off in told["off"])
-    assert (told["after"], told["grace"], told["stop"], told["unknown"], told["scratch"]) == (
-        3600, 600, True, "renew", "warn",
+    assert (told["after"], told["grace"], told["stop"], told["ends"], told["scratch"]) == (
+        3600, 600, True, "IDLE", "warn",
     )  # fmt: skip
     assert len(for_agent(policy, begin, end + timedelta(days=300))["off"]) == 60
 

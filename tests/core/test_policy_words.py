@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.money import Money
 from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
-from cloudgpu.core.policy_words import holding, rules_of
+from cloudgpu.core.policy_words import holding, rules_for, rules_of
 from cloudgpu.core.schedule import Schedule
 
 H = timedelta(hours=1)
@@ -30,6 +30,8 @@ ROW = {
     "renew_until": "2026-11-23T12:00:00.000000Z",
     "hold_until": None,
     "stoppable": True,
+    "parkable": True,
+    "setup": None,
 }
 
 
@@ -95,3 +97,25 @@ def test_a_schedule_that_only_warns_says_so():
     policy = Policy("own", 8 * H, 72 * H, Unpausable.WARN, schedules=(Schedule("UTC", time(19)),))
     texts = [[one.text for one in holding(policy, {**ROW, "stoppable": can}, NOW)] for can in (True, False)]
     assert [any("it is only warned of" in text for text in one) for one in texts] == [False, True]
+
+
+def test_what_can_be_neither_stopped_nor_parked_is_said_to_lose_its_disk():
+    row = {**ROW, "stoppable": False, "parkable": False, "setup": {"keep_disk": False}}
+    said = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row, NOW)}
+    assert said[Rule.RENEW_UNTIL].startswith("terminated then, and its disk deleted, whoever uses it")
+    assert said[Rule.LEASE].startswith("terminated then, and its disk deleted, unless it is in use")
+    kept = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row | {"setup": None}, NOW)}
+    assert kept[Rule.LEASE].startswith("only warned of then: it can be neither stopped nor kept as an image")
+
+
+def test_a_plan_says_what_the_rules_do_to_this_machine():
+    budget = MachineBudget(Money.usd(5), Act.STOP)
+    policy = Policy("own", 8 * H, 72 * H, schedules=(Schedule("UTC", time(19)),), budget=budget)
+    row = {**ROW, "stoppable": False, "parkable": False, "setup": {"keep_disk": True}}
+    said = {one.rule: one.text for one in rules_for(policy, NOW, row)}
+    assert said[Rule.IDLE] == "warned of after 1h without use, and not stopped"
+    assert said[Rule.SCHEDULE].startswith("only warned of at 19:00")
+    assert said[Rule.BUDGET].startswith("terminated once it has cost")
+    said = {one.rule: one.text for one in rules_for(policy, NOW, row | {"setup": {"keep_disk": False}})}
+    assert said[Rule.IDLE].startswith("warned after 1h without use, terminated 10m later")
+    assert rules_for(policy, NOW, ROW) == rules_of(policy, NOW)
