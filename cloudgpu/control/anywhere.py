@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
-_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone")
+_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
 _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 

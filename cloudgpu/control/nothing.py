@@ -1,4 +1,8 @@
-"""Says why nothing that fits can be bought: the price, a contradiction, the place, or that it is sold no more."""
+"""Says why nothing that fits can be bought.
+
+Exit code 2 is a wish that cannot be met however often it is repeated: a word that is misspelt, words that contradict
+each other, a market on which it is not sold. Exit code 4 is one that time, another place or more money may meet.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from dataclasses import replace
 from cloudgpu import catalog
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.control.retired import counted, retired, what
+from cloudgpu.control.unlisted import everything, misspelt
 from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.facts import Accelerator, Available, Offer, Want
+from cloudgpu.core.facts import Accelerator, Available, Market, Offer, Want
 from cloudgpu.core.offers import fits, same_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
-from cloudgpu.providers.base import Provider
+from cloudgpu.providers.base import HasPriceHistory, Provider
 
 NAMED = 4  # places that a sentence names before it says how many more
 
@@ -28,15 +33,56 @@ def nothing_fits(
     if priced:
         return _too_dear(want, priced)
     if unpriced:
-        return NoCapacity(
-            "What fits has no known price, and cloudgpu launches nothing that it cannot price.",
-            field="price",
-            next=_to_a_price(provider),
-        )
+        return _unpriced(provider, want)
     if provider.kind in PROVIDERS:
-        said = _contradiction(provider, want, items) or _elsewhere(provider, want) or retired(provider, want)
-        return said or _nothing(provider, want)
-    return _nothing(provider, want)
+        said = _contradiction(provider, want, items) or _other_market(provider, want)
+        return said or _elsewhere(provider, want) or retired(provider, want) or _nothing(provider, want, ())
+    has = everything(provider, want)
+    return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
+
+
+def _unpriced(provider: Provider, want: Want) -> CloudgpuError:
+    """Return the fault of what is there and has no price.
+
+    A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
+    AWS's answer is taken to mean: nobody has seen it for a type that the account could buy on the spot market.
+    """
+    if want.market is Market.SPOT and not want.or_on_demand and isinstance(provider, HasPriceHistory):
+        return _only_on(provider, want, Market.ON_DEMAND, f"{provider.kind} sells no {what(want)} as a spot machine")
+    on_demand = "; or drop --spot" if want.market is Market.SPOT else ""
+    return NoCapacity(
+        f"No price is known for {what(want)}{_of_market(want)}, and cloudgpu launches nothing that it cannot price.",
+        field="price",
+        next=f"{_to_a_price(provider)}{on_demand}",
+    )
+
+
+def _other_market(provider: Provider, want: Want) -> InvalidRequest | None:
+    """Return the fault of a market on which what is wanted is not sold, where it is on the other. Asks once."""
+    if want.or_on_demand:
+        return None
+    other = Market.ON_DEMAND if want.market is Market.SPOT else Market.SPOT
+    there = replace(want, market=other)
+    if not any(fits(item, there) for item in provider.available(there).items):
+        return None
+    return _only_on(provider, want, other)
+
+
+def _only_on(provider: Provider, want: Want, other: Market, says: str = "") -> InvalidRequest:
+    """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
+    place = want.zone or want.region or f"the regions of account {provider.account}"
+    how, way = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
+    on_spot = " --spot" if want.market is Market.SPOT else ""
+    return InvalidRequest(
+        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {place}.",
+        field="--spot" if other is Market.ON_DEMAND else "--on-demand",
+        value=str(want.market),
+        next=f"{way} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
+    )
+
+
+def _of_market(want: Want) -> str:
+    return " as a spot machine" if want.market is Market.SPOT else ""
 
 
 def _to_a_price(provider: Provider) -> str:
@@ -57,16 +103,25 @@ def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:
     )
 
 
-def _nothing(provider: Provider, want: Want) -> NoCapacity:
+def _nothing(provider: Provider, want: Want, has: Sequence[Available]) -> NoCapacity:
     wishes = _wishes(want)
-    field, value = wishes[0] if wishes else ("--provider", provider.kind)
-    said = f"with {' '.join(f'{option} {word}' for option, word in wishes)}" if wishes else "to offer"
+    if not wishes:
+        message, way = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
+        return NoCapacity(message, field="--provider", value=provider.kind, next=way)
+    words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
     return NoCapacity(
-        f"Account {provider.account} of {provider.kind} has nothing {said}.",
-        field=field,
-        value=value,
-        next="Leave that wish out, or choose another --provider.",
+        f"Account {provider.account} has nothing with {' '.join(words)}{_instead(want, has)}.",
+        field=options[0],
+        value=wishes[0][1],
+        next=f"Drop {_several(options, 'or')}, or pick another --provider.",
     )
+
+
+def _instead(want: Want, has: Sequence[Available]) -> str:
+    """Return which GPUs there are, where one was asked for and the provider has said what it has."""
+    if want.gpu is None or not has:
+        return ""
+    return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
 
 
 def _wishes(want: Want) -> list[tuple[str, str]]:
@@ -87,7 +142,7 @@ def _contradiction(provider: Provider, want: Want, items: Sequence[Available]) -
     if not any(same_gpu(spec.name, want.gpu) for spec in meant):
         names = " or ".join(spec.name.lower() for spec in meant)
         return InvalidRequest(
-            f"{want.gpu!r} is not how the catalogue calls it.",
+            f"The catalogue has no GPU {want.gpu!r}; did you mean {names}?",
             field="--gpu",
             value=want.gpu,
             next=f"Use --gpu {names}.",

@@ -110,15 +110,16 @@ PLACES = [
     ),
     Case("up --yes --account local --provider aws", "--account", "belongs to local, not to aws", "--provider out"),
     Case([*UP, "--region", ""], "--region", "is empty", "leave --region out"),
-    Case("up --yes --region mars", "--region", "nothing with --region mars", "Leave that wish out", 4),
-    Case("up --yes --instance-type p3.2xlarge", "--instance-type", "nothing with", "Leave that wish out", 4),
+    Case("up --yes --region mars", "--region", "has no region 'mars'", "It has: here."),
+    Case("up --yes --instance-type p3.2xlarge", "--instance-type", "no instance type", "It has: local."),
 ]
 GPUS = [
     *(
         Case([*UP, "--gpu", text], "--gpu", f"'{text}' names no GPU", GPU)
         for text in ("v100:0", "v100:x", "", ":2", "v100:", "v100:²", "v100:99999999999999999999")
     ),
-    Case("up --yes --gpu hal9000:64", "--gpu", "nothing with --gpu hal9000:64", "another --provider", 4),
+    Case("up --yes --gpu hal9000:64", "--gpu", "no GPU 'hal9000'", "cloudgpu gpus"),
+    Case("up --yes --gpu h100:8", "--gpu", "nothing with --gpu h100:8; it has no GPU", "another --provider", 4),
 ]
 NAMED = [
     *(

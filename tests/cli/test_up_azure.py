@@ -237,3 +237,13 @@ def test_the_plan_prices_the_disk_and_the_address_beside_the_machine(line):
 
 def test_every_answer_names_the_machine_as_the_console_does(line):
     told_id(line, lambda: group_of(line), UP)
+
+
+def test_a_size_that_is_never_sold_as_spot_says_so_and_no_later_try_helps(line):
+    line.azure.model.without_spot.add("Standard_NC4as_T4_v3")
+    wish = f"up --instance-type Standard_NC4as_T4_v3 --spot --dry-run {FROM} -o json"
+    said = line(wish)
+    error = said.json["error"]
+    assert (said.code, error["field"], error["value"]) == (2, "--spot", "spot")
+    assert error["message"] == "azure sells Standard_NC4as_T4_v3 only on demand in the regions of account lab."
+    assert line(f"{wish} --or-on-demand").json["plan"]["market"] == "on_demand"

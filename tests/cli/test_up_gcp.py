@@ -193,3 +193,11 @@ def test_the_plan_fits_a_terminal_and_names_every_layer(line):
 
 def test_every_answer_names_the_machine_as_the_console_does(line, gcp):
     told_id(line, lambda: gcp.instances(live=True)[0].partition("/")[2], UP)
+
+
+def test_a_type_that_is_sold_as_spot_alone_says_so_and_no_later_try_helps(line):
+    said = line(f"up --gpu h100 --on-demand --dry-run {FROM} -o json")
+    error = said.json["error"]
+    assert (said.code, error["field"], error["value"]) == (2, "--on-demand", "on_demand")
+    assert error["message"] == "gcp sells 1x h100 only as a spot machine in the regions of account lab."
+    assert line(f"up --gpu h100 --spot --dry-run {FROM} -o json").json["plan"]["market"] == "spot"

@@ -117,6 +117,53 @@ def test_a_type_and_a_gpu_that_contradict_each_other_are_bad_input(refused, name
     assert (fault.field, fault.next) == ("--gpu", "Leave --gpu or --instance-type out.")
 
 
+def test_a_gpu_that_is_spelled_otherwise_than_the_catalogue_does_is_bad_input_with_the_right_spelling(refused):
+    for gpu, meant in (("V-100", "v100"), ("v-100-16gb", "v100-16gb")):
+        fault = refused(errors.InvalidRequest, gpu=gpu)
+        assert f"did you mean {meant}" in fault.message.replace("'", "")
+
+
+def test_a_type_that_aws_has_no_spot_price_for_is_not_sold_so_and_no_later_try_helps(refused):
+    fault = refused(errors.InvalidRequest, instance_type="inf2.xlarge", market=SPOT)
+    assert (fault.exit_code, fault.field) == (2, "--spot")
+    assert fault.message == "aws sells no inf2.xlarge as a spot machine in the regions of account lab."
+    assert fault.next.startswith("Drop --spot.")
+
+
+@pytest.fixture
+def at_home(own_home):
+    """What this computer says to a wish; its GPUs are those that nvidia-smi tells, none in most tests."""
+    session = open_session({"CLOUDGPU_HOME": str(own_home)})
+
+    def fault(kind, **wish):
+        with pytest.raises(kind) as raised:
+            offers_or_known(session, session.provider("local"), Want(**wish), None)
+        return raised.value
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        ({"gpu": "V-100"}, "--gpu"),
+        ({"region": "us-east-1"}, "--region"),
+        ({"zone": "us-east-1a"}, "--zone"),
+        ({"instance_type": "p3.2xlarge"}, "--instance-type"),
+    ],
+)
+def test_a_word_that_means_nothing_on_this_computer_is_bad_input(at_home, wish, field):
+    fault = at_home(errors.InvalidRequest, **wish)
+    assert (fault.exit_code, fault.field, fault.value) == (2, field, *wish.values())
+    assert fault.next
+
+
+def test_a_gpu_that_this_computer_lacks_is_no_capacity(at_home):
+    fault = at_home(errors.NoCapacity, gpu="h100")
+    assert fault.message == "Account local has nothing with --gpu h100; it has no GPU."
+    assert fault.next == "Drop --gpu, or pick another --provider."
+
+
 def test_the_nearest_has_the_memory_and_the_speed_and_then_the_price():
     from cloudgpu import catalog
 

@@ -104,12 +104,12 @@ def _row(model: Model, size: Size, region: str) -> dict[str, Any]:
         "family": size.family,
         "locations": [region],
         "locationInfo": [{"location": region, "zones": zones, "zoneDetails": []}],
-        "capabilities": _capabilities(size),
+        "capabilities": _capabilities(size, spot=size.name not in model.without_spot),
         "restrictions": _restrictions(model, size, region),
     }
 
 
-def _capabilities(size: Size) -> list[dict[str, str]]:
+def _capabilities(size: Size, *, spot: bool) -> list[dict[str, str]]:
     gpus = {"GPUs": str(size.gpus)} if size.gpus else {}
     found = {
         "MaxResourceVolumeMB": str(size.temp_gb * 1024),
@@ -120,7 +120,7 @@ def _capabilities(size: Size) -> list[dict[str, str]]:
         "MemoryGB": size.memory_gb,
         "MaxDataDiskCount": "8",
         "CpuArchitectureType": "x64",
-        "LowPriorityCapable": "True",
+        "LowPriorityCapable": str(spot),
         "PremiumIO": "True",
         "vCPUsAvailable": str(size.vcpus),
         **gpus,
