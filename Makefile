@@ -13,12 +13,14 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-6s", $$1, $$2; $$1 = $$2 = ""; print }'
 
 # All that it makes stands under .demo. Machines that a killed run left are ended first; if one cannot be, .demo stays.
-SWEEP = for found in .demo/*/ledger; do [ ! -e "$$found" ] || \
+# A signal is passed on to the demo, which ends its machine; where the terminal was closed, nothing more is printed.
+SWEEP = trap "" HUP TERM; for found in .demo/*/ledger; do [ ! -e "$$found" ] || \
 	CLOUDGPU_HOME="$$PWD/$${found%/ledger}" $(BIN)/cloudgpu down --all --yes || exit 9; done; rm -rf .demo
 demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, show the cost, leave nothing
-	@unset CLOUDGPU_LEDGER; $(SWEEP); mkdir .demo; \
-	trap '$(SWEEP)' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo
+	@unset CLOUDGPU_LEDGER; ($(SWEEP)) || exit; mkdir .demo; \
+	over() { trap "" HUP INT TERM; kill -TERM $$demo; wait $$demo; exit $$1; }; \
+	trap '$(SWEEP)' EXIT; trap 'over 130' INT; trap 'over 143' TERM; trap 'exec >/dev/null 2>&1; over 129' HUP; \
+	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo & demo=$$!; wait $$demo
 
 test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs
 	@$(PYTEST) -n $(WORKERS) --dist loadfile

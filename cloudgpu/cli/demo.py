@@ -44,7 +44,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     environ.pop("CLOUDGPU_LEDGER", None)
     story = _Story(output)
     session = open_session(environ, tell=story.detail)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDS:
         signal.signal(number, _interrupted)
     try:
         result = _play(session, story)
@@ -63,8 +63,18 @@ The same on AWS, on your own account:
   cloudgpu down"""
 
 
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
 def _interrupted(_number: int, _frame: Any) -> None:
+    _end_in_peace()
     raise KeyboardInterrupt  # whoever ends the demo means its machine, too
+
+
+def _end_in_peace() -> None:
+    """Let no further signal of that kind cut the end of the machine short: a window that closes may send several."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Story:
@@ -197,15 +207,28 @@ def _processes(place: str) -> int:
     return found
 
 
+def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return the same where a terminal that was closed, or a pipe that nobody reads, is no fault."""
+
+    def told(sentence: str) -> None:
+        with contextlib.suppress(OSError):
+            tell(sentence)
+
+    return told
+
+
 def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
     from cloudgpu.control.lifecycle import end
     from cloudgpu.control.session import living
 
+    _end_in_peace()
+    session.tell = _told_if_anybody_listens(session.tell)
     try:
         for row in living(session.ledger.machines()):
             end(session, row, why="the demo is over")
     except BaseException:
-        sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
         raise
     shutil.rmtree(root, ignore_errors=True)

@@ -19,8 +19,10 @@ def name_installed(params: Sequence[Any]) -> None:
     """Put the names of the installed providers into the help of these options."""
     for param in params:
         if PLACE in (getattr(param, "help", None) or ""):
-            *others, last = _installed()
-            param.help = param.help.replace(PLACE, f"{', '.join(others)} or {last}")
+            installed = _installed() or ("none is installed",)  # a copy of the source that nobody has installed
+            param.help = param.help.replace(
+                PLACE, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
+            )
 
 
 def _installed() -> tuple[str, ...]:
