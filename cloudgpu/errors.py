@@ -13,6 +13,7 @@ CloudgpuError                    1   ours: report it
 |   |-- LaunchUncertain          8   settle this very attempt before anything else
 |   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
 |-- StopUnproved                 9   the machine may still be billed: look again
+|   `-- EndRefused               9   something protects it from its end or its stop: lift that, then ask again
 `-- Unreachable                 10   the machine does not answer as it should
     |-- WrongHostKey            10   never retried
     `-- Frozen                  10   connected, but silent
@@ -154,6 +155,21 @@ class StopUnproved(CloudgpuError):
 
     exit_code = 9
     kind = "stop_unproved"
+
+
+class EndRefused(StopUnproved):
+    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command that lifts it.
+
+    `lifts` is that command alone: a protection that somebody has set, or a lock.
+    """
+
+    kind = "end_refused"
+
+    def __init__(self, message: str, *, lifts: str = "", **more: str | None) -> None:
+        super().__init__(message, **more)
+        self.lifts = lifts
+        if lifts and self.next is None:
+            self.next = f"Run: {lifts}"
 
 
 class Unreachable(CloudgpuError):

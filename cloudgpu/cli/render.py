@@ -49,7 +49,7 @@ def paragraph(text: str) -> str:
         return text  # a pass over thousands of machines has as many lines
     from textwrap import fill
 
-    return fill(text, 80, break_on_hyphens=False)  # a region, a command
+    return fill(text, 80, break_on_hyphens=False, break_long_words=False)  # a region, a command, an id
 
 
 def dollars(text: str | None, places: int = 2) -> str:

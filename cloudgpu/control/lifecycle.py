@@ -18,7 +18,8 @@ from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.park import park, put_back
 from cloudgpu.control.policies import check_renewable, limits_of, spans_of_start
 from cloudgpu.control.pricing import available, pin_to_the_end, price_again
-from cloudgpu.control.prove import PROVED_WITHIN, prove
+from cloudgpu.control.protected import note, stopped_instead
+from cloudgpu.control.prove import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.refusal import Way, shorter_launch
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import settle, settle_to_end
@@ -38,6 +39,7 @@ from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
+    EndRefused,
     InvalidRequest,
     LedgerUnavailable,
     NoCapacity,
@@ -129,15 +131,16 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     session.tell(f"{row['name']}: stopping")
     count_before_end(session, latest)
     session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
-    latest = prove(session, latest, _is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+    try:
+        latest = prove(session, latest, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+    except EndRefused as refusal:
+        note(session, row, "stop", refusal)
+        refusal.message = f"{row['name']} was not stopped: {refusal.message} It runs on and is billed."
+        raise
     pin_to_the_end(session, latest)
     if latest["ended"]:
         raise gone(latest, session.clock())
     return latest
-
-
-def _is_stopped(seen: Row) -> bool:
-    return not seen["billed"] and seen["state"] not in ("unknown", "pending")
 
 
 def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None = None) -> Lease:
@@ -242,8 +245,9 @@ def end_all_of(
 
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
     is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
-    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, Unrecorded when
-    the machine is gone and the ledger is full.
+    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
+    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger is
+    full.
     """
     with alone(session, row):
         if check is not None:
@@ -293,7 +297,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
         fault.message += f" {second.message}"
     except CloudgpuError as second:
         fault.message += f" It could not be removed ({second.message})."
-        fault.next = f"Run: cloudgpu down {row['name']}"
+        fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row['name']}"
 
 
 def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
@@ -303,7 +307,10 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
     session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()), failed=failed)])
     ask = partial(provider.terminate, row["provider_id"])
-    row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
+    try:
+        row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
+    except EndRefused as refusal:
+        raise stopped_instead(session, row, refusal) from refusal.__cause__
     pin_to_the_end(session, row)
     return timers.drop(session, row)
 

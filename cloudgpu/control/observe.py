@@ -31,6 +31,7 @@ from cloudgpu.core.facts import (
 from cloudgpu.core.names import digest
 from cloudgpu.core.plan import Extra
 from cloudgpu.core.times import from_epoch, from_iso, iso
+from cloudgpu.errors import EndRefused
 
 Row = dict[str, Any]
 NEWS_OF_ACTIVITY = timedelta(minutes=15)
@@ -307,6 +308,12 @@ def asked(kind: str, machine: str, why: str, now: datetime, *, failed: bool = Fa
     """
     body = {"why": why, "host": platform.node()} | ({"failed": True} if failed else {})
     return Draft(f"{kind}_asked", machine, body, now, f"{kind}:{machine}:{iso(now)}")
+
+
+def end_refused(row: Row, what: str, refusal: EndRefused, now: datetime) -> Draft:
+    """Return the line that says that the provider refused what was asked (`end`, `stop`), and what lifts that."""
+    body = {"asked": what, "why": refusal.message, "next": refusal.next}
+    return Draft("end_refused", row["id"], body, now, f"end_refused:{row['id']}:{what}:{iso(now)}")
 
 
 def kept_entry(thing: Leftover) -> dict[str, Any]:

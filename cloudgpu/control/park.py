@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import kept, timers
 from cloudgpu.control.look import refresh
 from cloudgpu.control.pricing import pin_to_the_end
+from cloudgpu.control.protected import stopped_instead
 from cloudgpu.control.prove import prove
 from cloudgpu.control.traffic import count_before_end
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.base import Imageable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -44,7 +47,7 @@ def put_back(session: Session, row: Row, *, why: str) -> Row:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     row = kept.park_line(session, row, why, session.clock())
     provider = session.provider(row["account"])
-    row = prove(session, row, lambda seen: bool(seen["ended"]), lambda: provider.terminate(row["provider_id"]))
+    row = _proved(session, row, partial(provider.terminate, row["provider_id"]))
     return timers.drop(session, row)
 
 
@@ -55,9 +58,16 @@ def _end_keeping_disk(session: Session, row: Row) -> Row:
     session.tell(f"{row['name']}: ending it, its disk is kept")
     count_before_end(session, row)
     ask = partial(provider.end_keeping_disk, row["provider_id"])
-    row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=True)
+    row = _proved(session, row, ask, watched=True)
     pin_to_the_end(session, row)
     return timers.drop(session, row)
+
+
+def _proved(session: Session, row: Row, ask: Callable[[], None], *, watched: bool = False) -> Row:
+    try:
+        return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=watched)
+    except EndRefused as refusal:
+        raise stopped_instead(session, row, refusal) from refusal.__cause__
 
 
 def _cannot(row: Row) -> InvalidRequest:

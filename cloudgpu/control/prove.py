@@ -57,6 +57,11 @@ def prove(
         pause = min(2.0, pause * 1.5)
 
 
+def is_stopped(seen: Row) -> bool:
+    """Say whether a machine costs no compute any more."""
+    return not seen["billed"] and seen["state"] not in ("unknown", "pending")
+
+
 def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 

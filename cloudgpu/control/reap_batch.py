@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.pricing import pin_to_the_end
+from cloudgpu.control.protected import note, with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.core.facts import State
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Pausable, StopsMany
 
@@ -74,12 +75,21 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
         to_ask = {one: rows[one] for one, fault in refused.items() if isinstance(fault, ProviderUnavailable)}
         silent = look_again(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
-        failed |= {one: fault.message for one, fault in refused.items() if one in waiting and _is_final(fault)}
+        final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
+        _note(session, rows, final)
+        failed |= {one: with_way(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         if not waiting or session.clock() >= deadline:
             return failed | {one: _last_word(session, row, silent.get(one)) for one, row in waiting.items()}
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _note(session: Session, rows: Mapping[str, Row], refused: Mapping[str, CloudgpuError]) -> None:
+    """Write which stops something protects their machines from."""
+    for one, fault in refused.items():
+        if isinstance(fault, EndRefused):
+            note(session, rows[one], "stop", fault)
 
 
 def _is_final(fault: CloudgpuError) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.policies import limits_of
+from cloudgpu.control.protected import with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import LOCK, Outcome
 from cloudgpu.core.decisions import Do, Rule
@@ -60,7 +61,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
-            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, fault.message))
+            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(fault)))
             continue
         if state:
             outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))

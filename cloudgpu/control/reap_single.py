@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import lifecycle
 from cloudgpu.control.park import park
+from cloudgpu.control.protected import with_way
 from cloudgpu.control.reap_again import is_stale, judged_again
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, still_to_end
 from cloudgpu.control.reap_look import AGAIN_AFTER_S
@@ -58,7 +59,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
-            outcome.unproved.append(one.left(fault.message))
+            outcome.unproved.append(one.left(with_way(fault)))
     return outcome
 
 

@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.kept import leftovers_at, things_of
+from cloudgpu.control.protected import stop_anyway
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
+    EndRefused,
     InstanceNotFound,
     InvalidRequest,
     LedgerUnavailable,
@@ -38,13 +40,16 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
     """End what the provider has of this machine and return the error to raise instead of `fault`.
 
     `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
-    provider has, StopUnproved when the proof did not come.
+    provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
     """
     provider = session.provider(row["account"])
     why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
     session.tell(f"{row['name']}: {why}; ending the machine all the same")
     for instance in _known_of(session, provider, row, fault):
-        provider.terminate(instance)
+        try:
+            provider.terminate(instance)
+        except EndRefused as refusal:
+            raise stop_anyway(provider, instance, refusal) from fault
         _prove(session, row, partial(_gone, provider, instance))
     if whole:
         _prove(session, row, partial(_nothing_kept, session, provider, row))

@@ -16,7 +16,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso, minute
 
 Row = Mapping[str, Any]
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price")
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused")
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
 _ASKED = ("stop_asked", "end_asked", "park_asked")
@@ -42,6 +42,8 @@ def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], n
         if row["billed"]:
             yield from _endless(row)
             yield from _overdue(row)
+        if row.get("refused"):
+            yield _refused(row)
         if row["asked"] in _VERB and row["id"] in asked_since:
             yield from _unproved(row, asked_since[row["id"]], now)
         if row["unpriced"]:
@@ -57,7 +59,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
             kind = line.kind
         elif line.kind == "instance_observed":
             since = None if kind and line.body["state"] in _DONE[kind] else since
-        elif line.kind in ("instance_vanished", "start_asked", "launch_intended"):
+        elif line.kind in ("instance_vanished", "start_asked", "launch_intended", "end_refused"):
             since = None
     return since
 
@@ -163,6 +165,21 @@ def _unproved(row: Row, since: datetime, now: datetime) -> Iterator[Finding]:
         f"it may still be billed. Run: cloudgpu {verb} {name}",
         facts=_facts(row) | {"asked": f"{since:%Y-%m-%d %H:%M} UTC"},
         urgent=True,
+    )
+
+
+def _refused(row: Row) -> Finding:
+    """Tell of a machine that something protects from its end: only a person can lift that."""
+    refused, name = row["refused"], row["name"]
+    verb = "stopped" if refused["asked"] == "stop" else "ended"
+    goes_on = "It is billed." if row["billed"] else "It is stopped; its disk goes on costing."
+    return Finding(
+        key=f"refused:{row['id']}:{refused['asked']}",
+        kind="end refused",
+        title=f"{name} cannot be {verb}: something protects it",
+        text=f"{refused['why']} {goes_on} {refused['next'] or ''}".rstrip(),
+        facts=_facts(row),
+        urgent=bool(row["billed"]),
     )
 
 

@@ -20,6 +20,7 @@ instance_observed    machine  provider_id state billed since launched_at address
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why host(the computer on which it was)        start_asked, park_asked: the same
 start_refused        machine  why(a start that was asked has surely not begun)
+end_refused          machine  asked(end or stop: what the provider refused, as something protects the machine) why next
 end_asked            machine  why host failed(it never came up)
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
                               nanos_per_month per nanos by_size why_at_most source as_of basis)

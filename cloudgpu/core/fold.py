@@ -104,7 +104,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     last told that it ends at `due`, how often, and why; a stop or a start forgets them), `decision` {do, rule, why,
     activity, at, since, activity_since} (what a pass last decided), `timer` (when its cloud ends it by itself).
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
-    what the machine's own counter said then; null where they never were.
+    what the machine's own counter said then; null where they never were. `refused` {asked, why, next}, there only
+    while it is so: the provider refused its end, or its stop, as something protects it.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -161,6 +162,7 @@ def _intended(row: Row, line: Line) -> None:
     row |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False, "ended": None, "asked": None}
     row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
     told.forget_run(row)
+    row.pop("refused", None)
 
 
 def _adopted(row: Row, line: Line) -> None:
@@ -188,6 +190,8 @@ def _observed(row: Row, line: Line) -> None:
             row[name] = body[name]
     row["seen_at"], row["attempt"] = line.occurred_at, "made"
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
+    if "refused" in row and body["state"] in _DONE[row["refused"]["asked"]]:
+        del row["refused"]
     if row["asked"] is not None and body["state"] in _DONE[row["asked"]]:
         row["asked"] = None
 
@@ -195,6 +199,7 @@ def _observed(row: Row, line: Line) -> None:
 def _vanished(row: Row, line: Line) -> None:
     row |= {"state": "terminated", "billed": False, "ended": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"asked": None, "address": None}
+    row.pop("refused", None)
     told.forget_warnings(row)
 
 
@@ -206,12 +211,18 @@ def _asked(row: Row, line: Line) -> None:
         row["asked"] = what
     if what == "start":
         told.forget_warnings(row)
+        row.pop("refused", None)
     if what in ("park", "end"):
         row |= {"parked": what == "park", "discard": what == "end"}
 
 
 def _start_refused(row: Row, _line: Line) -> None:
     row["asked"] = None if row["asked"] == "start" else row["asked"]
+
+
+def _end_refused(row: Row, line: Line) -> None:
+    if row["ended"] is None:
+        row |= {"asked": None, "parked": False, "discard": False, "refused": dict(line.body)}
 
 
 def _kept(row: Row, line: Line) -> None:
@@ -266,6 +277,7 @@ _STEPS = {
     "stop_asked": _asked,
     "start_asked": _asked,
     "start_refused": _start_refused,
+    "end_refused": _end_refused,
     "end_asked": _asked,
     "park_asked": _asked,
     "kept_observed": _kept,

@@ -115,7 +115,8 @@ class Provider(Protocol):
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and all that was made with it. Idempotent; an unknown id is no error.
 
-        The proof is a later `get`: InstanceNotFound or `terminated`.
+        The proof is a later `get`: InstanceNotFound or `terminated`. Raises EndRefused, with the command that lifts it,
+        where something protects the machine from its end: it is stopped instead, where that can be.
         """
         ...
 

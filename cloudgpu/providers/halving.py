@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil, log2
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest
 
 Refused = dict[str, CloudgpuError]
-_ABOUT_ONE = (InvalidRequest, InstanceNotFound, AuthFailed)  # others (no answer, throttled) are about the whole call
+_ABOUT_ONE = (
+    InvalidRequest,
+    InstanceNotFound,
+    AuthFailed,
+    EndRefused,
+)  # others (no answer, throttled) are about the whole call
 
 
 def halved(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refused:

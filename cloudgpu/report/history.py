@@ -150,6 +150,7 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "start_asked": _asked("start"),
     "park_asked": _asked("park"),
     "end_asked": _asked("end"),
+    "end_refused": lambda body: f"the provider refused to {body['asked']} it: {body['why']}",
     "start_refused": lambda body: f"the start has not begun: {body['why']}",
     "kept_observed": _kept,
     "price_observed": _priced,

@@ -63,14 +63,14 @@ class Waited:
 
 def on_time_of(monkeypatch, server):
     """Let every session's clock be that of the model, and a wait let it run ahead: nothing is slept away."""
-    waited = Waited()
+    waited, clock = Waited(), getattr(server, "clock", None) or server.model
 
     def pause(seconds):
         waited.seconds += seconds
         server.advance(seconds)
 
     def opened(*args, real=sessions.open_session, **more):
-        found = real(*args, **{"clock": server.clock.now, **more})
+        found = real(*args, **{"clock": clock.now, **more})
         found.pause = pause
         return found
 

@@ -68,6 +68,13 @@ class User(Line):
         for cidr in ("198.51.100.9/32", None):
             keeper.allow(self.azure.instances(live=True)[0].id, "cg-1.ben", cidr)
 
+    def locked(self, name):
+        """Let somebody lock a machine: it is stopped in place of its end, until the lock is lifted."""
+        (one,) = (one for one in self.azure.instances(live=True) if one.tags["cloudgpu-name"] == name)
+        self.azure.protect(one.id)
+        self.do(f"down {name} --yes", code=9)
+        self.azure.model.locks.clear()
+
     def joined(self):
         """Let somebody put a disk of their own into a launch's group: that one is not deleted as a whole then."""
         model, group = self.azure.model, self.azure.instances(live=True)[0].group
@@ -212,6 +219,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     user.joined()
     user.do("down elk --yes")
     user.do(f"{UP} --name owl --instance-type Standard_NV6ads_A10_v5")  # needs a driver that an extension brings
+    user.locked("owl")
     user.do("down owl --yes")
     user.do("image rm mine --yes")
     user.do("image rm yours --yes")
@@ -246,6 +254,7 @@ def test_reaping_needs_its_document_and_no_more(user):
     user.do("stop fox --yes")
     user.do("extend fox 80h --yes")
     user.joined()
+    user.locked("fox")
     user.do("down --all --yes")
     user.do("volume rm data --yes")
     user.left_behind()

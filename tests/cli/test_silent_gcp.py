@@ -80,13 +80,3 @@ def test_what_google_accepts_and_does_not_do_is_asked_for_again(line, gcp, verb,
     said = line(f"{verb} otter --yes")
     assert said.code == 0, said.err
     assert gcp.instances(live=True) == []
-
-
-def test_a_machine_that_somebody_protected_from_its_end_says_so_with_the_way_out(line, gcp):
-    assert line(UP).code == 0
-    (id_,) = gcp.instances()
-    gcp.instance(id_)["deletionProtection"] = True
-    said = line("down otter --yes")
-    assert (said.code, "--no-deletion-protection" in said.err) == (2, True)
-    assert "the ledger" not in said.err
-    assert line("stop otter --yes").code == 0

@@ -45,6 +45,11 @@ def line(kind, clock="own", /, **body):
         ("stop_asked", {"why": "idle for 1h 12m"}, "asked to stop: idle for 1h 12m"),
         ("park_asked", {"why": "idle"}, "asked to park: idle"),
         ("end_asked", {"why": "asked", "failed": True}, "asked to end, as it never came up: asked"),
+        (
+            "end_refused",
+            {"asked": "end", "why": "a lock keeps it", "next": "az lock delete"},
+            "the provider refused to end it: a lock keeps it",
+        ),
         ("start_refused", {"why": "no capacity"}, "the start has not begun: no capacity"),
         ("kept_observed", {"kept": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]}, "kept of it: disk vol-1 (30 GB)"),
         ("kept_observed", {"kept": []}, "nothing is kept of it"),

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    EndRefused,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+)
 from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
 from cloudgpu.providers.clocks import is_skewed, wrong_clock
 
@@ -19,6 +27,14 @@ _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (ear
 THROTTLED, BROKEN = 429, 500  # and all statuses from that on
 # botocore's words where the service that gives a container its credentials is throttled, down or not reached
 _BUSY = re.compile(r"non 200 response (?:429|5\d\d)\b|error when attempting to retrieve container metadata")
+NOT_PERMITTED = "OperationNotPermitted"
+# "The instance 'i-...' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."
+# That stop protection, which keeps a machine from its termination too, is named there as well, is belief.
+_PROTECTED = re.compile(r"instance '(i-[0-9a-f]+)' may not be \w+\. Modify its '(disableApi(?:Termination|Stop))'")
+_PROTECTIONS = {
+    "disableApiTermination": ("termination protection", "--no-disable-api-termination"),
+    "disableApiStop": ("stop protection", "--no-disable-api-stop"),
+}
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
 
 # What botocore raises before or instead of an answer, by the name of its class.
@@ -82,7 +98,7 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
-        return _refused(error.response, asked)
+        return _end_refused(error.response, asked) or _refused(error.response, asked)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
         return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
     return _unanswered(error, asked) if isinstance(error, BotoCoreError) else None
@@ -122,6 +138,24 @@ def _refused(response: Mapping[str, Any], asked: Asked) -> CloudgpuError:
     if meaning.kind is RateLimited:
         return RateLimited(sentence, retry_after=_seconds(headers.get("retry-after")), **more)
     return meaning.kind(sentence, **more)
+
+
+def _end_refused(response: Mapping[str, Any], asked: Asked) -> EndRefused | None:
+    """Return the error for a machine that is protected from its end; None for every other answer."""
+    answer = response.get("Error", {})
+    found = _PROTECTED.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
+    if found is None:
+        return None
+    machine, attribute = found.groups()
+    name, option = _PROTECTIONS[attribute]
+    profile = f" --profile {asked.profile}" if asked.profile else ""
+    return EndRefused(
+        f"{machine} has {name} (its attribute {attribute[0].upper()}{attribute[1:]} is set), so AWS refused "
+        f"{asked.action}.",
+        lifts=f"aws ec2 modify-instance-attribute --instance-id {machine} {option} --region {asked.region}{profile}",
+        field="instance",
+        value=asked.value,
+    )
 
 
 def _bad_credentials(code: str, asked: Asked) -> AuthFailed:

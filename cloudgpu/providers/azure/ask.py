@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.errors import AuthFailed, CloudgpuError
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused
+from cloudgpu.providers.azure import locks
 from cloudgpu.providers.azure.codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_of
 
@@ -18,9 +19,16 @@ Answer = TypeVar("Answer")
 
 
 def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None) -> Answer:
-    """Return what a call answers; `action` is the permission that it takes. Raises our errors."""
-    with azure.said(action, region, value=value):
-        return call()
+    """Return what a call answers; `action` is the permission that it takes. Raises our errors.
+
+    A lock that keeps something from its end is looked up, and named with the command that lifts it: calls more.
+    """
+    try:
+        with azure.said(action, region, value=value):
+            return call()
+    except EndRefused as fault:
+        locks.name_them(azure, fault)
+        raise
 
 
 def look(

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    EndRefused,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+)
 from cloudgpu.providers.azure.codes import CREDENTIAL, DENIED, ENVELOPES, MEANINGS, NOT_ALLOWED, NOT_FOUND, Meaning
 from cloudgpu.providers.azure.credentials import who
 from cloudgpu.providers.clocks import is_skewed, wrong_clock
@@ -36,6 +44,8 @@ NOT_NOW = "AADSTS700024"  # "Client assertion is not within its valid time range
 # Of a login that another program made (az login): Entra was busy or down, which says nothing of the credentials
 # (Microsoft's page "Microsoft Entra authentication and authorization error codes").
 _PASSING = frozenset("AADSTS90006 AADSTS90012 AADSTS90033 AADSTS90055".split())
+LOCK = "lock"  # the field of what a lock of Azure's forbids
+_ENDS = ("/delete", "/deallocate/action")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
@@ -150,6 +160,8 @@ def _refused(error: Any, asked: Asked) -> CloudgpuError:
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and asked.field:
         meaning = Meaning(InvalidRequest, asked.field, meaning.way)
+    if meaning.field == LOCK and asked.action.endswith(_ENDS):
+        meaning = Meaning(EndRefused, LOCK, meaning.way)
     full = f"{asked.where} refused {asked.action}: {_short(sentence)} ({code or status})."
     more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
     if meaning.kind is RateLimited:

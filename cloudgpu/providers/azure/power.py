@@ -18,7 +18,6 @@ from cloudgpu.providers.azure.request import is_system_disk
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
-LOCK = "lock"  # the field of what a lock of Azure's forbids
 START_WITHIN = timedelta(minutes=10)
 _NOT_TOLD = (405, 501)  # a question that a server of one's own does not know
 SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
@@ -40,16 +39,10 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     Two more where the settings name a role of machines: it is taken from this one, as Azure leaves it behind.
 
     Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
-    the group stays, and `orphans` tells of it. Where a lock forbids that, too, the machine is deallocated, so that it
-    does not go on computing, and the refusal is raised.
+    the group stays, and `orphans` tells of it. Raises EndRefused where a lock forbids it.
     """
     given = identity.given_to(azure, id)
-    try:
-        _delete(azure, id)
-    except InvalidRequest as fault:
-        if fault.field == LOCK:
-            _free(azure, id, fault)
-        raise
+    _delete(azure, id)
     identity.take_given(azure, given)  # not before: one that is not ended needs it to deallocate itself
 
 
@@ -60,15 +53,6 @@ def _delete(azure: Azure, id: str) -> None:  # noqa: A002
         return
     machines = azure.compute.virtual_machines
     look(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
-
-
-def _free(azure: Azure, id: str, refusal: CloudgpuError) -> None:  # noqa: A002
-    """Ask to deallocate a machine that a lock keeps from its end (one against deletion forbids no more than that)."""
-    try:
-        stop(azure, id)
-    except CloudgpuError:
-        return
-    refusal.message += " It is being deallocated instead: its disk and its address go on costing."
 
 
 def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002

@@ -76,6 +76,7 @@ PROBES = (
     }, needed=False),
     *_of(_RIGHTS, {
         "tell what this credential may do": "permissions/read",
+        "name the lock that keeps a machine from its end": "locks/read",
         "let machines deallocate and tag themselves": "roleAssignments/write",
         "see and remove the rights of machines that are gone": "roleAssignments/read roleAssignments/delete",
         "tell whether the role of machines is there": "roleDefinitions/read",

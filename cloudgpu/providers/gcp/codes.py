@@ -74,7 +74,7 @@ _REQUESTS = {  # by the field that the request got wrong
     "instance": """
         resourceNotReady RESOURCE_NOT_READY resourceInUseByAnotherResource RESOURCE_IN_USE_BY_ANOTHER_RESOURCE
         RESOURCE_IN_USE alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS conflict duplicate ABORTED
-        operationInProgress""",
+        operationInProgress invalidResourceUsage""",
     "service_account": "SERVICE_ACCOUNT_NOT_FOUND SERVICE_ACCOUNT_ACCESS_DENIED",
     "provider": """
         conditionNotMet invalid invalidParameter invalidQuery badRequest required parseError unknownField notImplemented

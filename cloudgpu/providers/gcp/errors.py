@@ -11,6 +11,7 @@ from typing import Any
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
+    EndRefused,
     InstanceNotFound,
     InvalidRequest,
     ProviderUnavailable,
@@ -30,12 +31,16 @@ from cloudgpu.providers.gcp.codes import (
 )
 
 LONGEST = 300  # characters of Google's own sentence that a person has to read
+DELETE = "compute.instances.delete"
 UNAUTHENTICATED, NOT_THERE, TOO_MANY = 401, 404, 429
 _BAD = 400  # the first status that is an error
 _CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")  # what the client puts before Google's sentence
 _PERMISSION = re.compile(r"'([a-z]+\.[A-Za-z]+\.[A-Za-z]+)'")
 # Google's words: a token has to be "short-lived ... and in a reasonable timeframe", with a check of its `iat`.
 _NOT_NOW = re.compile(r"Invalid JWT: .*\b(iat|reasonable timeframe)\b")
+# Google's words for a machine that is not to be deleted, with the reason invalidResourceUsage, as reported in
+# terraform-provider-google #1211.
+_PROTECTED = re.compile(r"protected against deletion")
 _NAMED = re.compile(r"'([^']+)'")
 # The service that renews a token was at fault: impersonation repeats its answer, the metadata server's says its status,
 # and a gateway in between sends a page. google.auth calls none of these retryable.
@@ -120,6 +125,8 @@ def _refused(error: Any, asked: Asked) -> CloudgpuError:
         return _silent(asked, f"answered {asked.action} with the status {status}, and not as Google does")
     code = next(_codes(error), "")
     said = _CALL.sub("", str(error.message or ""))
+    if asked.action == DELETE and _PROTECTED.search(said):
+        return protected(asked)
     headers = getattr(error.response, "headers", None) or {}
     if status == UNAUTHENTICATED and is_skewed(headers, asked.now):
         return wrong_clock("Google Cloud", asked.where, headers, asked.now)
@@ -179,6 +186,18 @@ def _missing(meaning: Meaning, said: str, asked: Asked) -> Meaning:
     named = _NAMED.search(said)
     other = named is not None and named[1].startswith("projects/") and "/instances/" not in named[1]
     return MEANINGS["PROJECT_NOT_FOUND"] if other else NO_MACHINE
+
+
+def protected(asked: Asked) -> EndRefused:
+    """Return the error for a machine that somebody has protected from its deletion."""
+    name = (asked.value or "").rpartition("/")[2]
+    project = f" --project {asked.project}" if asked.project else ""
+    return EndRefused(
+        f"{name} is protected from deletion (deletionProtection), so Google Cloud does not delete it.",
+        lifts=f"gcloud compute instances update {name} --no-deletion-protection --zone {asked.where}{project}",
+        field="instance",
+        value=asked.value,
+    )
 
 
 def _region(where: str) -> str:

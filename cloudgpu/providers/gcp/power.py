@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest
-from cloudgpu.providers.gcp import access, ids, operations, timer
+from cloudgpu.providers.gcp import access, errors, ids, operations, timer
 from cloudgpu.providers.gcp.listing import raw
 from cloudgpu.providers.gcp.translate import boot_disk, has_scratch
 
@@ -38,26 +38,14 @@ def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
         with suppress(AuthFailed):  # the machine is gone, and that is what counts
             access.remove_all(gcp, id)
         return
-    _check_unprotected(id, found)
+    if found.get("deletionProtection"):  # known before: neither its disk nor its rules are touched
+        raise errors.protected(gcp.asked(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         _mark_disk(gcp, id, found, goes=not keep_disk)
         _ask(gcp, "delete", id)
     if access.is_ours(found):
         with suppress(AuthFailed):
             access.remove_all(gcp, id, access.network_of(found))
-
-
-def _check_unprotected(id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
-    """Raise InvalidRequest for a machine that somebody has protected from deletion: Google would refuse it."""
-    if not found.get("deletionProtection"):
-        return
-    zone, name = ids.machine(id)
-    raise InvalidRequest(
-        f"{id} is protected from deletion, which cloudgpu never asks for: it runs on, and is billed.",
-        field="instance",
-        value=id,
-        next=f"Run: gcloud compute instances update {name} --zone {zone} --no-deletion-protection; or stop it.",
-    )
 
 
 def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002

@@ -114,6 +114,7 @@ class Machines(EC2Response):
         before = self._states("stop", unready)
         for instance, _ in before:
             spot.refuse_stop(self.ec2_backend, instance)
+            _refuse_protected(instance, "stopped", "disable_api_stop")
         for instance, state in before:
             if state.name == "running":
                 self._stop(instance, "user")
@@ -128,10 +129,8 @@ class Machines(EC2Response):
         """End machines, once or again."""
         before = self._states("terminate", {})
         for instance, _ in before:
-            if instance.disable_api_termination in {True, "true"}:
-                how = "Modify its 'disableApiTermination' instance attribute and try again."
-                said = f"The instance '{instance.id}' may not be terminated. {how}"
-                raise EC2ClientError("OperationNotPermitted", said)
+            _refuse_protected(instance, "terminated", "disable_api_termination")
+            _refuse_protected(instance, "terminated", "disable_api_stop")
         for instance, state in before:
             if state.name not in {"terminated", "shutting-down"}:
                 self._end(instance, "user")
@@ -189,6 +188,17 @@ class Machines(EC2Response):
                 )
                 raise EC2ClientError("IncorrectInstanceState", sentence)
         return [(instance, _state(instance)) for instance in found]
+
+
+def _refuse_protected(instance: Any, verb: str, attribute: str) -> None:
+    """Refuse what a protection forbids, as AWS says it (public reports).
+
+    Stop protection forbids a termination, too ("Enable stop protection"); that AWS names it then, is belief.
+    """
+    if getattr(instance, attribute, False) in {True, "true"}:
+        first, *rest = attribute.split("_")
+        how = f"Modify its '{first}{''.join(map(str.capitalize, rest))}' instance attribute and try again."
+        raise EC2ClientError("OperationNotPermitted", f"The instance '{instance.id}' may not be {verb}. {how}")
 
 
 def _state(instance: Any) -> Any:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.clouds import userdata
-from tests.clouds.azure import networks, power, roles, tokens
-from tests.clouds.azure.model import ADDRESSES, DISKS, MACHINES, Model, Thing, group_id, machine_id
+from tests.clouds.azure import locks, networks, power, roles, tokens
+from tests.clouds.azure.model import ADDRESSES, DISKS, MACHINES, SUBSCRIPTION, Model, Thing, group_id, machine_id
 from tests.clouds.clock import Clock
 from tests.clouds.rest_faults import FOREVER, Fault, Faults
 from tests.clouds.ssh import Machine, Machines
@@ -144,6 +144,13 @@ class Looks:
     def restrict(self, size: str, region: str, zone: str = "") -> None:
         """Withhold a size from this account in a region or a zone."""
         self.model.restrictions.append((size, region, zone))
+
+    def protect(self, machine: str, *, on: str = "group", level: str = "CanNotDelete", name: str = "keep") -> str:
+        """Lock a machine, its group or the subscription (`on`); return the lock's id."""
+        with self.lock:
+            group = machine.rpartition("/")[2]
+            scope = {"machine": machine_id(group), "group": group_id(group)}.get(on, f"/subscriptions/{SUBSCRIPTION}")
+            return locks.put(self.model, scope, name, level)
 
     def fail(self, action: str, error: str, *, message: str = "", times: int = 1, **where: Any) -> Fault:
         """Let operations of a call fail after it was accepted; `where` may name size, region, zone, market, group."""

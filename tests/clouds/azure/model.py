@@ -94,6 +94,7 @@ class Model:
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
     restrictions: list[tuple[str, str, str]] = field(default_factory=list)  # size, region, zone or ""
     without_spot: set[str] = field(default_factory=set)  # sizes that are sold on demand alone
+    locks: dict[str, dict[str, Any]] = field(default_factory=dict)  # by id in small letters
     providers: dict[str, str] = field(default_factory=dict)  # state by namespace; those not named are registered
     definitions: dict[str, Thing] = field(default_factory=dict)
     assignments: dict[str, Thing] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Which calls our model of Azure Resource Manager knows, read from the text of the pinned SDKs' operations.
 
 Per call: the method, the path, the query, the version, the models of its body and its answer, and the statuses that
-the SDK takes for success. A call that `CALLS` lacks is answered 501. Four are in none of these SDKs: `BY_HAND`.
+the SDK takes for success. A call that `CALLS` lacks is answered 501. Five are in none of these SDKs: `BY_HAND`.
 """
 
 from __future__ import annotations
@@ -118,6 +118,13 @@ BY_HAND = (
         "/subscriptions/{subscriptionId}/providers/Microsoft.Insights/eventtypes/management/values",
         "2015-04-01",
         frozenset({"$filter", "$select"}),
+    ),
+    Route(
+        "ManagementLocks.ListByScope",
+        "GET",
+        "/{scope}/providers/Microsoft.Authorization/locks",
+        "2016-09-01",
+        frozenset({"$filter"}),
     ),
     Route("Subscriptions.Get", "GET", "/subscriptions/{subscriptionId}", "2022-12-01"),
     Route("Subscriptions.ListLocations", "GET", "/subscriptions/{subscriptionId}/locations", "2022-12-01"),

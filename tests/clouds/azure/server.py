@@ -21,6 +21,7 @@ from tests.clouds.azure import (  # each fills the table of who answers what
     extensions,  # noqa: F401
     groups,  # noqa: F401
     limits,  # noqa: F401
+    locks,
     market,  # noqa: F401
     roles,
     schedule,  # noqa: F401
@@ -129,6 +130,7 @@ class AzureServer(Looks, RestServer):
             request.path,
         )
         self._check_access(route, ask)
+        locks.check(self.model, route, ask)
         handler = HANDLERS.get(call.action)
         if handler is None:
             raise Unmodelled("nobody answers it")

@@ -23,6 +23,7 @@ SENTENCES = {  # by reason: status, sentence
     "forbidden": (403, "Forbidden"),
     "internalError": (500, "Internal error. Please try again or contact Google Support."),
     "invalid": (400, "Invalid value"),
+    "invalidResourceUsage": (400, "Invalid resource usage"),
     "notFound": (404, "The resource was not found"),
     "quotaExceeded": (403, "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally."),
     "rateLimitExceeded": (429, "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'."),

@@ -71,7 +71,7 @@ def delete(asked: Asked) -> Thing:
     key, machine = resources.own(asked, "instances")
     if machine.get("deletionProtection"):
         said = f"Invalid resource usage: 'Resource cannot be deleted if it's protected against deletion: {key.path}'."
-        raise Refusal("badRequest", said)
+        raise Refusal("invalidResourceUsage", said)
     machine["status"] = "STOPPING"
     return operations.begin(asked.model, asked.call, key, "delete", lambda: _unless_gone(asked, key, machine, remove))
 

@@ -7,6 +7,7 @@ import pytest
 from cloudgpu.core.facts import Market, State
 from cloudgpu.errors import (
     AuthFailed,
+    EndRefused,
     InstanceNotFound,
     InvalidRequest,
     LaunchUncertain,
@@ -281,11 +282,41 @@ def test_a_data_disk_that_the_portal_named_after_the_machine_is_not_lost(azure_a
     assert azure_arm.billable() == [("disk", f"{group}_DataDisk_0")]
 
 
-def test_a_machine_that_a_lock_keeps_from_its_end_is_deallocated_and_said(azure_arm, provider):
+@pytest.mark.parametrize(("on", "place"), [("machine", "virtualMachines"), ("group", "resourceGroups")])
+def test_a_machine_that_a_lock_keeps_from_its_end_names_the_lock_and_what_lifts_it(azure_arm, provider, on, place):
     made = launched(provider, attempt_at(provider))
-    azure_arm.faults.add("ResourceGroups.Delete", error="ScopeLocked", status=409)
-    with pytest.raises(InvalidRequest) as refused:
+    lock = azure_arm.protect(made.id, on=on)
+    with pytest.raises(EndRefused) as refused:
         provider.terminate(made.id)
-    assert "deallocated instead: its disk and its address go on costing" in refused.value.message
-    assert "lock" in refused.value.next
+    group = made.id.partition("/")[2]
+    assert f"Locked by: keep (CanNotDelete) on {place}/{group}." in refused.value.message
+    assert refused.value.lifts == f"az lock delete --ids {lock}"
+    provider.stop(made.id)
     assert (provider.get(made.id).state, provider.get(made.id).billed) == (State.DEALLOCATED, False)
+
+
+def test_a_read_only_lock_keeps_a_machine_from_its_stop_too_and_is_named(azure_arm, provider):
+    made = launched(provider, attempt_at(provider))
+    lock = azure_arm.protect(made.id, on="subscription", level="ReadOnly")
+    for end in (provider.terminate, provider.stop):
+        with pytest.raises(EndRefused) as refused:
+            end(made.id)
+        assert refused.value.lifts == f"az lock delete --ids {lock}"
+    assert isinstance(provider.stop_many([made.id])[made.id], EndRefused)
+
+
+def test_a_lock_that_cannot_be_looked_up_still_has_a_way_out(azure_arm, provider):
+    made = launched(provider, attempt_at(provider))
+    azure_arm.protect(made.id)
+    azure_arm.faults.deny("ManagementLocks.ListByScope")
+    with pytest.raises(EndRefused) as refused:
+        provider.terminate(made.id)
+    assert "az lock list" in refused.value.next
+
+
+def test_a_lock_that_keeps_a_launch_off_is_no_refused_end(azure_arm, provider):
+    attempt = attempt_at(provider)
+    azure_arm.protect("x", on="subscription", level="ReadOnly")
+    with pytest.raises(InvalidRequest) as refused:
+        launched(provider, attempt)
+    assert refused.value.field == "lock"

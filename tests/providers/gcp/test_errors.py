@@ -76,7 +76,7 @@ def test_no_meaning_is_invented():
     elsewhere = """
         CLOUD_OPERATION_FAILED CONCURRENT_OPERATIONS_QUOTA_EXCEEDED IMAGE_NOT_FOUND IP_SPACE_EXHAUSTED_WITH_DETAILS
         RESOURCE_IN_USE SPECIFIC_ALLOCATION_NOT_FOUND SUBNETWORK_NOT_FOUND accessDenied billingNotEnabled
-        insufficientCapacity operationQuotaExceeded resourcePoolExhausted""".split()
+        insufficientCapacity invalidResourceUsage operationQuotaExceeded resourcePoolExhausted""".split()
     assert sorted(set(MEANINGS) - published - set(elsewhere)) == []
 
 

@@ -1,0 +1,71 @@
+"""An end that a provider refuses: the machine is stopped where it can be, and nobody is left without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgpu.control.lifecycle import end_all_of, remove_unfit, stop
+from cloudgpu.core.alert_findings import machine_findings
+from cloudgpu.errors import EndRefused, Unreachable
+
+LIFT = "unlock it"
+
+
+def refuse(lab, *methods, times=1):
+    for method in methods:
+        lab.cloud.fail_next(method, EndRefused("It is locked.", lifts=LIFT), times=times)
+
+
+def named(found):
+    return sorted(one.name for one in found)
+
+
+@pytest.mark.parametrize(("unpausable", "method"), [("terminate", "terminate"), ("park", "end_keeping_disk")])
+def test_what_can_only_be_ended_and_may_not_be_is_said_by_each_pass_and_ended_when_it_may(fleet, unpausable, method):
+    fleet.policy("own", f"lease: 1h\nrenew_until: 72h\nspot:\n  unpausable: {unpausable}\n")
+    fleet.up(name="fox", key="fox", spot=True, policy="own")
+    refuse(fleet, method, times=2)
+    for _ in range(2):
+        found = fleet.idle(hours=2)
+        assert (named(found.unproved), found.exit_code) == (["fox"], 9)
+        assert LIFT in found.unproved[0].why
+        assert "It cannot be stopped either, so it runs on and is billed." in found.unproved[0].why
+    (told,) = (one for one in machine_findings([fleet.row()], {}, fleet.clock()) if one.kind == "end refused")
+    assert (LIFT in told.text, told.urgent) == (True, True)
+    row = fleet.row()
+    assert (row["parked"], row["discard"], row["asked"]) == (False, False, None), "what was refused was not done"
+    assert named(fleet.idle(minutes=10).ended) == ["fox"]
+    assert "refused" not in fleet.row()
+
+
+def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab):
+    row = lab.up(name="fox").row
+    refuse(lab, "terminate")
+    with pytest.raises(EndRefused) as refused:
+        end_all_of(lab.session, row, why="asked")
+    assert refused.value.message.startswith("fox was not ended: It is locked. It was stopped instead")
+    row = lab.session.ledger.machine(row["id"])
+    assert (row["state"], row["refused"]["asked"], row["discard"]) == ("stopped", "end", False)
+    (told,) = machine_findings([row], {}, lab.clock())
+    assert (told.kind, told.urgent) == ("end refused", False)
+    end_all_of(lab.session, row, why="asked")
+    assert lab.machines() == []
+
+
+def test_a_stop_that_is_refused_is_no_invalid_request(lab):
+    row = lab.up(name="fox").row
+    refuse(lab, "stop")
+    with pytest.raises(EndRefused) as refused:
+        stop(lab.session, row, why="asked")
+    assert refused.value.message == "fox was not stopped: It is locked. It runs on and is billed."
+    stop(lab.session, row, why="asked")
+    assert "refused" not in lab.session.ledger.machine(row["id"])
+
+
+def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_that(lab):
+    row = lab.up(name="fox").row
+    refuse(lab, "terminate")
+    fault = Unreachable("It did not answer.")
+    remove_unfit(lab.session, row, fault)
+    assert ("It was stopped instead" in fault.message, LIFT in fault.next) == (True, True)
+    assert lab.machines() == []
