@@ -58,8 +58,8 @@ class _Amounts:
 
 def _nothing(document: Document) -> str:
     if document["since"] is None and document["until"] is None:
-        return "Nothing has been spent yet."
-    return paragraph(f"Nothing was spent {_period(document)}.")
+        return "Nothing has been spent yet, as far as this ledger knows; no cloud was asked."
+    return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was asked.")
 
 
 def _table(document: Document, shown: _Amounts) -> str:

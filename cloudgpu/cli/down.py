@@ -27,22 +27,24 @@ def command(
     repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one could not be
     proved; the others are ended all the same.
     """
+    from cloudgpu.cli.asked_text import asked_lines
     from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.control.documents import ended, to_end
 
     session = open_here()
-    rows, gaps = to_end(session, names or [], all_=all_)
-    if rows:
-        listed = ", ".join(row["name"] for row in rows)
-        confirm(f"End {listed}? What is on {'them' if len(rows) > 1 else 'it'} is deleted.", yes=yes)
-    document, gravest = ended(session, rows, gaps)
+    wanted = to_end(session, names or [], all_=all_)
+    if wanted.rows:
+        listed = ", ".join(row["name"] for row in wanted.rows)
+        confirm(f"End {listed}? What is on {'them' if len(wanted.rows) > 1 else 'it'} is deleted.", yes=yes)
+    document, gravest = ended(session, wanted)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
-    emit(output, document, "\n".join(gone) or ("" if gravest else "No machine is running."))
+    asked = asked_lines(document) if all_ and not gravest else []
+    emit(output, document, "\n".join([*(gone or ([] if gravest else ["No machine is running."])), *asked]))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
     if gravest:

@@ -33,13 +33,15 @@ def command(
 
     session = open_session(os.environ, tell=tell)
     document = listed(session, refresh=refresh, ended=all_)
-    text = _text(document, session.clock(), lambda: bool(session.ledger.machines()), verbose=verbose)
+    text = _text(document, session.clock(), lambda: bool(session.ledger.machines()), verbose=verbose, asked=refresh)
     emit(output, document, text)
     if document["unanswered"]:
         raise _part_missing(document["unanswered"])
 
 
-def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, verbose: bool = False) -> str:
+def _text(
+    document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, verbose: bool = False, asked: bool = False
+) -> str:
     from cloudgpu.cli.render import ago, machines
 
     lines = []
@@ -55,13 +57,26 @@ def _text(document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, v
             lines += ["\nAt the cloud", facts((one["name"], at_cloud(one)) for one in document["machines"])]
             lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
-        lines.append("No machine is running." if any_ever() else "No machine yet. Start with: cloudgpu up --dry-run")
+        lines.append(_none(ever=any_ever(), asked=asked))
     lines += [
         f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
         for other in document["foreign"]
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
+    if asked:
+        from cloudgpu.cli.asked_text import asked_lines
+
+        lines += asked_lines(document)
     return "\n".join(lines)
+
+
+def _none(*, ever: bool, asked: bool) -> str:
+    """Return that there is no machine: of the ledger alone, unless the clouds were asked."""
+    if asked:
+        return "No machine is running."
+    known = "No machine is running" if ever else "No machine yet"
+    first = "" if ever else "\nStart with: cloudgpu up --dry-run"
+    return f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks the clouds.{first}"
 
 
 def _marked(machines: list[dict[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
 from cloudgpu.core.times import from_iso
 
@@ -17,14 +18,18 @@ def listing(document: Value, now: datetime, *, cleaned: bool) -> str:
     """Return all that is left over: first what cleaning removes, then what stays and why."""
     found = document["orphans"]
     if not found:
-        return "Nothing is left over."
+        return "\n".join([_nothing(document), *asked_lines(document)])
     goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
     if goes and document["goes_usd_per_month"] == "0":
         parts.append("Remove what is left over: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(part for part in (*parts, "\n".join(asked_lines(document))) if part)
+
+
+def _nothing(document: Value) -> str:
+    return "Nothing was found left over where it was answered." if document["unanswered"] else "Nothing is left over."
 
 
 def going(document: Value, now: datetime) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.decisions import UNKNOWN, Do, Rule
 from cloudgpu.core.times import duration_text
+from cloudgpu.report.asked import asked_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.decisions import Decision
@@ -40,7 +42,8 @@ def pass_text(found: Pass, *, loud: bool) -> str:
     if found.is_quiet and not loud:
         return ""
     lines = [*_would(found)] if found.dry_run else [*_happened(found)]
-    return "\n".join([*map(paragraph, lines), paragraph(summary(found))])
+    asked = asked_lines(asked_value(found.asked, found.closed)) if loud else []
+    return "\n".join([*map(paragraph, lines), paragraph(summary(found)), *asked])
 
 
 def wrong_text(found: Pass) -> str:

@@ -54,10 +54,22 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
     with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
         _say(f"watching, with a pass every {every}" + (f"; metrics at {at}" if at else ""))
+        _say_asked(session)
         done = watch.run()
     _say("ended")
     if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
         os._exit(0)
+
+
+def _say_asked(session: Session) -> None:
+    """Say whom passes ask, as far as is known before the first one."""
+    from cloudgpu.cli.asked_text import asked_lines
+    from cloudgpu.control.accounts import used_accounts
+    from cloudgpu.control.asking import asked_of
+    from cloudgpu.report.asked import asked_value
+
+    for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):
+        _say(" ".join(line.split()))
 
 
 def _span(text: str, option: str) -> timedelta:

@@ -19,13 +19,25 @@ HERE = ("local", "ssh")  # machines that are there already: no part of `any`, wh
 def used_accounts(session: Session) -> list[str]:
     """Return the accounts to ask for what there is, sorted.
 
-    Those are all of config.toml, and those of which the ledger knows something that is not over, or has been for less
-    than `LOOKED_BACK`: an account of a cloud needs no table, and what a launch has left there shall be found.
+    Those are all of config.toml, one of each further cloud of which this computer has a credential, as `up` would use
+    it, and those of which the ledger knows something that is not over, or has been for less than `LOOKED_BACK`: an
+    account of a cloud needs no table, and what a launch has left there shall be found.
     """
     since = iso(session.clock() - LOOKED_BACK)
     rows = session.ledger.bills()
     used = {row["account"] for row in rows if row["ended"] is None or row["ended"] >= since or _stays(row)}
-    return sorted(used.union(session.settings.accounts))
+    return sorted(used.union(session.settings.accounts, _found_here(session)))
+
+
+def _found_here(session: Session) -> set[str]:
+    """Return one account of each cloud that config.toml does not name and of which this computer has a credential."""
+    from cloudgpu.config.credentials import clouds_here
+    from cloudgpu.providers.registry import kinds
+
+    having = {one.provider for one in session.settings.accounts.values()}
+    # The SDKs look for credentials in this process's environment, whatever the session was opened with.
+    further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
+    return {kind for kind in further if session.account(kind) is not None}
 
 
 def _stays(row: dict[str, Any]) -> bool:
@@ -50,14 +62,8 @@ def cloud_accounts(session: Session) -> list[str]:
     Those are all of config.toml but local and ssh, and one of each further cloud of which this computer has a
     credential. Raises InvalidRequest where there is none.
     """
-    from cloudgpu.config.credentials import clouds_here
-    from cloudgpu.providers.registry import kinds
-
     found = {name for name, one in session.settings.accounts.items() if one.provider not in HERE}
-    having = {session.settings.accounts[name].provider for name in found}
-    # The SDKs look for credentials in this process's environment, whatever the session was opened with.
-    further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
-    found |= {kind for kind in further if session.account(kind) is not None}
+    found |= _found_here(session)
     if found:
         return sorted(found)
     raise InvalidRequest(

@@ -14,8 +14,9 @@ from pathlib import Path
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere, provider_kinds, used_accounts
+from cloudgpu.control.accounts import HERE, account_of, cloud_accounts, is_anywhere, provider_kinds, used_accounts
 from cloudgpu.control.alerting_checks import alert_checks
+from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
@@ -54,7 +55,10 @@ def examine(
     checks += [_policy(session), _ledger(session), _key(session), _ssh_client()]
     checks += [*_extras(), *_plugins(session), *alert_checks(session)]
     named = _named(session, provider, account)
-    checks += list(_accounts(session, named, region))
+    asked_all = provider is None and account is None
+    if asked_all:
+        checks += _clouds(session, named)
+    checks += list(_accounts(session, named, region, asked_all=asked_all))
     checks += list(doors.checks(session, named))
     checks += list(guard_checks(session, named, environ))
     return checks
@@ -191,12 +195,26 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
     return found or [account_of(session, account=None, provider=provider)]
 
 
-def _accounts(session: Session, names: list[str], region: str | None) -> Iterator[Check]:
+def _clouds(session: Session, names: list[str]) -> list[Check]:
+    """Return what to say where no cloud is asked at all: then no answer is about one."""
+    kinds = {one.provider for name in names if (one := session.account(name)) is not None}
+    if kinds - set(HERE):
+        return []
+    said = "none is asked: config.toml names no account of one, and no credentials of one were found here"
+    return [Check("clouds", Verdict.WARN, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
+
+
+def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:
     for name in names:
         try:
             listing = session.provider(name).list()
         except CloudgpuError as fault:
-            yield failed(f"account {name}", fault)
+            _, closed = told_apart(session, [gap_of(name, fault)]) if asked_all else ([], [])
+            if closed:
+                said = f"not asked: the credentials found here do not open it: {fault.message}"
+                yield Check(f"account {name}", Verdict.WARN, said, fault.next)
+            else:
+                yield failed(f"account {name}", fault)
             continue
         if listing.unanswered:
             gap = listing.unanswered[0]

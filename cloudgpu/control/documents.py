@@ -5,13 +5,14 @@ What a verb does with an answer beside showing it (a question, a table, an exit 
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
+from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import machine_value, plan_value, usd
 
 if TYPE_CHECKING:
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from cloudgpu.access.copy import Copied
     from cloudgpu.control.check import Check
     from cloudgpu.control.launch import Launched
+    from cloudgpu.control.look import Look
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
     from cloudgpu.control.trial import Trial
+    from cloudgpu.core.facts import Asked, Unanswered
     from cloudgpu.core.money import Money
 
 Row = dict[str, Any]
@@ -83,8 +86,22 @@ def _line(event: Any) -> Document:
     return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
 
 
-def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tuple[list[Row], list[CloudgpuError]]:
-    """Return the machines that `down` is about, and a fault for each account that did not say what it has.
+@dataclass(frozen=True, slots=True)
+class ToEnd:
+    """The machines that `down` is about, and a fault for each account that did not say what it has.
+
+    `asked` are the accounts that were asked, none where machines were named; `closed` are those that only a credential
+    on this computer names, and that it does not open.
+    """
+
+    rows: Sequence[Row]
+    gaps: Sequence[CloudgpuError] = ()
+    asked: Sequence[Asked] = ()
+    closed: Sequence[Unanswered] = ()
+
+
+def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
+    """Return the machines that `down` is about, after a look at all accounts for `--all`.
 
     Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name.
     """
@@ -100,26 +117,31 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> tup
     if all_:
         known = present(session.ledger.machines())
         try:
-            gaps = _look_first(session)
-            return present(session.ledger.machines()), gaps
+            look = _look_first(session)
+            return ToEnd(present(session.ledger.machines()), _gaps(look), look.asked, look.closed)
         except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
             session.tell(f"what the accounts have could not be written down ({fault.message})")
-            return known, []
+            return ToEnd(known)
     if not names:
-        return [session.find(None)], []
+        return ToEnd([session.find(None)])
     if len(set(names)) != len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
-    return [session.find(name, ended=True) for name in names], []
+    return ToEnd([session.find(name, ended=True) for name in names])
 
 
-def _look_first(session: Session) -> list[CloudgpuError]:
-    """Look at all accounts, since the ledger alone may not know every machine; return what did not answer."""
+def _look_first(session: Session) -> Look:
+    """Look at all accounts, since the ledger alone may not know every machine."""
     from cloudgpu.control.look import look_at_all
 
     look = look_at_all(session)
     for sentence in look.sentences:
         session.tell(sentence)
+    return look
+
+
+def _gaps(look: Look) -> list[CloudgpuError]:
+    """Return a fault for each part that did not answer."""
     return [
         ProviderUnavailable(
             f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
@@ -131,18 +153,18 @@ def _look_first(session: Session) -> list[CloudgpuError]:
     ]
 
 
-def ended(
-    session: Session, rows: Sequence[Row], gaps: Sequence[CloudgpuError] = ()
-) -> tuple[Document, CloudgpuError | None]:
+def ended(session: Session, wanted: ToEnd) -> tuple[Document, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault."""
+    rows = wanted.rows
     outcomes = [_ended(session, rows[0])] if len(rows) == 1 else _ended_at_once(session, rows)
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
-    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *gaps]
+    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
     document = {
         "ended": [machine_value(one.row, now) for one in gone],
         "kept": _on_purpose(gone),
         "failed": [fault.as_dict() for fault in faults],
+        **asked_value(wanted.asked, wanted.closed),
     }
     return document, _gravest(faults)
 

@@ -221,8 +221,7 @@ class Cloudgpu(Advice):
         Every one is tried. When the end of one failed or could not be proved, the gravest fault is raised, and its
         notes (`__notes__`) say which machines are gone.
         """
-        rows, gaps = documents.to_end(self._session, names, all_=all)
-        document, gravest = documents.ended(self._session, rows, gaps)
+        document, gravest = documents.ended(self._session, documents.to_end(self._session, names, all_=all))
         if gravest is None:
             return document
         gone = ", ".join(machine["name"] for machine in document["ended"])

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
+from cloudgpu.control.asking import gap_of
 from cloudgpu.control.observe import found_without_record, vanished
 from cloudgpu.control.thing_lines import is_silent
 from cloudgpu.core import keeping
@@ -29,10 +30,10 @@ def leftovers_of(session: Session, account: str) -> Leftovers:
         provider = session.provider(account)
         return provider.leftovers() if isinstance(provider, HasLeftovers) else Leftovers(())
     except CloudgpuError as fault:
-        why = fault.message
+        gap = gap_of(account, fault)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
-        why = f"it could not be read ({type(bug).__name__}: {bug})"
-    return Leftovers((), (Unanswered(account, why),))
+        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
+    return Leftovers((), (gap,))
 
 
 def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: datetime) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from cloudgpu.control import pricing, saved
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.asking import asked_of, gap_of, told_apart
 from cloudgpu.control.kept_look import leftovers_of, write_leftovers
 from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.control.session import Session, living
@@ -21,7 +22,18 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unbegun import given_up
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Leftover, Leftovers, Listing, State, Unanswered
+from cloudgpu.core.facts import (
+    TAG_ID,
+    TAG_LEDGER,
+    TAG_SEQ,
+    Asked,
+    Instance,
+    Leftover,
+    Leftovers,
+    Listing,
+    State,
+    Unanswered,
+)
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
@@ -37,7 +49,8 @@ class Look:
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
     the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
-    are, of any ledger, where they were asked for.
+    are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
+    only a credential on this computer names, and that it does not open.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -45,6 +58,8 @@ class Look:
     sentences: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
     things: list[Leftover] = field(default_factory=list)
+    asked: tuple[Asked, ...] = ()
+    closed: list[Unanswered] = field(default_factory=list)
 
 
 def look_at_all(session: Session) -> Look:
@@ -74,12 +89,17 @@ def look_at(
         things = pool.map(lambda account: leftovers_of(session, account) if account in kept_of else None, accounts)
         prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)
     for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
+        _, closed = told_apart(session, listing.listing.unanswered)
+        if closed:
+            look.closed += closed
+            continue
         _write_listing(session, account, replace(listing, things=found, priced=priced), look)
         if found is not None:
             look.things += found.items
             named = {gap.scope for gap in look.unanswered}
             look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
             look.sentences += write_leftovers(session, account, found, asked_at)
+    look.asked = asked_of(session, accounts, look.closed)
     tidy(session)
     return look
 
@@ -135,10 +155,10 @@ def _listed(session: Session, account: str, asked_at: datetime) -> _Answer:
         provider = session.provider(account)
         return _Answer(provider.kind, provider.list(), asked_at)
     except CloudgpuError as fault:
-        why = fault.message
+        gap = gap_of(account, fault)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
-        why = f"it could not be read ({type(bug).__name__}: {bug})"
-    return _Answer(kind, Listing((), (Unanswered(account, why),)), asked_at)
+        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
+    return _Answer(kind, Listing((), (gap,)), asked_at)
 
 
 def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:

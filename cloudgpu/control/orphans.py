@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.extras import rate_of_thing
 from cloudgpu.control.look import look_at
 from cloudgpu.control.things import complete
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Leftovers, Unanswered, is_hidden
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Leftover, Leftovers, Unanswered, is_hidden
 from cloudgpu.core.money import ZERO
 from cloudgpu.core.names import lock_name, near
 from cloudgpu.core.orphan import Cost, Do, Known, Orphan, Wish
@@ -29,10 +30,16 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is left over in all accounts, and who did not answer: of those there may be more."""
+    """What is left over in all accounts, and who did not answer: of those there may be more.
+
+    `asked` are the accounts that were asked; `closed` are those that only a credential on this computer names, and that
+    it does not open.
+    """
 
     orphans: tuple[Orphan, ...]
     unanswered: tuple[Unanswered, ...]
+    asked: tuple[Asked, ...] = ()
+    closed: tuple[Unanswered, ...] = ()
 
 
 def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey:
@@ -50,14 +57,15 @@ def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey
     rows = session.ledger.machines()
     things = [*look.things, *(thing for answer in answers for thing in answer.things)]
     things += [thing for answer in answers for thing in _timers(session, answer, rows)]
-    gaps = _once([*look.unanswered, *(gap for answer in answers for gap in answer.unanswered)])
+    beside, _ = told_apart(session, (gap for answer in answers for gap in answer.unanswered))
+    gaps = _once([*look.unanswered, *beside])
     known = _known(session, rows, look.foreign, gaps, things)
     found = [one for one in orphans(things, known, wish) if _concerns(one, session.ledger.id)]
     if region is not None:
         _check_region(session, accounts, region, [*found, *rows])
         found = [one for one in found if one.region == region]
         gaps = [gap for gap in gaps if any(is_hidden((gap.scope,), account, region) for account in accounts)]
-    return Survey(tuple(found), tuple(gaps))
+    return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
 
 
 def again(session: Session, one: Orphan) -> Orphan | None:
@@ -109,7 +117,7 @@ def _beside_of(session: Session, account: str) -> _Beside:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else Leftovers(())
     except CloudgpuError as fault:
-        return _Beside(account, "", unanswered=(Unanswered(account, fault.message),))
+        return _Beside(account, "", unanswered=(gap_of(account, fault),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
     except CloudgpuError as fault:

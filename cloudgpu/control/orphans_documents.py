@@ -8,6 +8,7 @@ from cloudgpu.control.asked import duration
 from cloudgpu.control.orphans_image import name_of, price_of, saves
 from cloudgpu.core.orphan import Wish
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.report.asked import asked_value
 from cloudgpu.report.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _GRAVE = {9: 0, 8: 1}
 
 def surveyed(found: Survey, *, snapshot: bool = False) -> Document:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
-    return orphans_value(found.orphans, found.unanswered, _images(found.orphans) if snapshot else {})
+    images = _images(found.orphans) if snapshot else {}
+    return orphans_value(found.orphans, found.unanswered, images) | asked_value(found.asked, found.closed)
 
 
 def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[Document, CloudgpuError | None]:
@@ -34,6 +36,7 @@ def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[Document, Cloud
     document = orphans_value(
         [after.get(one.id, one) for one in found.orphans if one.id not in gone], found.unanswered, {}
     )
+    document |= asked_value(found.asked, found.closed)
     document["removed"] = [_removed(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]

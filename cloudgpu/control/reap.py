@@ -104,6 +104,8 @@ class _Judged:
             unanswered=self.sight.unanswered,
             faults=unresolved(self.held, self.sight.rows),
             sentences=self.sight.sentences,
+            asked=self.sight.asked,
+            closed=self.sight.closed,
         )
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.asking import asked_of, gap_of, told_apart
 from cloudgpu.control.look import look_at
 from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Listing, State, Unanswered, is_hidden
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Listing, State, Unanswered, is_hidden
 from cloudgpu.core.fold import as_observed
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import CloudgpuError
@@ -30,7 +31,8 @@ AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: 
 class Sight:
     """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
 
-    `foreign` are machines of other ledgers. `sentences` say what was put right.
+    `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
+    asked; `closed` are those that only a credential on this computer names, and that it does not open.
     """
 
     rows: tuple[Row, ...]
@@ -38,6 +40,8 @@ class Sight:
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     sentences: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    closed: tuple[Unanswered, ...] = ()
 
 
 def look(session: Session, *, sweep: bool) -> Sight:
@@ -51,7 +55,15 @@ def look(session: Session, *, sweep: bool) -> Sight:
     found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(to_judge, found.unanswered) if sweep else set())
-    return Sight(tuple(to_judge), answered, tuple(found.foreign), tuple(found.unanswered), tuple(found.sentences))
+    return Sight(
+        tuple(to_judge),
+        answered,
+        tuple(found.foreign),
+        tuple(found.unanswered),
+        tuple(found.sentences),
+        found.asked,
+        tuple(found.closed),
+    )
 
 
 def rehearse(session: Session) -> Sight:
@@ -67,13 +79,16 @@ def rehearse(session: Session) -> Sight:
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in living(known))
+    unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(row for row in seen if row["ended"] is None),
         answered=ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
-        unanswered=tuple(gap for listing in listings for gap in listing.unanswered),
+        unanswered=tuple(unanswered),
         sentences=tuple(strays),
+        asked=asked_of(session, accounts, closed),
+        closed=tuple(closed),
     )
 
 
@@ -96,7 +111,7 @@ def _listing(session: Session, account: str) -> Listing:
     try:
         return session.provider(account).list()
     except CloudgpuError as fault:
-        return Listing((), (Unanswered(account, fault.message),))
+        return Listing((), (gap_of(account, fault),))
 
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:

@@ -50,6 +50,7 @@ class Session:
     tell: Tell = silent
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
+    found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
 
     def provider(self, account: str) -> Provider:
@@ -82,6 +83,7 @@ class Session:
         accounts = self.settings.accounts
         if name in CLOUDS and all(one.provider != name for one in accounts.values()):
             self.settings = replace(self.settings, accounts={**accounts, name: Account(name, name)})
+            self.found.add(name)
         return self.settings.accounts.get(name)
 
     def unknown_account(self, account: str) -> InvalidRequest:
@@ -100,7 +102,9 @@ class Session:
         """Yield a session with a ledger connection of its own and the same providers, for another thread."""
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
+            yield Session(
+                self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers, self.found
+            )
         finally:
             ledger.close()
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.asking import told_apart
 from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.observe import kept_entry
@@ -48,7 +49,7 @@ def named(session: Session, kind: Kind) -> Leftovers:
     with Pool(len(accounts)) as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
-            silent += answer.unanswered
+            silent += told_apart(session, answer.unanswered)[0]
     return Leftovers(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
 

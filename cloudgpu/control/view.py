@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.core.times import iso
+from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import foreign_value, machine_value
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "doubt": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
+        **(asked_value(look.asked, look.closed) if look else asked_value()),
     }
 
 

@@ -251,6 +251,14 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """An account that was asked what it has, and its kind of provider."""
+
+    account: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A scope (a zone, a region, an account) that did not answer a listing, and why."""
 

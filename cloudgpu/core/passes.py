@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.decisions import Decision, Do, Rule, Seen
-from cloudgpu.core.facts import Unanswered
+from cloudgpu.core.facts import Asked, Unanswered
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
 
@@ -57,7 +57,8 @@ class Pass:
     `renewed` and `warned` are what was done, `spared` what was left in the end. `unproved` may still be billed.
     `unanswered` are parts of the providers that said nothing, `faults` what else keeps the answer from being whole (a
     policy that cannot be resolved). `sentences` say what the look has put right. `undelivered` are receivers of alerts
-    that did not take theirs.
+    that did not take theirs. `asked` are the accounts that were asked; `closed` are those that only a credential on
+    this computer names, and that it does not open.
     """
 
     begun_at: datetime
@@ -75,6 +76,8 @@ class Pass:
     faults: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     undelivered: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    closed: tuple[Unanswered, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.decisions import Do
 from cloudgpu.core.times import iso
+from cloudgpu.report.asked import asked_value
 from cloudgpu.report.why import decision_value, why_value
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def pass_value(found: Pass, *, explain: bool = False) -> Value:
         "faults": list(found.faults),
         "sentences": list(found.sentences),
         "undelivered": list(found.undelivered),
+        **asked_value(found.asked, found.closed),
         "explained": explained(found) if explain else [],
     }
 

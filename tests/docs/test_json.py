@@ -388,7 +388,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "sustained",
     }
     parts |= {"job", "passed", "login", "watcher", "guards"}
-    parts |= {"credits", "credit", "live", "trial", "stage", "resource", "reason"}
+    parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}

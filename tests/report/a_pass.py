@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from cloudgpu.core.decide import decide
 from cloudgpu.core.decisions import Do, Rule, Seen
-from cloudgpu.core.facts import Unanswered
+from cloudgpu.core.facts import Asked, Unanswered
 from cloudgpu.core.fold import folded
 from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.core.passes import Done, Left, Pass, Told
@@ -36,5 +36,7 @@ def a_pass(**changes: object) -> Pass:
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),
         "undelivered": ("mailto-1a2b3c: did not answer",),
+        "asked": (Asked("lab", "aws"),),
+        "closed": (Unanswered("gcp", "no project is named"),),
     }
     return Pass(NOW, **(fields | changes))  # type: ignore[arg-type]

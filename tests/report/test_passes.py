@@ -6,6 +6,7 @@ import json
 
 from cloudgpu.cli.reap_text import pass_text, summary, wrong_text
 from cloudgpu.core.decisions import Decision, Do, Rule
+from cloudgpu.core.facts import Asked
 from cloudgpu.core.passes import Pass
 from cloudgpu.report.passes import pass_value
 from tests.report.a_pass import NOW, a_pass
@@ -52,7 +53,11 @@ def test_the_gravest_code_counts():
 def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     found = Pass(NOW)
     assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
-    assert pass_text(found, loud=True) == summary(found) == "0 machines (0.0 s)"
+    first, *asked = pass_text(found, loud=True).splitlines()
+    assert first == summary(found) == "0 machines (0.0 s)"
+    assert asked[0].startswith("No cloud was asked")
+    (_, said) = pass_text(Pass(NOW, asked=(Asked("lab", "aws"),)), loud=True).splitlines()
+    assert said == "Asked: lab (aws)."
 
 
 def test_what_would_be_done_is_said_with_the_use_of_what_runs():

@@ -1,0 +1,28 @@
+"""Which accounts an answer is about, in words: what was not asked may have machines that nobody here knows of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HERE = ("local", "ssh")
+NO_CLOUD = (
+    "No cloud was asked: config.toml names none, and no credentials that open one were found here (environment, "
+    "~/.aws, GOOGLE_APPLICATION_CREDENTIALS, gcloud, az login)."
+)
+
+
+def asked_lines(document: dict[str, Any]) -> list[str]:
+    """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
+    from cloudgpu.cli.render import paragraph
+
+    names = [_name(one) for one in document["asked"]]
+    lines = [f"Asked: {', '.join(names)}."] if names else []
+    lines += [f"Not asked: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
+              for gap in document["not_asked"]]  # fmt: skip
+    if all(one["provider"] in HERE for one in document["asked"]):
+        lines.append(NO_CLOUD)
+    return [paragraph(line) for line in lines]
+
+
+def _name(one: dict[str, Any]) -> str:
+    return str(one["account"]) if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"
