@@ -139,12 +139,17 @@ def described(some: Sequence[Machine]) -> str:
 
 
 class Stub:
-    """The machines, the calls so far, and how long each answer waits."""
+    """The machines, the calls so far, how long each answer waits, and the region that answers nothing.
+
+    `stops` says of each region when it was first asked to stop something, on this computer's monotonic clock.
+    """
 
     def __init__(self) -> None:
         self.by_region: dict[str, dict[str, Machine]] = {}
         self.calls: Counter[str] = Counter()
         self.latency_s = 0.0
+        self.hangs = ""
+        self.stops: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def fill(self, some: Sequence[Machine]) -> None:
@@ -157,6 +162,10 @@ class Stub:
         action = asked["Action"]
         with self._lock:
             self.calls[action] += 1
+            if action == "StopInstances":
+                self.stops.setdefault(region, time.monotonic())
+        if region == self.hangs:
+            threading.Event().wait()  # until this process ends
         time.sleep(self.latency_s)
         known = getattr(self, f"_{action}", None)
         return (200, known(region, asked)) if known else (400, _UNKNOWN.format(action=action))
@@ -167,6 +176,7 @@ class Stub:
             for one in known.values():
                 one.stopped = False
         self.calls.clear()
+        self.stops.clear()
 
     def _DescribeInstances(self, region: str, asked: dict[str, str]) -> str:  # noqa: N802
         known = self.by_region.get(region, {})
@@ -194,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     stub = Stub()
 
     def do_GET(self) -> None:
-        """Serve `/fill/N/REGIONS/EPOCH/LEDGER`, `/reset`, `/calls` and `/latency/SECONDS`."""
+        """Serve `/fill/N/REGIONS/EPOCH/LEDGER`, `/reset`, `/calls`, `/latency/SECONDS`, `/hang/REGION` and `/stops`."""
         word, *values = self.path.strip("/").split("/")
         if word == "fill":
             now = datetime.fromtimestamp(float(values[2]), UTC)
@@ -203,6 +213,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.stub.reset()
         elif word == "latency":
             self.stub.latency_s = float(values[0])
+        elif word == "hang":
+            self.stub.hangs = values[0]
+        elif word == "stops":
+            self._say(200, " ".join(f"{region}={at}" for region, at in self.stub.stops.items()))
+            return
         self._say(200, " ".join(f"{action}={count}" for action, count in sorted(self.stub.calls.items())))
 
     def do_POST(self) -> None:

@@ -10,6 +10,7 @@ CloudgpuError                    1   ours: report it
 |-- InstanceNotFound             7   gone: nothing to do there
 |-- ProviderUnavailable          8   we know nothing; ask later
 |   |-- RateLimited              8   wait `retry_after` seconds
+|   |-- Silent                   8   took the call and did not answer in time: do not wait for it, serve the others
 |   |-- LaunchUncertain          8   settle this very attempt before anything else
 |   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
 |-- StopUnproved                 9   the machine may still be billed: look again
@@ -136,6 +137,12 @@ class RateLimited(ProviderUnavailable):
     def __init__(self, message: str, *, retry_after: float | None = None, **more: str | None) -> None:
         super().__init__(message, **more)
         self.retry_after = retry_after
+
+
+class Silent(ProviderUnavailable):
+    """The provider did not answer within the time that a call has, over all its attempts."""
+
+    kind = "silent"
 
 
 class LaunchUncertain(ProviderUnavailable):

@@ -3,11 +3,15 @@
 The standard library's pool joins its threads when a `with` ends and once more when the interpreter ends: one call that
 hangs keeps the process. The threads of this pool are daemons. After an error it waits for the calls that have begun;
 after Ctrl-C it does not. A call that its caller has left is abandoned: its thread sends nothing more (`go_on`).
+
+A caller may also give up on a call that says nothing for too long (`Part.listen`). A call that takes long says that it
+is being answered (`beat`), and so do the calls that it makes in threads of its own.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -17,6 +21,7 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Asked = ParamSpec("Asked")
 _HERE = threading.local()  # `.part`: what this thread runs
+_SOON_S = 0.001
 
 
 class Abandoned(BaseException):
@@ -35,6 +40,13 @@ def go_on() -> None:
         raise Abandoned
 
 
+def beat() -> None:
+    """Say that this thread's call was answered something: whoever listens to it, and to its callers, listens on."""
+    part: Part[Any] | None = getattr(_HERE, "part", None)
+    if part is not None:
+        part.beat()
+
+
 class Part(Generic[Answer]):
     """One call of a pool, with its answer once that has come."""
 
@@ -44,6 +56,8 @@ class Part(Generic[Answer]):
         self._above: Part[Any] | None = getattr(_HERE, "part", None)
         self._left = False
         self._over = threading.Event()
+        self._begun: float | None = None
+        self._heard: float | None = None
         self._answer: Answer
         self._fault: BaseException | None = None
 
@@ -55,6 +69,31 @@ class Part(Generic[Answer]):
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has ended, at most so long; return whether it has. Ctrl-C interrupts it."""
         return self._over.wait(seconds)
+
+    def listen(self, silent_s: float, at_most_s: float) -> bool:
+        """Wait as long as something is heard of it; return whether it has ended, else abandon it.
+
+        It is abandoned after `silent_s` seconds without a beat, or `at_most_s` in all. What waits for a thread is not
+        silent yet.
+        """
+        while not self.wait(min(silent_s, max(_SOON_S, self._left_s(silent_s, at_most_s)))):
+            if self._left_s(silent_s, at_most_s) <= 0:
+                self.abandon()
+                beat()  # the caller goes on, without it
+                return not self._left
+        return True
+
+    def _left_s(self, silent_s: float, at_most_s: float) -> float:
+        if self._begun is None or self._heard is None:
+            return silent_s
+        now = time.monotonic()
+        return min(self._heard + silent_s, self._begun + at_most_s) - now
+
+    def beat(self) -> None:
+        """Note that it was answered something; its callers' calls were so, too."""
+        self._heard = time.monotonic()
+        if self._above is not None:
+            self._above.beat()
 
     def result(self, seconds: float | None = None) -> Answer:
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""
@@ -71,6 +110,7 @@ class Part(Generic[Answer]):
     def run(self) -> None:
         """Make the call, in this thread."""
         _HERE.part = self
+        self._begun = self._heard = time.monotonic()
         try:
             go_on()
             self._answer = self._call()

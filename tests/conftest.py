@@ -37,6 +37,7 @@ def pytest_configure(config):
     # Three SDKs' models are millions of objects that stay: looking for garbage among them took a quarter of the time.
     gc.set_threshold(50_000, 20, 50)
     _use_memory_for_files()
+    os.environ["CLOUDGPU_PATIENCE"] = "60"  # seconds: how busy this computer is says nothing about a cloud
     _keep_bytecode()
     _guard_network(config)
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Abandoned, Pool, go_on, is_abandoned
+from cloudgpu.parallel import Abandoned, Pool, beat, go_on, is_abandoned
 
 PATIENCE_S = 20  # a bound against hanging
 HANGS = """
@@ -175,3 +175,39 @@ def test_ctrl_c_leaves_at_once_and_the_interpreter_joins_nothing(call, wait, whe
     command = [sys.executable, "-c", HANGS, call, wait, when]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("left\n", "", 0)
+
+
+def test_a_call_that_says_nothing_is_left_and_the_others_are_answered():
+    never = threading.Event()
+    with Pool(1) as pool:
+        parts = [pool.submit(never.wait), pool.submit(lambda: "answered")]
+        assert [one.listen(0.05, PATIENCE_S) for one in parts] == [False, True]
+        assert parts[1].result() == "answered"
+    never.set()
+
+
+def test_a_call_that_goes_on_being_answered_is_listened_to_also_inside_another():
+    def page(_):
+        for _ in range(6):
+            threading.Event().wait(0.1)
+            beat()
+
+    def pages():
+        with Pool(1) as pool:
+            return list(pool.map(page, range(1)))
+
+    with Pool(1) as pool:
+        asked = pool.submit(pages)
+        assert asked.listen(0.4, PATIENCE_S)
+
+
+def test_a_call_that_is_answered_without_an_end_is_left():
+    over = threading.Event()
+
+    def drips():
+        while not over.wait(0.01):
+            beat()
+
+    with Pool(1) as pool:
+        assert not pool.submit(drips).listen(PATIENCE_S, 0.1)
+    over.set()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alive import kept_until
 from cloudgpu.control.gone import gone
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
+from cloudgpu.control.silence import Silence
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
 from cloudgpu.core.keeping import Do, Step
@@ -105,6 +106,7 @@ def parked(session: Session, row: Row) -> Row:
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
+    silence = Silence(session)
     tell, done = _once(session, row), None
     while True:
         before = done
@@ -119,8 +121,8 @@ def parked(session: Session, row: Row) -> Row:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise _not_yet(row, last)
         if done == before:  # nothing has changed: wait for the provider
             session.pause(pause)
@@ -161,6 +163,7 @@ def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
     deadline, pause, last = session.clock() + REMOVED_WITHIN, 0.2, "it is still in use"
+    silence = Silence(session)
     while True:
         try:
             found = leftovers_at(session, row)
@@ -172,8 +175,8 @@ def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise _not_removed(row, last)
         session.pause(pause)
         pause = min(5.0, pause * 1.5)

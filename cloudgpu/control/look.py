@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from cloudgpu.control import pricing, saved
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.alive import alive_at, before_its_end
-from cloudgpu.control.asking import asked_of, gap_of, told_apart
-from cloudgpu.control.kept_look import leftovers_of, write_leftovers
+from cloudgpu.control.asking import asked_of, told_apart
+from cloudgpu.control.kept_look import write_leftovers
+from cloudgpu.control.look_asked import Answer, asked
 from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import covers
@@ -22,23 +23,11 @@ from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unbegun import given_up
 from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import (
-    TAG_ID,
-    TAG_LEDGER,
-    TAG_SEQ,
-    Asked,
-    Instance,
-    Leftover,
-    Leftovers,
-    Listing,
-    State,
-    Unanswered,
-)
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Asked, Instance, Leftover, Listing, State, Unanswered
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.parallel import Pool
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 
 Row = dict[str, Any]
 
@@ -60,6 +49,8 @@ class Look:
     things: list[Leftover] = field(default_factory=list)
     asked: tuple[Asked, ...] = ()
     closed: list[Unanswered] = field(default_factory=list)
+    silent: set[tuple[str, str]] = field(default_factory=set)
+    unlisted: set[str] = field(default_factory=set)
 
 
 def look_at_all(session: Session) -> Look:
@@ -84,21 +75,18 @@ def look_at(
     rows = session.ledger.machines()
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
-    with Pool(3 * len(accounts)) as pool:
-        listings = pool.map(lambda account: _listing(session, account, asked_at, again_after), accounts)
-        things = pool.map(lambda account: leftovers_of(session, account) if account in kept_of else None, accounts)
-        prices = pool.map(lambda account: pricing.ask(session, account, *to_price[account]), accounts)
-    for account, listing, found, priced in zip(accounts, listings, things, prices, strict=True):
-        _, closed = told_apart(session, listing.listing.unanswered)
+    for answer in asked(session, to_price, asked_at, kept_of=kept_of, again_after=again_after):
+        _, closed = told_apart(session, answer.listing.unanswered)
         if closed:
             look.closed += closed
             continue
-        _write_listing(session, account, replace(listing, things=found, priced=priced), look)
+        _write_listing(session, answer, look)
+        found = answer.things
         if found is not None:
             look.things += found.items
             named = {gap.scope for gap in look.unanswered}
             look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
-            look.sentences += write_leftovers(session, account, found, asked_at)
+            look.sentences += write_leftovers(session, answer.account, found, asked_at)
     look.asked = asked_of(session, accounts, look.closed)
     tidy(session)
     return look
@@ -126,41 +114,6 @@ def refresh(session: Session, row: Row) -> Row:
     return session.ledger.machine(row["id"]) or row
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What an account answered, and when it was asked: a listing says nothing about what came after that.
-
-    `things` are its disks and images, None where they were not asked for.
-    """
-
-    kind: str
-    listing: Listing
-    asked_at: datetime
-    things: Leftovers | None = None
-    priced: pricing.Priced = pricing.NOTHING_ASKED
-
-
-def _listing(session: Session, account: str, asked_at: datetime, again_after: float | None) -> _Answer:
-    found = _listed(session, account, asked_at)
-    if again_after is None or not found.listing.unanswered:
-        return found
-    session.pause(again_after)
-    second = _listed(session, account, asked_at)
-    return second if len(second.listing.unanswered) <= len(found.listing.unanswered) else found
-
-
-def _listed(session: Session, account: str, asked_at: datetime) -> _Answer:
-    kind = session.settings.accounts[account].provider if account in session.settings.accounts else "?"
-    try:
-        provider = session.provider(account)
-        return _Answer(provider.kind, provider.list(), asked_at)
-    except CloudgpuError as fault:
-        gap = gap_of(account, fault)
-    except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
-        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
-    return _Answer(kind, Listing((), (gap,)), asked_at)
-
-
 def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:
     """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
 
@@ -182,9 +135,10 @@ def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: 
     return list(chosen.values())
 
 
-def _write_listing(session: Session, account: str, answer: _Answer, look: Look) -> None:
-    kind, listing, now = answer.kind, answer.listing, answer.asked_at
+def _write_listing(session: Session, answer: Answer, look: Look) -> None:
+    account, kind, listing, now = answer.account, answer.kind, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
+    look.unlisted |= {account} if answer.silent else set()
     rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
     drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
     ours: set[str] = set()
@@ -213,7 +167,7 @@ def _write_listing(session: Session, account: str, answer: _Answer, look: Look) 
     session.ledger.append(drafts)
 
 
-def _looked(scope: str, machines: int, unseen: Sequence[str], answer: _Answer) -> Draft:
+def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
     gaps = [asdict(gap) for gap in answer.listing.unanswered]
     asked, pinned = answer.things is not None, not answer.priced.gap
     return looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
@@ -249,7 +203,7 @@ def _doubted_before(session: Session) -> int:
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(session: Session, row: Row | None, instance: Instance, look: Look, answer: _Answer) -> list[Draft]:
+def _seen(session: Session, row: Row | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
     drafts, now = [], answer.asked_at
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
@@ -296,6 +250,9 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
     proves_after = provider.token_rule.gone_after
     if row["attempt"] == "open":
         return _missing_attempt(session, row, look, now)
+    if (row["account"], row["region"]) in look.silent:
+        look.unanswered.append(Unanswered(row["name"], f"{row['region']} did not answer just now"))
+        return None
     try:
         instance = provider.get(row["provider_id"])
     except InstanceNotFound:
@@ -306,6 +263,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         return [vanished(row["id"], row["provider_id"], proof, now, alive)]
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row["name"], fault.message))
+        look.silent |= {(row["account"], row["region"])} if isinstance(fault, Silent) else set()
         return None
     then = not_before(row, session.clock())
     ended = before_its_end(session.ledger, row, instance)

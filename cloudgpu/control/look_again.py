@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.look import close_request
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.core.facts import Instance
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard
 from cloudgpu.providers.base import Provider, StopsMany
 
 if TYPE_CHECKING:
@@ -46,10 +48,18 @@ def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) 
 
 
 def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:
-    for account in sorted({row["account"] for row in rows}):
-        here = [row for row in rows if row["account"] == account]
-        answers = _answers(session, account, [row["provider_id"] for row in here])
-        yield from ((row, answers[row["provider_id"]]) for row in here)
+    accounts = sorted({row["account"] for row in rows})
+    ids = {one: [row["provider_id"] for row in rows if row["account"] == one] for one in accounts}
+    for account in accounts:
+        with suppress(CloudgpuError):  # said below; made here, for two threads would make two
+            session.provider(account)
+    found = heard(accounts, lambda one: _answers(session, one, ids[one]), len(accounts), grace=OF_ACCOUNTS_S)
+    answers = {
+        account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
+        for account, said in zip(accounts, found, strict=True)
+    }
+    pairs = ((row, answers[row["account"]]) for row in rows)
+    return [(row, answer[row["provider_id"]]) for row, answer in pairs]
 
 
 def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:

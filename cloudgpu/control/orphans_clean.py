@@ -15,6 +15,7 @@ from cloudgpu.control.lifecycle import end_all_of
 from cloudgpu.control.orphans import again, there
 from cloudgpu.control.orphans_image import saved
 from cloudgpu.control.shared_things import LOCK
+from cloudgpu.control.silence import Silence
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Kind, Leftover, Leftovers
 from cloudgpu.core.names import digest, lock_name
@@ -171,6 +172,7 @@ def _prove(session: Session, one: Orphan) -> list[Leftover]:
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
     deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
+    silence = Silence(session)
     while True:
         try:
             found = there(session, one)
@@ -180,8 +182,8 @@ def _prove(session: Session, one: Orphan) -> list[Leftover]:
             for thing in rest:
                 _remove(session, one, thing)
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise _unproved(one, last)
         session.pause(pause)
         pause = min(5.0, pause * 1.5)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.extras import image_price
+from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write
 from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Kind, Leftover
 from cloudgpu.core.names import digest, tag_value
@@ -54,6 +55,7 @@ def saved(session: Session, one: Orphan) -> Leftover:
     } | ({TAG_ID: one.origin.id} if one.origin.id else {})
     session.tell(f"making the image {name} of {one.id} ({one.size_gb} GB)")
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
+    silence = Silence(session)
     while True:
         try:
             made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
@@ -61,8 +63,8 @@ def saved(session: Session, one: Orphan) -> Leftover:
                 write(session, [made])
                 return made
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise _not_ready(name, last)
         session.pause(pause)
         pause = min(_LONGEST_PAUSE_S, pause * 1.5)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
-from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.control.silence import Silence
+from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent, StopUnproved
 from cloudgpu.report.values import cloud_id
 
 if TYPE_CHECKING:
@@ -28,24 +29,25 @@ def prove(
 
     Also where it goes on running two minutes after it was asked: some clouds accept what they then fail to do.
     `watched`: it was seen to be there a moment ago, so that its end is now. Raises StopUnproved when the proof did not
-    come in time.
+    come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again = session.clock()
+    again, silence = session.clock(), Silence(session)
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
-                ask()
+                _asked(ask, silence)
                 again = session.clock() + ASKED_AGAIN
             row, arrived = _look_hard(session, row, watched=watched)
             watched, last = True, row["state"]
+            arrived = arrived and not silence.is_now
         except LedgerUnavailable:
             raise  # it will not be read back however often we look
         except ProviderUnavailable as fault:
-            last = fault.message
+            last = silence.note(fault)
         if done(row):
             return row
-        if session.clock() >= deadline:
+        if session.clock() >= deadline or silence.lasts():
             raise StopUnproved(
                 f"{row['name']} may still be billed: its end could not be proved (last word: {last})."
                 f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
@@ -60,6 +62,14 @@ def prove(
 def is_stopped(seen: Row) -> bool:
     """Say whether a machine costs no compute any more."""
     return not seen["billed"] and seen["state"] not in ("unknown", "pending")
+
+
+def _asked(ask: Callable[[], None], silence: Silence) -> None:
+    """Ask; where that is not answered, the state may tell all the same whether it was done."""
+    try:
+        ask()
+    except Silent as fault:
+        silence.note(fault)
 
 
 def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]:

@@ -25,9 +25,10 @@ from cloudgpu.control.session import living
 from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.budget_stops import stops
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.passes import Pass
+from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.passes import Done, Left, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.policies import Held
@@ -141,8 +142,7 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     rows = {one.row["id"]: one.row for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
-    renewed, left = renew(session, judged.seen, judged.decisions)
-    outcome = carry_out(session, judged.seen, judged.decisions, judged.judge)
+    (renewed, left), outcome = _renewed_and_ended(session, judged)
     record_decisions(session, outcome.again, {one.machine: _latest_row(session, rows, one) for one in outcome.again})
     told += warn(session, outcome.again, {})
     outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
@@ -156,6 +156,22 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
         unproved=tuple(outcome.unproved),
         unanswered=(*found.unanswered, *outcome.unanswered),
     )
+
+
+def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Done], list[Left]], Outcome]:
+    """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
+    seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
+
+    def beside() -> tuple[list[Done], list[Left]]:
+        with session.beside() as own:
+            return renew(own, seen, decisions)
+
+    if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
+        return renew(session, seen, decisions), carry_out(session, seen, decisions, judged.judge, apart=apart)
+    with Pool(1) as pool:
+        renewing = pool.submit(beside)
+        outcome = carry_out(session, seen, decisions, judged.judge, apart=apart)
+        return renewing.result(), outcome
 
 
 def _said(repaired: Repaired) -> list[str]:

@@ -17,6 +17,7 @@ from cloudgpu.control.traffic import record
 from cloudgpu.core.decisions import Seen
 from cloudgpu.core.facts import State, Unanswered
 from cloudgpu.core.times import from_iso
+from cloudgpu.errors import Silent
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -45,9 +46,11 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.row["ended"] is None and not one.row.get("thing")]
     silent = look_again(session, [one.row for one in living])
-    if silent:
+    again = [one.row for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    if again:
         session.pause(AGAIN_AFTER_S)
-        silent = look_again(session, [one.row for one in living if one.id in silent])
+        asked = {row["id"] for row in again}
+        silent = {one: fault for one, fault in silent.items() if one not in asked} | look_again(session, again)
     outcome.unanswered += [Unanswered(one.row["name"], silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}

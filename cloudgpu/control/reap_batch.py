@@ -11,8 +11,9 @@ from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.protected import note, with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
+from cloudgpu.control.silence import Silence
 from cloudgpu.core.facts import State
-from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Pausable, StopsMany
 
@@ -66,9 +67,9 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
     Asked again is what nobody knows to have arrived. What is refused is looked at once: somebody else may have ended
-    it.
+    it. Where nothing is answered about any that is left, they are left to the next pass.
     """
-    deadline, pause = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S
+    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
     while True:
         refused = _refused(session, to_ask.values())
@@ -79,8 +80,13 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
         _note(session, rows, final)
         failed |= {one: with_way(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
+        last = {one: silent.get(one) or refused.get(one) for one in waiting}
+        for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
+            silence.note(cast("Silent", fault))
         if not waiting or session.clock() >= deadline:
-            return failed | {one: _last_word(session, row, silent.get(one)) for one, row in waiting.items()}
+            return failed | {one: _last_word(session, row, last[one]) for one, row in waiting.items()}
+        if silence.lasts():
+            return failed | {one: _silent_word(cast("Silent", last[one])) for one in waiting}
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
@@ -120,6 +126,10 @@ def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuE
 def _is_stopped(session: Session, row: Row) -> bool:
     latest = session.ledger.machine(row["id"]) or row
     return bool(latest["ended"]) or (not latest["billed"] and latest["state"] not in _NOT_YET)
+
+
+def _silent_word(fault: Silent) -> str:
+    return f"its stop was asked and is not proved: {fault.message}"
 
 
 def _last_word(session: Session, row: Row, fault: CloudgpuError | None) -> str:

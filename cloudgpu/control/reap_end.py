@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.reap_again import is_stale, judged_again
@@ -11,6 +12,7 @@ from cloudgpu.control.reap_carry import LOCK, Item, Judge, Outcome
 from cloudgpu.control.reap_single import end_each
 from cloudgpu.control.tidy import tidy
 from cloudgpu.core.decisions import Decision, Do, Rule, Seen
+from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -18,15 +20,46 @@ if TYPE_CHECKING:
 _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
 
 
-def carry_out(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge) -> Outcome:
+def carry_out(
+    session: Session, seen: Sequence[Seen], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
+) -> Outcome:
     """Carry out the ends among these decisions, one for each of `seen`; return what came of each.
 
     A warning that runs out within a minute is waited for. Each machine is looked at again, with its samples of now, and
-    judged again by them: what came to life is spared. The caller holds the reaper's lock.
+    judged again by them: what came to life is spared. `apart`: each region by itself, so that one that is silent delays
+    no end in another. The caller holds the reaper's lock.
     """
     items = [Item(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
-    if not items:
-        return Outcome()
+    places = _by_place(items) if apart else {"": items}
+    return _side_by_side(session, [partial(_carried_out, items=some, judge=judge) for some in places.values() if some])
+
+
+def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
+    places: dict[str, list[Item]] = {}
+    for one in items:
+        places.setdefault(f"{one.row['account']}/{one.row['region']}", []).append(one)
+    return places
+
+
+def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]) -> Outcome:
+    """Return what came of all of these, each in a thread and with a ledger connection of its own; of one in this."""
+    outcome = Outcome()
+    if len(ways) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
+        for way in ways:
+            outcome.add(way(session))
+        return outcome
+
+    def beside(way: Callable[[Session], Outcome]) -> Outcome:
+        with session.beside() as own:
+            return way(own)
+
+    with Pool(len(ways)) as pool:
+        for one in pool.map(beside, ways):
+            outcome.add(one)
+    return outcome
+
+
+def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge) -> Outcome:
     _wait_out(session, items)
     ends, outcome = judged_again(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
@@ -47,8 +80,11 @@ def _ended(session: Session, items: Sequence[Item], judge: Judge) -> Outcome:
     for one in items:
         batched = one.decision.do is Do.STOP and goes_in_batches(session, one.row)
         (together if batched else apart).append(one)
-    outcome = stop_together(session, together, judge, check)
-    outcome.add(end_each(session, apart, judge, check))
+    ways: list[Callable[[Session], Outcome]] = []
+    if together:
+        ways.append(partial(stop_together, items=together, judge=judge, check=check))
+    ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_place(apart).values()]
+    outcome = _side_by_side(session, ways)
     if outcome.ended:
         tidy(session)
     return outcome

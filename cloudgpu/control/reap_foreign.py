@@ -14,6 +14,7 @@ from cloudgpu.control.policies import limits_of
 from cloudgpu.control.protected import with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import LOCK, Outcome
+from cloudgpu.control.silence import Silence
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance, Market
@@ -106,6 +107,7 @@ def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # 
 def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
     """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
     deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
+    silence = Silence(session)
     while True:
         try:
             if not arrived:
@@ -115,12 +117,12 @@ def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], Non
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as fault:
-            last = fault.message
+            last = silence.note(fault)
         else:
             last = f"it was last seen {seen.state}"
             if not seen.billed:
                 return str(seen.state)
-        if session.clock() >= deadline:
+        if session.clock() >= deadline or silence.lasts():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
-from cloudgpu.control.asking import asked_of, gap_of, told_apart
+from cloudgpu.control.asking import asked_of, told_apart
 from cloudgpu.control.look import look_at
+from cloudgpu.control.look_again import look_again
+from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Listing, State, Unanswered, is_hidden
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, State, Unanswered, is_hidden
 from cloudgpu.core.fold import as_observed
 from cloudgpu.core.rows import stays
-from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -53,6 +53,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     accounts = used_accounts(session)
     unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
     found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
+    found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(to_judge, found.unanswered) if sweep else set())
     return Sight(
@@ -66,6 +67,17 @@ def look(session: Session, *, sweep: bool) -> Sight:
     )
 
 
+def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
+    """Ask accounts that were silent for their machines by the ids; return those of which something is known now.
+
+    A listing needs more than a machine's own region: which regions there are, say.
+    """
+    rows = [row for row in living(session.ledger.machines()) if row["account"] in unlisted]
+    asked = [row for row in rows if row["attempt"] == "made" and row["provider_id"]]
+    unknown = look_again(session, asked)
+    return {row["id"] for row in asked if row["id"] not in unknown}
+
+
 def rehearse(session: Session) -> Sight:
     """Ask every account what there is and write nothing: the rows are as if it were written.
 
@@ -73,8 +85,7 @@ def rehearse(session: Session) -> Sight:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with Pool(len(accounts)) as pool:
-        listings = list(pool.map(lambda account: _listing(session, account), accounts))
+    listings = listed_all(session, accounts)
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
@@ -105,13 +116,6 @@ def _told_of(rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
     kept = [row for row in rows if row["thing"] or row["ended"] is not None]
     heard = (row for row in kept if row["name"] not in silent and not is_hidden(silent, row["account"], row["region"]))
     return {row["id"] for row in heard}
-
-
-def _listing(session: Session, account: str) -> Listing:
-    try:
-        return session.provider(account).list()
-    except CloudgpuError as fault:
-        return Listing((), (gap_of(account, fault),))
 
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:

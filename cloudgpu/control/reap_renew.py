@@ -11,7 +11,7 @@ from cloudgpu.core.decisions import Decision, Do, Seen
 from cloudgpu.core.passes import Done, Left
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -24,15 +24,21 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
     pairs = zip(seen, decisions, strict=True)
     items = [Item(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
     done, left = list[Done](), list[Left]()
+    silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
     with each_alone(session, items) as (mine, busy):
         left += busy
         for item in mine:
+            place = (item.row["account"], item.row["region"])
+            if place in silent:
+                left.append(item.left(silent[place]))
+                continue
             try:
                 row = _renewed(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as fault:
                 left.append(item.left(f"its lease could not be renewed: {fault.message}"))
+                silent |= {place: left[-1].why} if isinstance(fault, Silent) else {}
             else:
                 done.append(item.done(row["expires"]))
     return done, left

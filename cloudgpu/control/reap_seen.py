@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+ASKED_WITHIN_S = 10.0  # over SSH
 NAMED = 5  # machines in a sentence
 
 
@@ -82,11 +84,14 @@ def with_silence(seen: Seen, word: Word) -> Seen:
 def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:
     """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
 
-    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try.
+    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
+    the time of one.
     """
-    reports = probe(session, rows, keep=keep)
+    begun = time.monotonic()
+    reports = probe(session, rows, timeout=ASKED_WITHIN_S, keep=keep)
+    left = ASKED_WITHIN_S - (time.monotonic() - begun)
     waiting = [row for row in rows if reports[row["id"]].machine_now is None and Rule.IDLE in row.get("warnings", {})]
-    return reports | (probe(session, waiting, keep=keep) if waiting else {})
+    return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
 def _bare(row: Row, held: Held, *, answered: bool) -> Seen:

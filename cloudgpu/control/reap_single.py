@@ -13,7 +13,7 @@ from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, sti
 from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.things import remove_named
 from cloudgpu.core.decisions import Do, Rule
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Row:
             raise
         return _terminated(session, row, item.decision.why, check)
     except ProviderUnavailable as fault:
-        if fault.field == "lock":
+        if fault.field == "lock" or isinstance(fault, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
     return does(session, session.ledger.machine(row["id"]) or row, item.decision.why, check)

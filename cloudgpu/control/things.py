@@ -10,6 +10,7 @@ from cloudgpu.control.asking import told_apart
 from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.observe import kept_entry
+from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write, write_removed
 from cloudgpu.core.facts import (
     TAG_ID,
@@ -100,6 +101,7 @@ def remove(session: Session, thing: Leftover) -> None:
     if thing.attached_to is not None:
         raise _used(session, thing)
     provider, deadline, pause = _provider(session, thing.account), session.clock() + REMOVED_WITHIN, 0.2
+    silence = Silence(session)
     if not isinstance(provider, HasLeftovers):
         return
     last = "it is still there"
@@ -113,8 +115,8 @@ def remove(session: Session, thing: Leftover) -> None:
             for part in rest:
                 provider.remove(part)
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise StopUnproved(
                 f"That the {thing.kind} {thing.name} is gone could not be proved ({last}).",
                 field="name",
@@ -160,6 +162,7 @@ def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restar
     }
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
+    silence = Silence(session)
     session.tell(f"{row['name']}: making the image {name}")
     while True:
         try:
@@ -169,8 +172,8 @@ def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restar
                 write(session, [made])
                 return made
         except ProviderUnavailable as fault:
-            last = fault.message
-        if session.clock() >= deadline:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
             raise ProviderUnavailable(
                 f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
                 field="--name",

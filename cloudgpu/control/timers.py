@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.events import Draft
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Firing, SetsTimer
 
@@ -165,8 +165,9 @@ def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], dat
             able[row["account"]] = _able_or_fault(session, row, done)
     found = ((able.get(row["account"]), row) for row in rows if row["provider_id"] is not None)
     asked = [(provider, row) for provider, row in found if provider is not None]
+    silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
-        outcomes = list(pool.map(lambda one: _tried(ask, *one), asked))
+        outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
     said: set[tuple[str, str, str]] = set()
     for (_, row), found in zip(asked, outcomes, strict=True):
         if isinstance(found, InstanceNotFound):
@@ -180,10 +181,19 @@ def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], dat
         (done.set if found else done.dropped).append(row["name"])
 
 
-def _tried(ask: Callable[[SetsTimer, Row], datetime | None], provider: SetsTimer, row: Row) -> Any:
+def _tried(
+    ask: Callable[[SetsTimer, Row], datetime | None],
+    provider: SetsTimer,
+    row: Row,
+    silent: dict[tuple[str, str], Silent],
+) -> Any:
+    """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
+    place = (row["account"], row["region"])
     try:
-        return ask(provider, row)
+        return silent.get(place) or ask(provider, row)
     except CloudgpuError as fault:
+        if isinstance(fault, Silent):
+            silent[place] = fault
         return fault
 
 

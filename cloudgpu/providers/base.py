@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -36,6 +36,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.core.pricelist import PriceList
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.patience import patience_s
 
 GROUP = "cloudgpu.providers"
 
@@ -47,7 +48,7 @@ class ProviderSettings:
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
     `ledger_now` says whether it has one meanwhile. `tell` says a sentence to whoever waits: what a call could not do
-    beside what it was asked for, and did.
+    beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
     """
 
     account: str
@@ -58,6 +59,7 @@ class ProviderSettings:
     ledger: str = ""
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
     tell: Callable[[str], object] = str  # nobody: no more than the text itself
+    patience: float = field(default_factory=patience_s)
 
 
 @dataclass(frozen=True, slots=True)

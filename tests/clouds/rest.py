@@ -192,11 +192,15 @@ class RestServer:
         said = {"number": call.number, **call.where, **self._place(call)}
         fault = None if gap else self.faults.met(call.action, said)
         self.faults.delay()
-        if self._drops(call, "before") or (fault and fault.effect == "refused"):
+        if fault and fault.effect == "hang":
+            fault.over.wait()
+        if self._drops(call, "before") or (fault and fault.effect in {"refused", "hang"}):
             self._note(call, answered=False)
             return None
         reply = gap or self._done(call, request, fault)
-        lost = self._drops(call, "after") or (fault is not None and fault.effect == "lost")
+        if fault and fault.effect == "hung":
+            fault.over.wait()
+        lost = self._drops(call, "after") or (fault is not None and fault.effect in {"lost", "hung"})
         self._note(call, status=reply.status, error=reply.error, answered=not lost)
         return None if lost else reply
 

@@ -1,4 +1,4 @@
-"""Faults on demand at a cloud that speaks REST: errors, lost replies, calls that never arrive, silence, delays."""
+"""Faults on demand at a cloud that speaks REST: errors, lost replies, calls that never arrive or never end, delays."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class Fault:
     """What goes wrong, for which calls, and how many more times.
 
     `effect` is `error` (the cloud says no, and nothing is done), `lost` (it is done, and the answer never arrives),
-    `refused` (the connection closes before anything is done) or whatever else a cloud's model knows: it finds the
-    fault in `Request.fault`, and does the call. `where` is what has to be so for a call to be meant: its path
+    `refused` (the connection closes before anything is done), `hang` (the call is taken and never answered, and nothing
+    is done), `hung` (it is done and never answered) or whatever else a cloud's model knows: it finds the fault in
+    `Request.fault`, and does the call. `where` is what has to be so for a call to be meant: its path
     parameters (zone, region, instance ...) and what the model says of its place.
     """
 
@@ -30,6 +31,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     hits: int = 0
+    over: threading.Event = field(default_factory=threading.Event)  # a hang ends
 
     def means(self, action: str, said: Mapping[str, Any]) -> bool:
         """Say whether it is meant for a call of this action, of which that much is known."""
@@ -84,6 +86,13 @@ class Faults:
             return self.refuse(times=FOREVER, **where)
         return self.add(status=status, times=FOREVER, **where)
 
+    def hang(self, action: str | None = None, *, done: bool = False, times: int = FOREVER, **where: Any) -> Fault:
+        """Take the call and answer nothing until the fault is removed or cleared; with `done`, do it before that.
+
+        Then the connection closes, without an answer.
+        """
+        return self.put(Fault("hung" if done else "hang", action, where, times))
+
     def put(self, fault: Fault) -> Fault:
         """Add a fault as it is: for the effects that only one cloud's model knows."""
         with self._lock:
@@ -91,13 +100,16 @@ class Faults:
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """End a fault."""
+        """End a fault, and whatever hangs by it."""
         with self._lock:
             self._faults.remove(fault)
+        fault.over.set()
 
     def clear(self) -> None:
         """End all of them, and the latency."""
         with self._lock:
+            for fault in self._faults:
+                fault.over.set()
             self._faults.clear()
             self.latency_s = 0.0
             self._over.set()

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
+from cloudgpu.parallel import beat
 from cloudgpu.providers.asking import Answer, each
 from cloudgpu.providers.aws.errors import Asked, translated
 from cloudgpu.providers.aws.options import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.calls import count
+from cloudgpu.providers.patience import Patience
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
-CONNECT_S, READ_S = 5, 60
 SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+_READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
+_BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
 
 class Aws:
@@ -37,6 +40,7 @@ class Aws:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
         self.home = settings.home
+        self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.Lock()
         self._session: Any = None
@@ -67,15 +71,13 @@ class Aws:
     def _made(self, service: str, region: str, sends: int | None) -> Any:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
-            self._session.events.register("before-send.*", _counted)  # metrics tell of it
-            for one in SIGN_IN:
-                self._session.events.register(f"after-call.{one}", self._note)
+            self._watch(self._session)
         from botocore.config import Config
 
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
-            connect_timeout=CONNECT_S,
-            read_timeout=READ_S,
+            connect_timeout=self.patience.connect,
+            read_timeout=self.patience.changes if sends == 1 else self.patience.reads,
             max_pool_connections=AT_ONCE,
         )
         try:
@@ -88,6 +90,36 @@ class Aws:
     def _note(self, http_response: Any, **_call: Any) -> None:
         """Keep how a sign-in service answered: where it renews no login, botocore does not say why."""
         self._signed_in = int(http_response.status_code)
+
+    def _watch(self, session: Any) -> None:
+        """Let all clients of a session, those of its login too, keep to the time that a call has."""
+        session.events.register("before-send.*", _counted)  # metrics tell of it
+        session.events.register("before-call.*", self._begins)
+        session.events.register("needs-retry.*", self._sends_again)
+        session.events.register("after-call.*", self._answered)
+        for one in SIGN_IN:
+            session.events.register(f"after-call.{one}", self._note)
+
+    def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
+        """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
+        if _is_read(model.name):
+            self.patience.check(model.name, _place(context))
+        context[_BEGUN] = self.patience.now()
+
+    def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
+        """Raise Silent where a call was not answered, and has had its time."""
+        context, read = request_dict["context"], _is_read(operation.name)
+        if caught_exception is None or not self.patience.is_spent(context.get(_BEGUN, 0.0), read=read):
+            return
+        where = _place(context)
+        if read:
+            raise self.patience.silent(operation.name, where, self.patience.reads) from caught_exception
+        message = f"{where} did not answer {operation.name} within {self.patience.changes:g} seconds."
+        raise Silent(message, field="provider") from caught_exception
+
+    def _answered(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
+        self.patience.answered(model.name, _place(context))
+        beat()
 
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
@@ -116,7 +148,7 @@ class Aws:
 
         Raises the first error when no region answered.
         """
-        return each(regions, ask, AT_ONCE)
+        return each(regions, ask, AT_ONCE, patience=self.patience.reads)
 
     @contextmanager
     def said(self, action: str, region: str, *, value: str | None = None) -> Iterator[None]:
@@ -144,6 +176,14 @@ def _session(profile: str | None) -> tuple[Any, int]:
     core = Session(profile=profile)
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+
+
+def _place(context: Mapping[str, Any]) -> str:
+    return f"AWS {context.get('client_region') or ''}".rstrip()
+
+
+def _is_read(operation: str) -> bool:
+    return operation.startswith(_READS)
 
 
 def _counted(event_name: str, **_request: Any) -> None:

@@ -15,6 +15,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
     RateLimited,
+    Silent,
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import network, owner
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
 
 ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
+SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound")  # what was just made is not known everywhere at once
 NOT_YET_TIMES = 5
@@ -61,6 +63,7 @@ class _Sender:
         self._aws, self._region, self._deadline = aws, region, deadline
         self._token, self._zone = attempt.token, attempt.offer.available.zone
         self._unsure = False  # a send was not answered: it may have made the machine
+        self._silent = 0  # sends that were taken and not answered in time
         self._not_yet = NOT_YET_TIMES
 
     def send(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +76,9 @@ class _Sender:
                 return self._made_before(fault)
             except ProviderUnavailable as fault:
                 self._unsure |= not isinstance(fault, RateLimited)
+                self._silent += isinstance(fault, Silent)
+                if self._silent == SILENT_SENDS:
+                    raise self._uncertain(fault) from fault
                 wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
                 self._wait(wait, fault)
             except CloudgpuError as fault:

@@ -16,6 +16,7 @@ from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.errors import Asked, translated
 from cloudgpu.providers.azure.options import AzureOptions, azure_options
 from cloudgpu.providers.azure.transport import transport
+from cloudgpu.providers.patience import Patience
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,6 +49,7 @@ class Azure:
         self.options: AzureOptions = azure_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
+        self.patience = Patience(settings.patience)
         self.tell = settings.tell
         self.home = settings.home
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
@@ -117,6 +119,7 @@ class Azure:
             credential_scopes=[f"{base}/.default"],
             transport=self._wire(),
             retry_total=SENDS - 1,
+            timeout=self.patience.changes,  # of a call, over all its sends
             polling_interval=POLL_S,
         )
 
@@ -143,7 +146,7 @@ class Azure:
     def _wire(self) -> Any:
         with self._lock:
             if self._transport is None:
-                self._transport = transport(self.pause)
+                self._transport = transport(self.pause, self.patience)
             return self._transport
 
     @contextmanager

@@ -22,6 +22,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
     RateLimited,
+    Silent,
 )
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, identity, ids, listing, owner, request, rules, translate
@@ -272,7 +273,7 @@ class _Launch:
         for _ in range(ROLE_TRIES - 1):
             try:
                 identity.assign(self._azure, machine, principal)
-            except AuthFailed:
+            except (AuthFailed, Silent):
                 raise
             except CloudgpuError:
                 self._azure.pause(SETTLES_S)

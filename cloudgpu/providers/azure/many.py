@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.facts import Instance
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import Answer, tried
 from cloudgpu.providers.azure import ids, listing, power
@@ -38,6 +38,8 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
         return _each(wanted, lambda id_: listing.get(azure, id_))
     try:
         seen, _ = listing.both(azure)
+    except Silent:  # each may answer by itself
+        seen = {}
     except CloudgpuError as fault:
         return {id_: _fault_of(id_, fault) for id_ in wanted}
     found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}

@@ -48,7 +48,7 @@ def _place(item: Available) -> Place:
 
 def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market, Price]]:
     try:
-        server = Retail()
+        server = Retail(azure.patience.reads)
     except CloudgpuError:
         return {}
     with Pool(AT_ONCE) as pool:

@@ -13,23 +13,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.providers.patience import CONNECT_S, patience_s
 
 USUAL, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
 VERSION = "2023-01-01-preview"  # filters are exact about upper and lower case from here on
 MOST_PAGES = 500
 SENDS = 5
-TIMEOUT_S = 60
 _PORTS = {"https": 443, "http": 80}
 Item = Mapping[str, Any]
 
 
 class Retail:
-    """The price list's server; asks nothing before it is asked."""
+    """The price list's server; asks nothing before it is asked, and one that was silent nothing more."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         self.endpoint = os.environ.get(ENDPOINT, USUAL).rstrip("/")
-        self._client = _client(self.endpoint)
+        self._client = _client(self.endpoint, seconds or patience_s())
+        self._is_silent = False
 
     def items(self, meant: str) -> Iterator[Item]:
         """Yield every item that an OData filter means.
@@ -56,13 +57,16 @@ class Retail:
         seen.add(link)
 
     def _page(self, url: str, query: Mapping[str, str]) -> Item:
-        from azure.core.exceptions import AzureError
+        from azure.core.exceptions import AzureError, ServiceRequestTimeoutError, ServiceResponseTimeoutError
         from azure.core.rest import HttpRequest
 
+        if self._is_silent:
+            raise _unavailable("did not answer a moment ago")
         try:
             answer = self._client.send_request(HttpRequest("GET", url, params=dict(query)))
             status, body = answer.status_code, answer.read()
         except AzureError as error:
+            self._is_silent = isinstance(error, ServiceRequestTimeoutError | ServiceResponseTimeoutError)
             raise _unavailable(f"did not answer ({type(error).__name__})") from error
         if status != 200:  # noqa: PLR2004  (the only status of a page)
             raise _refused(status, answer.headers)
@@ -74,8 +78,11 @@ class Retail:
         return page
 
 
-def _client(endpoint: str) -> Any:
-    """Return azure-core's client: it waits where Azure says how long, and follows no redirection."""
+def _client(endpoint: str, seconds: float) -> Any:
+    """Return azure-core's client: it waits where Azure says how long, and follows no redirection.
+
+    A page has so many seconds, over all its sends.
+    """
     if urlsplit(endpoint).scheme not in _PORTS or not urlsplit(endpoint).hostname:
         message = f"{ENDPOINT} is {endpoint!r}, which is no http or https address."
         raise InvalidRequest(message, field=ENDPOINT, value=endpoint, next="Correct or unset it.")
@@ -86,9 +93,9 @@ def _client(endpoint: str) -> Any:
         message = f"The price list of azure needs {error.name}, which is not installed."
         way = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="--provider", value="azure", next=way) from error
-    again = RetryPolicy(retry_total=SENDS - 1, retry_backoff_factor=0.4)
+    again = RetryPolicy(retry_total=SENDS - 1, retry_backoff_factor=0.4, timeout=seconds)
     policies = [HeadersPolicy({"Accept": "application/json"}), UserAgentPolicy("cloudgpu"), again]
-    return PipelineClient(endpoint, policies=policies, connection_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S)
+    return PipelineClient(endpoint, policies=policies, connection_timeout=CONNECT_S, read_timeout=seconds)
 
 
 def _items(page: Item) -> Iterator[Item]:

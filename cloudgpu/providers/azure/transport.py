@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-from cloudgpu.errors import MissingExtra
+from cloudgpu.errors import MissingExtra, Silent
+from cloudgpu.parallel import beat
 from cloudgpu.providers.calls import count
+from cloudgpu.providers.patience import Patience
 
-CONNECT_S, READ_S = 5, 60
+_READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
 _KIND = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 
 
 class Transport:
-    """azure-core's protocol HttpTransport, over its own transport; `pause` waits before a call is sent again."""
+    """azure-core's protocol HttpTransport, over its own transport; `pause` waits before a call is sent again.
 
-    def __init__(self, inner: Any, pause: Callable[[float], None]) -> None:
-        self._inner, self._pause = inner, pause
+    A call that was not answered within the patience raises Silent, which azure-core does not send again.
+    """
+
+    def __init__(self, inner: Any, pause: Callable[[float], None], patience: Patience) -> None:
+        self._inner, self._pause, self._patience = inner, pause, patience
 
     def open(self) -> None:
         """Begin a session; sending does so, too."""
@@ -37,16 +43,37 @@ class Transport:
         self._inner.__exit__(*error)
 
     def send(self, request: Any, **how: Any) -> Any:
-        """Send a call and return its answer."""
-        count("azure", named(request.method, request.url))
-        return self._inner.send(request, **how)
+        """Send a call and return its answer. Raises Silent, at once for a read that was silent a moment ago."""
+        from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+
+        path = urlsplit(request.url).path
+        place = f"Azure ({path.rpartition('/providers/')[2] or path})"
+        action, read = named(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
+        if read:
+            self._patience.check(action, place)
+        seconds = self._patience.reads if read else self._patience.changes
+        begun = self._patience.now()
+        count("azure", action)
+        try:
+            answer = self._inner.send(
+                request, **{**how, "connection_timeout": self._patience.connect, "read_timeout": seconds}
+            )
+        except (ServiceRequestError, ServiceResponseError) as error:
+            if not self._patience.is_spent(begun, read=read):
+                raise
+            if read:
+                raise self._patience.silent(action, place, seconds) from error
+            raise Silent(f"Azure did not answer {action} within {seconds:g} seconds.", field="provider") from error
+        self._patience.answered(action, place)
+        beat()
+        return answer
 
     def sleep(self, duration: float) -> None:
         """Wait by our clock: azure-core asks its transport for every wait."""
         self._pause(duration)
 
 
-def transport(pause: Callable[[float], None]) -> Transport:
+def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
     """Return a transport for every client of an account; it asks nobody before it is used."""
     try:
         from azure.core.pipeline.transport import RequestsTransport
@@ -54,7 +81,8 @@ def transport(pause: Callable[[float], None]) -> Transport:
         message = f"The provider azure needs {error.name}, which is not installed."
         way = "Run: pip install 'cloudgpu[azure]'"
         raise MissingExtra(message, field="provider", value="azure", next=way) from error
-    return Transport(RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S), pause)
+    inner = RequestsTransport(connection_timeout=patience.connect, read_timeout=patience.changes)
+    return Transport(inner, pause, patience)
 
 
 def named(method: str, url: str) -> str:

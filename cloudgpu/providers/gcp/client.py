@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
+from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.calls import count
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import Asked, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
+from cloudgpu.providers.patience import Patience
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
-TIMEOUT_S = 60.0
 PAGE = 500  # things in an answer: the most that Google gives
 MOST_PAGES = 500
 NOT_IMPLEMENTED = 501
@@ -46,6 +47,7 @@ class Gcp:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
         self.home = settings.home
+        self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.Lock()
         self._lanes = threading.BoundedSemaphore(CONNECTIONS)
@@ -123,8 +125,10 @@ class Gcp:
 
         `action` is as in the discovery document (`compute.instances.get`); `fields` are the call's parameters in
         Google's spelling, its body among them (`instance_resource` is `instanceResource`). The project is ours unless
-        named. A change gets a request id of its own, so that it may be sent again. Raises what the answer means.
+        named. A change gets a request id of its own, so that it may be sent again. Raises what the answer means, and
+        Silent where it was not answered in the time that a call has over all its sends.
         """
+        begun, read = self.patience.now(), _is_read(action)
         request = {"project": self.project, **fields}
         if not _is_read(action):
             request.setdefault("requestId", str(uuid.uuid4()))
@@ -133,8 +137,11 @@ class Gcp:
         for send in range(1, sends + 1):
             try:
                 return {**place, **self._sent(action, where, value, request)}
+            except Silent:
+                if read or send == sends or self.patience.is_spent(begun, read=read):
+                    raise
             except (RateLimited, ProviderUnavailable) as fault:
-                if send == sends or _is_for_good(fault):
+                if send == sends or _is_for_good(fault) or self.patience.is_spent(begun, read=read):
                     raise
                 self.pause(_wait(fault, send))
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
@@ -151,12 +158,31 @@ class Gcp:
         }
         message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        with self._lanes, self.said(action, where, value=value):
+        with self._lanes, self._heard(action, where), self.said(action, where, value=value):
             count(KIND, action)
-            answer = method(request=message, retry=None, timeout=TIMEOUT_S)
+            answer = method(request=message, retry=None, timeout=self.timeout(action))
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
+            beat()
             found: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
         return found
+
+    def timeout(self, action: str) -> float:
+        """Return how many seconds Google may say nothing to a call."""
+        return self.patience.reads if _is_read(action) else self.patience.changes
+
+    @contextmanager
+    def _heard(self, action: str, where: str) -> Iterator[None]:
+        """Remember which reads are silent, and raise Silent for one that was so a moment ago."""
+        if not _is_read(action):
+            yield
+            return
+        place = f"Google Cloud {where}".rstrip()
+        self.patience.check(action, place)
+        try:
+            yield
+        except Silent as fault:
+            raise self.patience.silent(action, place, self.patience.reads) from fault
+        self.patience.answered(action, place)
 
     def pages(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""

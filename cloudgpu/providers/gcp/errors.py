@@ -16,6 +16,7 @@ from cloudgpu.errors import (
     InvalidRequest,
     ProviderUnavailable,
     RateLimited,
+    Silent,
 )
 from cloudgpu.providers.clocks import is_skewed, wrong_clock
 from cloudgpu.providers.gcp.codes import (
@@ -47,12 +48,14 @@ _NAMED = re.compile(r"'([^']+)'")
 _DOWN = re.compile(r"""["']code["']: ?(?:429|5\d\d)\b|Status: ?(?:429|5\d\d)\b|^\W*<(?:!doctype|html)""", re.IGNORECASE)
 _REFUSED_THERE = re.compile(r"Status: ?4(?!29)\d\d\b")
 _UNKNOWN = Meaning(ProviderUnavailable)
+_WRAPPED = 8  # errors in each other, at most
 # What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
 NO_CREDENTIALS = frozenset(
     "DefaultCredentialsError GoogleAuthError InvalidOperation InvalidResource InvalidType InvalidValue MalformedError "
     "OAuthError ReauthFailError RefreshError UserAccessTokenError".split()
 )
 SILENT = frozenset("RequestException TransportError ResponseError MutualTLSChannelError OSError".split())
+LATE = frozenset("ReadTimeout TimeoutError".split())  # the cause of one of these, where time ran out
 NO_ANSWER = frozenset("ParseError JSONDecodeError DecodeError".split())  # a proxy's page, say; it is not shown
 
 
@@ -85,11 +88,23 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
         return _refused(error, asked)
     if names & NO_ANSWER:
         return _silent(asked, f"answered {asked.action} with something that is no answer of Google's")
+    if _is_late(error):
+        return Silent(f"{asked.there} did not answer {asked.action} in time.", field="provider", value=asked.value)
     if names & SILENT:
         return _silent(asked, f"did not answer {asked.action} ({type(error).__name__})")
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, asked)
     return None
+
+
+def _is_late(error: BaseException | None) -> bool:
+    """Say whether the call was taken and not answered in time: the client wraps what its wire raised."""
+    seen = 0
+    while error is not None and seen < _WRAPPED:
+        if LATE & {kind.__name__ for kind in type(error).__mro__}:
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
 
 
 def ended(operation: Mapping[str, Any], asked: Asked) -> CloudgpuError | None:

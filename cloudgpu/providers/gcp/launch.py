@@ -20,6 +20,7 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
     RateLimited,
+    Silent,
 )
 from cloudgpu.providers.gcp import access, errors, ids, listing, operations, owner, rules
 from cloudgpu.providers.gcp.codes import THERE_ALREADY
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 ACTION = "compute.instances.insert"
+SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
 PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
 
@@ -91,6 +93,7 @@ class _Sender:
         self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
         self._name = ids.machine_name(attempt.token)
         self._unsure = False  # a send was not answered: it may have made the machine
+        self._silent = 0  # sends that were taken and not answered in time
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
@@ -100,6 +103,9 @@ class _Sender:
                 operation = self._sent(made)
             except ProviderUnavailable as fault:
                 self._unsure |= not isinstance(fault, RateLimited)
+                self._silent += isinstance(fault, Silent)
+                if self._silent == SILENT_SENDS:
+                    raise self._uncertain(fault) from fault
                 wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
                 self._wait(wait, fault)
                 pause = min(2 * pause, LONGEST_PAUSE_S)

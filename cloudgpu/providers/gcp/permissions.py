@@ -13,7 +13,7 @@ from cloudgpu.core.facts import Permission
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.calls import count
 from cloudgpu.providers.gcp.actions import ACTIONS, Action
-from cloudgpu.providers.gcp.client import KIND, TIMEOUT_S
+from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.places import check_region
 
@@ -79,7 +79,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
 
         count(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
-            answer = session.post(url, json={"permissions": list(names)}, timeout=TIMEOUT_S)
+            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.reads)
             if answer.status_code >= _BAD:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
             found: dict[str, Any] = answer.json()

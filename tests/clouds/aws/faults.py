@@ -1,4 +1,4 @@
-"""Faults on demand: errors in AWS's words, lost replies, calls that never arrive, regions that are silent, delays."""
+"""Faults on demand: errors in AWS's words, lost replies, calls that never arrive or end, silent regions, delays."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ FOREVER = 1 << 30
 class Fault:
     """What goes wrong, for which calls (None is any), and how many more times.
 
-    `effect` is `error` (AWS says no, and nothing is done), `lost` (it is done, and the answer never arrives)
-    or `refused` (the connection closes before anything is done).
+    `effect` is `error` (AWS says no, and nothing is done), `lost` (it is done, and the answer never arrives), `refused`
+    (the connection closes before anything is done), `hang` (the call is taken and never answered, and nothing is done)
+    or `hung` (it is done and never answered).
     """
 
     effect: str = "error"
@@ -31,6 +32,7 @@ class Fault:
     times: int = 1
     error: AwsError | None = None
     hits: int = 0
+    over: threading.Event = field(default_factory=threading.Event)  # a hang ends
 
     def means(self, call: Call, place: Mapping[str, str]) -> bool:
         """Say whether it is meant for this call; `place` has a launch's zone, type and market."""
@@ -78,6 +80,13 @@ class Faults:
         """Close the connection before the call is done."""
         return self._put(Fault("refused", action=action, number=number, times=times, **where))
 
+    def hang(self, action: str | None = None, *, done: bool = False, times: int = FOREVER, **where: str) -> Fault:
+        """Take the call and answer nothing until the fault is removed or cleared; with `done`, do it before that.
+
+        Then the connection closes, without an answer.
+        """
+        return self._put(Fault("hung" if done else "hang", action=action, times=times, **where))
+
     def offline(self, region: str, *, status: int | None = None) -> Fault:
         """Let a region answer nothing any more: connections close, or, with a status of 503, say so."""
         if status is None:
@@ -85,13 +94,16 @@ class Faults:
         return self.add(error="Unavailable", status=status, region=region, times=FOREVER)
 
     def remove(self, fault: Fault) -> None:
-        """End a fault."""
+        """End a fault, and whatever hangs by it."""
         with self._lock:
             self._faults.remove(fault)
+        fault.over.set()
 
     def clear(self) -> None:
         """End all of them, and the latency."""
         with self._lock:
+            for fault in self._faults:
+                fault.over.set()
             self._faults.clear()
             self.latency_s = 0.0
             self._over.set()

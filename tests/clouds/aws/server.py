@@ -183,10 +183,14 @@ class AwsServer:
             self.calls.append(call)
         fault = self.faults.met(call, self._place(call))
         self.faults.delay()
-        if self._drops(call, "before") or (fault and fault.effect == "refused"):
+        if fault and fault.effect == "hang":
+            fault.over.wait()
+        if self._drops(call, "before") or (fault and fault.effect in {"refused", "hang"}):
             return self._close(call, environ)
         answer = self._done(call, environ, fault)
-        lost = self._drops(call, "after") or (fault is not None and fault.effect == "lost")
+        if fault and fault.effect == "hung":
+            fault.over.wait()
+        lost = self._drops(call, "after") or (fault is not None and fault.effect in {"lost", "hung"})
         self._note(call, status=answer[0], error=_code(answer), answered=not lost)
         return self._close(call, environ) if lost else _said(start_response, answer)
 

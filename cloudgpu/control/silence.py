@@ -1,0 +1,39 @@
+"""When whoever waits for a proof gives up: a cloud that takes each question and answers none is not waited for long."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import CloudgpuError, Silent
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+GIVEN_UP_AFTER = timedelta(seconds=10)  # after the first question of a proof that was not answered
+
+
+class Silence:
+    """How long rounds of questions have gone without an answer to one of them. An error is an answer."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._silent = False  # in this round
+        self._since: datetime | None = None
+
+    def note(self, fault: CloudgpuError) -> str:
+        """Note what was said in place of an answer in this round; return its sentence without the full stop."""
+        self._silent |= isinstance(fault, Silent)
+        return fault.message.removesuffix(".")
+
+    @property
+    def is_now(self) -> bool:
+        """Whether a question of this round was not answered."""
+        return self._silent
+
+    def lasts(self) -> bool:
+        """End the round; say whether the silence has lasted so long that it is given up."""
+        silent, self._silent = self._silent, False
+        now = self._session.clock()
+        self._since = (self._since or now) if silent else None
+        return self._since is not None and now - self._since >= GIVEN_UP_AFTER

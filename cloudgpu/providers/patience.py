@@ -1,0 +1,69 @@
+"""How long a cloud may say nothing: the seconds that a call has over all its attempts, and what was silent just now.
+
+What counts is silence, not work: each page of a long list has these seconds anew, so that a cloud that is slow and
+answers is read to its end. A read that was silent is not asked again at once: whoever comes next would wait as long.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from cloudgpu.errors import InvalidRequest, Silent
+
+VARIABLE = "CLOUDGPU_PATIENCE"
+USUAL_S = 7.0  # for the answer to a read, over all its attempts
+CONNECT_S = 3.0
+_CHANGES = 2  # times as long has a call that changes something: it takes a cloud longer, and asking again costs more
+_REMEMBERED = 2  # times as long is a silent read not asked again
+
+
+def patience_s() -> float:
+    """Return how many seconds a read may be without an answer: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
+    text = os.environ.get(VARIABLE) or str(USUAL_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if 0 < seconds < math.inf:
+        return seconds
+    message = f"{VARIABLE} is {text!r}, which is no number of seconds."
+    raise InvalidRequest(message, field=VARIABLE, value=text, next=f"Unset it, or name seconds: {VARIABLE}=20")
+
+
+class Patience:
+    """What one account's calls are given: seconds for a read, for a change, to connect; `monotonic` is their clock."""
+
+    def __init__(self, seconds: float = USUAL_S, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.reads = seconds
+        self.changes = _CHANGES * seconds
+        self.connect = min(CONNECT_S, seconds)
+        self.now = monotonic
+        self._lock = threading.Lock()
+        self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and what was said
+
+    def is_spent(self, begun: float, *, read: bool) -> bool:
+        """Say whether a call that began at `begun` has had its time: then it is not sent again."""
+        return self.now() - begun >= (self.reads if read else self.changes)
+
+    def check(self, action: str, where: str) -> None:
+        """Raise Silent where this read was silent there a moment ago."""
+        with self._lock:
+            found = self._silent.get((action, where))
+        if found is not None and self.now() - found[0] < _REMEMBERED * self.reads:
+            raise Silent(found[1], field="provider", next="Try again in a minute.")
+
+    def silent(self, action: str, where: str, seconds: float) -> Silent:
+        """Remember that this read was silent there, and return the error that says so."""
+        message = f"{where} did not answer {action} within {seconds:g} seconds."
+        with self._lock:
+            self._silent[action, where] = self.now(), message
+        return Silent(message, field="provider", next="Try again in a minute.")
+
+    def answered(self, action: str, where: str) -> None:
+        """Remember that it answers."""
+        with self._lock:
+            self._silent.pop((action, where), None)

@@ -1,0 +1,169 @@
+"""A cloud that takes a question and never answers: what it delays, what it does not, and what is said of it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu import parallel
+from cloudgpu.control import lifecycle
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
+from cloudgpu.testing.store import Fault
+
+BOUND_S = 20  # against a test that hangs
+MOVES = 'timer = "moves"\n'  # a timer of the cloud's that can be taken away
+SILENT = Silent("The cloud did not answer.", field="provider")
+
+
+class Hanging:
+    """Whoever calls it waits until it is released, at the end of the test."""
+
+    def __init__(self):
+        self.begun, self.released = threading.Event(), threading.Event()
+        self.is_left = lambda: False
+
+    def __call__(self):
+        part = parallel._HERE.part
+        self.is_left = lambda: part.is_abandoned
+        self.begun.set()
+        self.released.wait(BOUND_S)
+        return ProviderUnavailable("the connection was closed")
+
+    @property
+    def is_on(self):
+        return self.begun.is_set() and not self.released.is_set()
+
+
+@pytest.fixture
+def hanging():
+    made = Hanging()
+    yield made
+    made.released.set()
+
+
+@pytest.fixture
+def two(make_lab, tmp_path, monkeypatch):
+    """A lab with a second account, `far`, and clouds that may be silent for a moment only."""
+    monkeypatch.setenv("CLOUDGPU_PATIENCE", "0.1")
+    far = f'[accounts.far]\nprovider = "fake"\nstate_file = "{tmp_path / "far.json"}"\n'
+    return make_lab(f"{MOVES}{far}{MOVES}")
+
+
+def let_all_be_over(lab):
+    """Let all machines be past their renew-until, without a timer of the cloud's that would have ended them."""
+    for row in lab.rows():
+        lab.session.provider(row["account"]).drop_timer(row["provider_id"])
+    lab.later(hours=80)
+
+
+def far_of(lab):
+    return lab.session.provider("far")
+
+
+def witness(cloud, method, hanging, *, left=False):
+    """Return a list that gets, at the next call of a method, whether the other side hung then; it is released by that.
+
+    `left`: it is waited for no more; else it still is.
+    """
+    seen = []
+
+    def note():
+        hanging.begun.wait(BOUND_S)
+        seen.append(hanging.is_on and hanging.is_left() is left)
+        hanging.released.set()
+
+    cloud.fail_next(method, note)
+    return seen
+
+
+@pytest.mark.parametrize("method", ["list", "leftovers"])
+def test_a_due_stop_is_sent_while_another_account_hangs(two, hanging, method):
+    two.up(name="fox", account="lab")
+    let_all_be_over(two)
+    far_of(two).fail_next(method, hanging, times=9)
+    seen = witness(two.cloud, "stop_many", hanging, left=True)
+    found = reap(two.session, ReapWish(sweep=method == "leftovers"))
+    assert seen == [True]
+    assert (found.exit_code, [one.name for one in found.ended]) == (8, ["fox"])
+    assert "far" in [gap.scope for gap in found.unanswered]
+
+
+def test_a_look_at_all_accounts_names_the_one_that_hangs(two, hanging):
+    two.up(name="fox", account="lab")
+    far_of(two).fail_next("list", hanging, times=9)
+    look = look_at_all(two.session)
+    assert hanging.is_on
+    assert ([gap.scope for gap in look.unanswered], len(look.answered)) == (["far"], 1)
+
+
+def test_an_account_that_was_left_hanging_writes_nothing_later(two, hanging):
+    two.up(name="fox", account="lab")
+    far_of(two).fail_next("list", hanging, times=9)
+    look_at_all(two.session)
+    length = two.session.ledger.head()
+    hanging.released.set()
+    assert two.session.ledger.head() == length
+
+
+def test_an_end_elsewhere_does_not_wait_for_the_look_at_an_account_that_hangs(two, hanging, monkeypatch):
+    two.up(name="fox", account="lab")
+    two.up(name="owl", account="far", key="b")
+    let_all_be_over(two)
+    monkeypatch.setenv("CLOUDGPU_PATIENCE", str(BOUND_S))
+    far_of(two).hide("south")
+    far_of(two).fail_next("get_many", hanging)
+    seen = witness(two.cloud, "stop_many", hanging)
+    found = reap(two.session, ReapWish())
+    assert seen == [True]
+    assert ("fox" in [one.name for one in found.ended], found.exit_code) == (True, 8)
+
+
+def test_a_machine_is_asked_for_by_itself_where_its_account_cannot_list(two):
+    """Which regions there are is not said, say; the machine's own region answers."""
+    two.up(name="fox", account="lab")
+    let_all_be_over(two)
+    two.cloud.fail_next("list", SILENT, times=2)
+    found = reap(two.session, ReapWish())
+    assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 8)
+
+
+def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab):
+    lab.up(name="fox")
+    lab.cloud.fail_next("terminate", SILENT, times=99)
+    lab.cloud.fail_next("get", SILENT, times=99)
+    begun = lab.clock.now
+    with pytest.raises(StopUnproved, match="fox may still be billed"):
+        lifecycle.end(lab.session, lab.rows()[0], why="a test")
+    assert lab.clock.now - begun < timedelta(minutes=1)
+
+
+def test_an_end_that_was_done_and_not_answered_is_proved(lab):
+    lab.up(name="fox")
+    lab.cloud._order(Fault.of("terminate", SILENT, times=99, after=True))
+    row = lifecycle.end(lab.session, lab.rows()[0], why="a test")
+    assert (bool(row["ended"]), lab.machines()) == (True, [])
+
+
+def test_a_cloud_that_answers_with_errors_is_asked_on(lab):
+    lab.up(name="fox")
+    lab.cloud.fail_next("terminate", ProviderUnavailable("503"), times=30)
+    assert lifecycle.end(lab.session, lab.rows()[0], why="a test")["ended"]
+
+
+def test_stops_that_nobody_answers_are_left_to_the_next_pass(make_lab):
+    lab = make_lab(MOVES)
+    lab.up(name="fox")
+    let_all_be_over(lab)
+    lab.cloud.fail_next("stop_many", SILENT, times=99)
+    begun = lab.clock.now
+    found = reap(lab.session, ReapWish())
+    assert lab.clock.now - begun < timedelta(minutes=1)
+    assert (found.exit_code, [one.name for one in found.unproved]) == (9, ["fox"])
+    lab.cloud.fail_next("stop_many", lambda: None)
+    with lab.cloud._store.open() as cloud:
+        cloud.faults.clear()
+    assert [one.name for one in reap(lab.session, ReapWish()).ended] == ["fox"]
