@@ -16,12 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Asked = ParamSpec("Asked")
 _HERE = threading.local()  # `.part`: what this thread runs
 _SOON_S = 0.001
+
+
+_THREADS: WeakSet[threading.Thread] = WeakSet()
 
 
 class Abandoned(BaseException):
@@ -45,6 +49,13 @@ def beat() -> None:
     part: Part[Any] | None = getattr(_HERE, "part", None)
     if part is not None:
         part.beat()
+
+
+def join(seconds: float) -> None:
+    """Wait at most so long, in all, for threads that were abandoned."""
+    end = time.monotonic() + seconds
+    for thread in list(_THREADS):
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 class Part(Generic[Answer]):
@@ -194,7 +205,9 @@ class Pool:
             short = max(0, min(self._at_once - self._running, len(self._waiting)))
             self._running += short
         for _ in range(short):
-            threading.Thread(target=self._work, name="cloudgpu-parallel", daemon=True).start()
+            thread = threading.Thread(target=self._work, name="cloudgpu-parallel", daemon=True)
+            _THREADS.add(thread)
+            thread.start()
 
     def _work(self) -> None:
         part = self._next()

@@ -34,7 +34,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
     "control": ASKING | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
-    "cli": BASE | {"control", "config", "access", "report"},
+    "cli": ASKING | {"control", "config", "access", "report"},
     "testing": ASKING | {"providers"},
 }
 HOMES = {  # a library -> the only rooms that may import it

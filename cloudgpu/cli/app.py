@@ -14,6 +14,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from cloudgpu import __version__
+from cloudgpu.cli import interrupt
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 # verb: (module below cloudgpu.cli, one line of help). The order is that of --help. A verb may have two words.
@@ -117,6 +118,13 @@ class VerbGroup(TyperGroup):
 
         return verbs(ctx, incomplete, {verb: summary for verb, (_, summary) in VERBS.items()})
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; Ctrl-C passes the parser, which would say nothing of it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as told:
+            raise interrupt.Interrupted from told
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb that was typed; raise InvalidRequest that names the near one for an unknown verb."""
         if " ".join(args[:2]) in VERBS and len(args) > 1:
@@ -162,18 +170,44 @@ def root(
 
 def main() -> None:
     """Run the command line and leave with the exit code of the contract."""
-    sys.exit(run(sys.argv[1:]))
+    interrupt.heed()
+    try:
+        code = _ended(sys.argv[1:])
+        interrupt.over()
+    except KeyboardInterrupt:  # a second one
+        code = interrupt.CODE
+        interrupt.over()
+    sys.exit(code)
+
+
+def _ended(args: list[str]) -> int:
+    try:
+        code = run(args)
+    except KeyboardInterrupt:
+        code = interrupt.CODE
+    if code == interrupt.CODE:
+        interrupt.take_time()
+        interrupt.let_go()
+    return code
 
 
 def run(args: list[str]) -> int:
     """Run one command and return its exit code; every error is shown here, as text or as one JSON document."""
     try:
+        return _shown(args)
+    except KeyboardInterrupt:
+        interrupt.take_time()
+        interrupt.say()
+        return interrupt.CODE
+
+
+def _shown(args: list[str]) -> int:
+    try:
         code = app(args=args, prog_name="cloudgpu", standalone_mode=False)
     except CloudgpuError as fault:
         return _show(fault, args)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return 130
+    except interrupt.Interrupted as told:
+        raise KeyboardInterrupt from told
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit
 from cloudgpu.errors import CloudgpuError, StopUnproved
 
@@ -219,9 +220,11 @@ def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], Non
 
 def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
+    from cloudgpu.control import underway
     from cloudgpu.control.lifecycle import end
     from cloudgpu.control.session import living
 
+    interrupt.take_time()
     _end_in_peace()
     session.tell = _told_if_anybody_listens(session.tell)
     try:
@@ -232,3 +235,4 @@ def _clean(session: Session, root: Path) -> None:
             sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
         raise
     shutil.rmtree(root, ignore_errors=True)
+    underway.settled("Interrupted. The demo's machine is ended, and nothing of it is left.")

@@ -77,11 +77,7 @@ def command(
 
     if document["existing"] is None:
         agree()
-    try:
-        done = launch(session, prepared, wait=not no_wait, agree=agree)
-    except KeyboardInterrupt:
-        tell("Interrupted. The machine may be there: cloudgpu ls --refresh shows it, the same up again settles it.")
-        raise
+    done = launch(session, prepared, wait=not no_wait, agree=agree)
     result = launched(session, prepared, done)
     emit(output, result, _result_text(result, ready=not no_wait))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def command(
 
     What is due is read from the ledger: after a crash, or a night in which the computer slept, it is done at once. Two
     of them, and cron, may watch one ledger: one pass is made at a time, and the second goes on where the first has
-    ended. SIGTERM ends it after what is under way. With --status it only says how things stand.
+    ended. SIGTERM ends it after the stop that is under way, Ctrl-C at once. --status only says how things stand.
     """
     if status:
         _status(open_here(warn=False), output)
@@ -58,7 +59,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
         done = watch.run()
     _say("ended")
     if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
-        os._exit(0)
+        interrupt.let_go()
 
 
 def _say_asked(session: Session) -> None:

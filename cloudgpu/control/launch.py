@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from cloudgpu.control.refused import Refused
 from cloudgpu.control.session import Session
 from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import put_in_order, tidy
+from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core.facts import Market, Offer
@@ -79,11 +81,22 @@ def launch(
                 agree()
             settle_others(session)
             row = _launch_anew(session, prepared)
-        row = timers.guard(session, row, "launch")
-    if not found or row["state"] in ("running", "pending"):
-        row = _until_ready(session, row, found=found, wait=wait)
-    tidy(session)
+        with _launched(row):
+            row = timers.guard(session, row, "launch")
+    with _launched(row):
+        if not found or row["state"] in ("running", "pending"):
+            row = _until_ready(session, row, found=found, wait=wait)
+        tidy(session)
     return Launched(row, found)
+
+
+def _launched(row: Row) -> AbstractContextManager[None]:
+    name = row["name"]
+    return changing(
+        f"{name} is launched and billed. The same up waits for it again; cloudgpu down {name} ends it."
+        if row["ended"] is None
+        else f"{name} does not run: its disk is kept."
+    )
 
 
 def _look_first(session: Session, prepared: Prepared) -> None:

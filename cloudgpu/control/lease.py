@@ -18,6 +18,7 @@ from cloudgpu.control.look import refresh
 from cloudgpu.control.policies import limits_of
 from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
+from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
@@ -96,17 +97,18 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
         more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
         return [lease_line(row, lease, why, now), *more]
 
-    decided(session, decision, _way(row, now))
-    try:
-        with told_if_gone(session, row):
-            provider.tag(row["provider_id"], lease.tags())
-    except ProviderUnavailable:
-        _read_back(session, row)
-        raise
-    except CloudgpuError:
-        _put_back(session, row)
-        raise
-    return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
+    with changing(f"The new lease of {row['name']} may not be set everywhere. Run the same command again."):
+        decided(session, decision, _way(row, now))
+        try:
+            with told_if_gone(session, row):
+                provider.tag(row["provider_id"], lease.tags())
+        except ProviderUnavailable:
+            _read_back(session, row)
+            raise
+        except CloudgpuError:
+            _put_back(session, row)
+            raise
+        return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
 
 
 def _read_back(session: Session, row: Row) -> None:
@@ -143,11 +145,12 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     with alone(session, row):
         row = latest_of(session, session.ledger.machine(row["id"]) or row)
         provider = _taggable(session, row)
-        with told_if_gone(session, row):
-            provider.tag(row["provider_id"], hold_tags(until))
-        now, end = session.clock(), iso(until) if until else None
-        body = {"until": end, "why": "asked", "host": platform.node()}
-        session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
+        with changing(f"The hold of {row['name']} may be set or not. Run the same command again."):
+            with told_if_gone(session, row):
+                provider.tag(row["provider_id"], hold_tags(until))
+            now, end = session.clock(), iso(until) if until else None
+            body = {"until": end, "why": "asked", "host": platform.node()}
+            session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
         return session.ledger.machine(row["id"]) or row
 
 

@@ -27,6 +27,7 @@ from cloudgpu.control.thing_lines import write
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unbegun import not_begun_line
+from cloudgpu.control.underway import changing, unproved
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import gentlest
@@ -71,7 +72,7 @@ def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] |
     `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
     nothing of it; StopUnproved when the proof did not come in time.
     """
-    with alone(session, row):
+    with alone(session, row), changing(unproved("stop", row["name"])):
         row = session.ledger.machine(row["id"]) or row
         if check is not None:
             check(row)
@@ -176,7 +177,9 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
     """
     session.check_launchable()
     look_first(session, (), lambda budget: budget.scope.covers(row))
-    with alone(session, row):
+    name = row["name"]
+    left = f"{name} may be starting, and billed. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
+    with alone(session, row), changing(left):
         latest = refresh(session, _settled(session, row))
         if latest["ended"]:
             raise gone(latest, session.clock())
@@ -249,7 +252,7 @@ def end_all_of(
     something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger is
     full.
     """
-    with alone(session, row):
+    with alone(session, row), changing(unproved("end", row["name"])):
         if check is not None:
             check(session.ledger.machine(row["id"]) or row)
         try:

@@ -11,6 +11,7 @@ from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.protected import stopped_instead
 from cloudgpu.control.prove import prove
 from cloudgpu.control.traffic import count_before_end
+from cloudgpu.control.underway import changing, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.base import Imageable
 
@@ -38,9 +39,15 @@ def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
     if not row["parked"] or row["ended"] is None:
         row = kept.park_line(session, row, why, session.clock())
     if row["ended"] is None:
-        row = _end_keeping_disk(session, row)
+        with changing(unproved("end", row["name"])):
+            row = _end_keeping_disk(session, row)
         session.tell(f"{row['name']}: it has ended and is not billed for compute any more")
-    return kept.parked(session, row) if finish else row
+    if not finish:
+        return row
+    with changing(
+        f"The disk of {row['name']} is kept, and is still being made an image. The next look goes on with it."
+    ):
+        return kept.parked(session, row)
 
 
 def put_back(session: Session, row: Row, *, why: str) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.look_again import look_again
@@ -12,6 +13,7 @@ from cloudgpu.control.protected import note, with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.control.silence import Silence
+from cloudgpu.control.underway import changing, unproved
 from cloudgpu.core.facts import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -50,8 +52,11 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
 
 def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     now = session.clock()
-    session.ledger.append([asked("stop", one.id, one.decision.why, not_before(one.row, now)) for one in items])
-    failed = _asked_and_proved(session, {one.id: one.row for one in items})
+    with ExitStack() as stack:
+        for one in items:
+            stack.enter_context(changing(unproved("stop", one.row["name"])))
+        session.ledger.append([asked("stop", one.id, one.decision.why, not_before(one.row, now)) for one in items])
+        failed = _asked_and_proved(session, {one.id: one.row for one in items})
     outcome = Outcome()
     for item in items:
         row = session.ledger.machine(item.id) or item.row

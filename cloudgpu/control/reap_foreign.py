@@ -15,6 +15,7 @@ from cloudgpu.control.protected import with_way
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import LOCK, Outcome
 from cloudgpu.control.silence import Silence
+from cloudgpu.control.underway import changing, unproved
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance, Market
@@ -80,8 +81,9 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
     if not _is_over(provider.get(one.id), session.clock()):
         return ""
     session.check_hold(LOCK)
-    session.ledger.append([_line(one, why, session.clock())])
-    return _proved(session, provider, one.id, _way(provider, one.id, one.market))
+    with changing(unproved("stop", name_of(one))):
+        session.ledger.append([_line(one, why, session.clock())])
+        return _proved(session, provider, one.id, _way(provider, one.id, one.market))
 
 
 def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.gone import looked_at, told_if_gone
+from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -31,7 +32,8 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
             next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
         )
     row = looked_at(session, row)
-    with told_if_gone(session, row):
+    left = f"{row['name']} may have got its notice: cloudgpu show {row['name']} --refresh says."
+    with changing(left), told_if_gone(session, row):
         at = provider.interrupt(row["provider_id"])
     now = session.clock()
     line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")

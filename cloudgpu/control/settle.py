@@ -10,6 +10,7 @@ from cloudgpu.control.host_keys import pin_given
 from cloudgpu.control.observe import observed, settled
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.shared_things import wait_while_cleaned
+from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
 from cloudgpu.core.keeping import is_of_earlier_life
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events import Draft
     from cloudgpu.core.facts import Attempt, Instance, Listing
+    from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
@@ -124,6 +126,19 @@ def send(
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
+    name = attempt.request.name
+    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap settles it."
+    with changing(left):
+        return _sent(session, provider, attempt, deadline, closed_by)
+
+
+def _sent(
+    session: Session,
+    provider: Provider,
+    attempt: Attempt,
+    deadline: datetime,
+    closed_by: tuple[type[CloudgpuError], ...],
+) -> Instance:
     try:
         instance = provider.launch(attempt, deadline=deadline)
     except closed_by as fault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -12,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
@@ -68,7 +67,7 @@ class Watch:
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
-        self._scheduler = scheduler(len(self.jobs))
+        self._scheduler = scheduler()
 
     def run(self) -> bool:
         """Run the jobs until `end`; a stop that is under way then is proved first.
@@ -82,11 +81,12 @@ class Watch:
         self._scheduler.start()
         try:
             self._tick()
-        finally:
+        finally:  # Ctrl-C waits for nothing, and has no further stop begin
+            self._ending.set()
             self._scheduler.shutdown(wait=False)
-            if self._acting.is_set():
-                with self._busy:
-                    pass
+        if self._acting.is_set():
+            with self._busy:
+                pass
         return not self._working
 
     def end(self) -> None:
@@ -181,25 +181,41 @@ def announcing(
         yield at
 
 
-def scheduler(threads: int) -> BackgroundScheduler:
+def scheduler() -> BackgroundScheduler:
     """Return a scheduler that remembers nothing beyond its process; what is due stands in the ledger."""
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # each job says itself what went wrong
-    return BackgroundScheduler(
-        timezone=UTC, executors={"default": ThreadPoolExecutor(threads)}, job_defaults=dict(USUAL), daemon=True
-    )
+    return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(USUAL), daemon=True)
+
+
+class _Daemons(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no types
+    """Runs each job on a daemon thread: the threads of APScheduler's own pool would be joined when the process ends."""
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        def work() -> None:
+            try:
+                events = run_job(job, job._jobstore_alias, run_times, self._logger.name)  # noqa: SLF001
+            except BaseException as error:  # noqa: BLE001  (as its own pools do)
+                self._run_job_error(job.id, error, error.__traceback__)
+            else:
+                self._run_job_success(job.id, events)
+
+        threading.Thread(target=work, name=f"watch-{job.id}", daemon=True).start()
 
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM, SIGINT and SIGHUP, where they are not ignored (nohup); a second one ends the process."""
+    """Call `end` on SIGTERM and SIGHUP, where they are not ignored (nohup); a second one waits for nothing."""
     before: dict[signal.Signals, Any] = {}
 
-    def told(number: int, _frame: object) -> None:
+    def at_once(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    def told(_number: int, _frame: object) -> None:
         for one in before:
-            signal.signal(one, lambda *_: os._exit(128 + number))
+            signal.signal(one, at_once)
         end()
 
-    heeded = [one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
     for one in heeded:
         before[one] = signal.signal(one, told)
     try:

@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import faults, migrations
@@ -17,6 +18,27 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.lines import End
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
+
+
+TURN_S = 0.2
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
+
+
+class _Patient(sqlite3.Connection):
+    """Waits for a lock in short turns: Ctrl-C is heard between two of them, and never while SQLite itself waits."""
+
+    patience = 0.0
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Carry out a statement; raise "database is locked" when it still is after `patience` seconds."""
+        until = None
+        while True:
+            try:
+                return super().execute(sql, parameters)
+            except sqlite3.OperationalError as fault:
+                until = until or monotonic() + self.patience - TURN_S
+                if fault.sqlite_errorcode not in _BUSY or monotonic() >= until:
+                    raise
 
 
 class SqliteFile:
@@ -225,9 +247,16 @@ class SqliteFile:
 
     def _connect(self, how: str) -> sqlite3.Connection:
         name = str(self.path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        return sqlite3.connect(
-            f"file:{name}?{how}", uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False
+        made = sqlite3.connect(
+            f"file:{name}?{how}",
+            uri=True,
+            timeout=min(self._patience, TURN_S),
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Patient,
         )
+        made.patience = self._patience
+        return made
 
     def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 from datetime import timedelta
 
@@ -36,16 +37,26 @@ def lost(lab, **more):
 
 
 def slow_listing(lab, monkeypatch, meanwhile):
-    """Let something happen between the cloud's answer to a listing and our writing it down."""
-    listing = lab.cloud.list
+    """Let something happen between the cloud's answer to a listing and our writing it down.
+
+    What is kept, which is asked for beside the listing, is answered before that.
+    """
+    listing, leftovers, known = lab.cloud.list, lab.cloud.leftovers, threading.Event()
 
     def answered():
         answer = listing()
         lab.later(seconds=1)
+        known.wait(20)
         meanwhile()
         return answer
 
+    def before(region=None):
+        found = leftovers(region)
+        known.set()
+        return found
+
     monkeypatch.setattr(lab.cloud, "list", answered)
+    monkeypatch.setattr(lab.cloud, "leftovers", before)
 
 
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):

@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 def missed(ran, **more):
     """A scheduler with a job whose time was three and a half hours ago, and three times more since."""
-    found = scheduler(2)
+    found = scheduler()
     trigger = IntervalTrigger(hours=1, timezone=UTC)
     found.add_job(lambda: ran.append(1), trigger, next_run_time=datetime.now(UTC) - 3.5 * HOUR, **more)
     return found
@@ -61,7 +61,7 @@ def test_each_job_has_these_settings(setting, value):
 
 
 def test_nothing_is_kept_beside_the_ledger():
-    found = scheduler(1)
+    found = scheduler()
     found.start(paused=True)
     try:
         assert [type(store).__name__ for store in found._jobstores.values()] == ["MemoryJobStore"]

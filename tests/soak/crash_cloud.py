@@ -22,6 +22,8 @@ from tests.cli.many import ForkedProgram, Many
 from tests.cli.program import Program
 
 TIMEOUT_S = 120.0
+LEFT_WITHIN_S = 20.0  # a bound against hanging, for a computer that is busy; alone it takes a tenth of a second
+CTRL_C = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,32 @@ class CloudLife:
             return "drop"
 
         return self._watched(begun, Watch(at, kill), args, *codes)
+
+    def left(self, *args: str, at: Moment, program: Program | None = None) -> str:
+        """Run a verb, and press Ctrl-C at a moment, from which on the cloud is silent; return what it says on stderr.
+
+        It has to end by itself, with 130. `program`: what runs it instead of the usual one.
+        """
+        begun: Future[Any] = Future()
+
+        def press() -> str:
+            process = begun.result(TIMEOUT_S)
+            os.kill(process.pid, signal.SIGINT)
+            process.wait(LEFT_WITHIN_S)
+            return "drop"
+
+        self.server.on_call = watch = Watch(at, press)
+        process = (program or self.program).start(*args)
+        begun.set_result(process)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            self.server.on_call = None
+            process.kill()
+        assert watch.came, (args, process.returncode, out, err)
+        assert process.returncode == CTRL_C, (args, process.returncode, out, err)
+        assert b"Traceback" not in err, err
+        return str(err.decode())
 
     def interrupted(self, *args: str, at: Moment) -> bool:
         """Run a verb, and let the cloud take the spot machines at a moment; return whether that came."""

@@ -1,0 +1,88 @@
+"""Ctrl-C: ends any command within two seconds, with exit code 130 and one sentence about what may be left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import stat
+import sys
+from contextlib import suppress
+from typing import Any
+
+CODE = 130
+LEAVES_S = 1.4  # what the first KeyboardInterrupt has not ended by then is interrupted again
+AGAIN_S = 0.2
+ENDS_S = 0.3  # for threads that were left, in all
+
+
+class Interrupted(Exception):
+    """KeyboardInterrupt on its way through the parser, which would make something else of it."""
+
+
+def heed() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt, and raise it again until `over`, where it is not ignored (nohup, `&`).
+
+    Again, for it may be lost: in a library that catches everything, or in a clean-up that hangs.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.signal(signal.SIGINT, _told)
+
+
+def take_time() -> None:
+    """Let what follows take as long as it needs, though Ctrl-C came; the next one ends it."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def over() -> None:
+    """Have no further Ctrl-C interrupt the few milliseconds that are left."""
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    take_time()
+    # CPython 3.11 ends itself by SIGINT where Ctrl-C came inside an exec(), even if the exception was caught. Every
+    # dataclass makes such a call while it is imported. The next exec() takes the mark away.
+    exec("")  # noqa: S102
+
+
+def say() -> None:
+    """Say on stderr what may be left of what was under way."""
+    from cloudgpu.control import underway
+
+    with suppress(OSError):  # a terminal that is gone
+        sys.stderr.write(f"\n{underway.left()}\n")
+
+
+def let_go() -> None:
+    """Leave out what would keep the process at its end, and end the threads that it has left.
+
+    What would keep it is output that nobody reads any more, and a last look for garbage (half a second of work with
+    Google's SDK). A thread that is inside OpenSSL while the process ends could crash it: all connections are closed.
+    """
+    from cloudgpu import parallel
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _hang_up()
+    parallel.join(ENDS_S)
+    gc.freeze()
+
+
+def _hang_up() -> None:
+    """Close the connections that this process has made, whichever library did; not those that it was given."""
+    import socket
+
+    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  (names)
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode) and not os.get_inheritable(number):
+                with socket.socket(fileno=os.dup(number)) as one:
+                    one.shutdown(socket.SHUT_RDWR)
+
+
+def _told(number: int, frame: Any) -> None:
+    if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second one puts nothing off
+        signal.setitimer(signal.ITIMER_REAL, LEAVES_S, AGAIN_S)
+    _interrupt(number, frame)
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
