@@ -37,6 +37,8 @@ CLOUD_TAKES_NONE = (
     ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
     "is not about a cloud account: run cloudgpu init without one for it.",
 )
+FORGET_ALONE = (("CLOUD", *CLOUD_ALONE[0]), "does not go with --forget.")
+FORGET_TAKES_NONE = (("--owner", "--project", *CLOUD_TAKES_NONE[0][1:]), "does not go with --forget.")
 
 
 def command(
@@ -71,6 +73,9 @@ def command(
     fingerprint: Annotated[
         list[str] | None, typer.Option(metavar="SHA256:...", help="A host's key, as you know it. Repeatable.")
     ] = None,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="ACCOUNT", help="Retire an account: ask it no more. See below.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -84,8 +89,19 @@ def command(
     use, and on Azure end their own bill; on Google Cloud nothing), asks, makes it, and writes the account into
     config.toml. With --budget and --email it
     makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
+
+    With --forget it retires an account of which nothing costs any more: its table is taken out of config.toml, the
+    ledger says so, and no look asks it again. Refused while anything there lives, is kept or is not known to have
+    ended. An account that is added again is used again.
     """
     warn_here()
+    if forget is not None:
+        from cloudgpu.cli.init_forget import retire
+
+        _check_none_of(FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint)
+        retire(forget, yes=yes, output=output)
+        return
     if cloud is not None:
         from cloudgpu.cli.init_cloud import prepare
 

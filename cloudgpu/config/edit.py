@@ -72,6 +72,38 @@ def without_value(text: str, path: Path) -> str:
     )
 
 
+def without_table(text: str, path: Path) -> str:
+    """Return the text without the table at `path`, the tables under it, and their comments; without it, the same text.
+
+    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
+    """
+    table = tomllib.loads(text)
+    if value_at(table, path) is None:
+        return text
+    del value_at(table, path[:-1])[path[-1]]
+    lines = text.split("\n")
+    while (section := _section(lines, path, under=True)) is not None:
+        del lines[section.start - 1 : section.stop]
+    changed = "\n".join(lines).rstrip("\n")
+    found = _parsed(changed)
+    if found == table or found == _without_empty(table, path[:-1]):
+        return f"{changed}\n" * bool(changed)
+    key = ".".join(path)
+    raise InvalidRequest(
+        f"config.toml is laid out in a way in which [{key}] cannot be taken out without touching other lines.",
+        field=f"config.toml: {key}",
+        value=None,
+        next=f"Take [{key}] out by hand.",
+    )
+
+
+def _without_empty(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the table without what is empty at `path`: the last table of its kind takes its parent with it."""
+    if not path or value_at(table, path) != {}:
+        return table
+    return {key: value for key, value in table.items() if key != path[0]} if len(path) == 1 else table
+
+
 def value_at(table: Mapping[str, Any], path: Path) -> Any:
     """Return what a parsed file has at `path`; None where there is nothing."""
     found: Any = table
@@ -119,11 +151,18 @@ def _placed(lines: list[str], path: Path, wanted: str) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _section(lines: list[str], header: Path) -> range | None:
-    """Return the lines between a table's header and the next one; for the top, those before the first header."""
+def _section(lines: list[str], header: Path, *, under: bool = False) -> range | None:
+    """Return the lines between a table's header and the next one; for the top, those before the first header.
+
+    `under`: a table that lies under it, or a list of such, counts too.
+    """
     start = 0
     if header:
-        named = re.compile(r"\s*\[\s*" + r"\s*\.\s*".join(map(re.escape, header)) + r"\s*\]\s*(#.*)?")
+        deeper = r"(\s*\..*?)?" if under else ""
+        words = r"\s*\.\s*".join(map(re.escape, header))
+        named = re.compile(
+            rf"\s*\[\[?\s*{words}{deeper}\s*\]\]?\s*(#.*)?" if under else rf"\s*\[\s*{words}\s*\]\s*(#.*)?"
+        )
         found = [number for number, line in enumerate(lines) if named.fullmatch(line.rstrip("\r"))]
         if not found:
             return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
+from cloudgpu.core.accounts import SUBJECT, forgotten_at
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -21,11 +22,16 @@ def used_accounts(session: Session) -> list[str]:
 
     Those are all of config.toml, one of each further cloud of which this computer has a credential, as `up` would use
     it, and those of which the ledger knows something that is not over, or has been for less than `LOOKED_BACK`: an
-    account of a cloud needs no table, and what a launch has left there shall be found.
+    account of a cloud needs no table, and what a launch has left there shall be found. One that was forgotten
+    (`init --forget`) counts again with what is not over, or has ended since.
     """
     since = iso(session.clock() - LOOKED_BACK)
-    rows = session.ledger.bills()
-    used = {row["account"] for row in rows if row["ended"] is None or row["ended"] >= since or _stays(row)}
+    rows, left = session.ledger.bills(), forgotten_at(session.ledger.events(SUBJECT))
+
+    def counts(row: dict[str, Any]) -> bool:
+        return row["ended"] is None or _stays(row) or row["ended"] > max(since, left.get(row["account"], ""))
+
+    used = {row["account"] for row in rows if counts(row)}
     return sorted(used.union(session.settings.accounts, _found_here(session)))
 
 
@@ -38,6 +44,31 @@ def _found_here(session: Session) -> set[str]:
     # The SDKs look for credentials in this process's environment, whatever the session was opened with.
     further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
     return {kind for kind in further if session.account(kind) is not None}
+
+
+def gone_from_settings(session: Session, account: str) -> InvalidRequest | None:
+    """Return the error for an account that the ledger knows and config.toml does not; None for one it does not know.
+
+    It names both ways out, and the account that may be the same one under a new name.
+    """
+    rows = session.ledger.bills()
+    kinds = {row["account"]: row["provider"] for row in rows}
+    if account not in kinds:
+        return None
+    new = sorted(
+        name
+        for name, one in session.settings.accounts.items()
+        if one.provider == kinds[account] and name not in kinds and name != one.provider
+    )
+    renamed = f" If {' or '.join(new)} is its new name, call it {account} again." if new else ""
+    return InvalidRequest(
+        f"Account {account} has machines in the ledger and is not in config.toml. Put [accounts.{account}] back, or "
+        f"retire it: cloudgpu init --forget {account}.{renamed}",
+        field="account",
+        value=account,
+        next=f'Add [accounts.{account}] with provider = "{kinds[account]}" to {session.home.config_file}, or, when '
+        f"nothing of it costs any more, run: cloudgpu init --forget {account}",
+    )
 
 
 def _stays(row: dict[str, Any]) -> bool:

@@ -57,7 +57,7 @@ def examine(
     named = _named(session, provider, account)
     asked_all = provider is None and account is None
     if asked_all:
-        checks += _clouds(session, named)
+        checks += [*_clouds(session, named), *_gone(session)]
     checks += list(_accounts(session, named, region, asked_all=asked_all))
     checks += list(doors.checks(session, named))
     checks += list(guard_checks(session, named, environ))
@@ -202,6 +202,13 @@ def _clouds(session: Session, names: list[str]) -> list[Check]:
         return []
     said = "none is asked: config.toml names no account of one, and no credentials of one were found here"
     return [Check("clouds", Verdict.WARN, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
+
+
+def _gone(session: Session) -> Iterator[Check]:
+    """Yield a failed check for each account that the ledger knows and config.toml does not."""
+    for name in used_accounts(session):
+        if session.account(name) is None:
+            yield failed(f"account {name}", session.unknown_account(name))
 
 
 def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:

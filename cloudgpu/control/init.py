@@ -220,6 +220,11 @@ def drafted(found: Found, text: str) -> Draft:
     return Draft(found, text, tuple(lines))
 
 
+def settings_of(made: Draft) -> Settings:
+    """Return what the file stands for once it is written."""
+    return settings_from_text(made.after, login=made.found.settings.owner)
+
+
 def account_of(settings: Settings, kind: str, way: str = "") -> str:
     """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,7 +87,13 @@ class Session:
         return self.settings.accounts.get(name)
 
     def unknown_account(self, account: str) -> InvalidRequest:
-        """Return the error that names the accounts there are."""
+        """Return the error that names the accounts there are, or how to retire one that the ledger alone knows."""
+        from cloudgpu.control.accounts import gone_from_settings
+
+        with suppress(LedgerUnavailable):
+            gone = gone_from_settings(self, account)
+            if gone is not None:
+                return gone
         known = sorted(self.settings.accounts)
         meant = near(account, known)
         return InvalidRequest(

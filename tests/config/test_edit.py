@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.edit import literal, with_value, without_value
+from cloudgpu.config.edit import literal, with_value, without_table, without_value
 from cloudgpu.errors import InvalidRequest
 
 FULL = """\
@@ -127,3 +127,36 @@ def test_a_key_is_taken_out_with_its_comment_and_nothing_else():
 def test_a_key_that_cannot_be_taken_out_safely_is_named():
     with pytest.raises(InvalidRequest, match=r"accounts\.local\.watts cannot be taken out"):
         without_value("accounts = {local = {watts = 3}}\n", ("accounts", "local", "watts"))
+
+
+def test_a_table_goes_with_those_under_it_and_no_other_line_does():
+    text = """owner = "ada"  # me
+[accounts.lab]  # paid by the lab
+provider = "aws"
+regions = [
+  "us-east-1",
+]
+[accounts.lab.more]
+x = 1
+
+[accounts.labs]  # another one
+provider = "gcp"
+"""
+    gone = without_table(text, ("accounts", "lab"))
+    assert gone == 'owner = "ada"  # me\n[accounts.labs]  # another one\nprovider = "gcp"\n'
+    assert without_table(gone, ("accounts", "lab")) == gone
+    assert without_table(gone, ("accounts", "labs")) == 'owner = "ada"  # me\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'accounts = {lab = {provider = "aws"}}\n',
+        'accounts.lab.provider = "aws"\n',
+        '[accounts]\nlab = {provider = "aws"}\n',
+    ],
+)
+def test_a_table_that_cannot_be_taken_out_alone_is_left_and_said(text):
+    with pytest.raises(InvalidRequest, match="cannot be taken out") as caught:
+        without_table(text, ("accounts", "lab"))
+    assert caught.value.next == "Take [accounts.lab] out by hand."

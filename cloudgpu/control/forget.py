@@ -1,0 +1,164 @@
+"""Retires an account: proves by the ledger, and by a look where it is configured, that nothing of it costs any more."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.config.edit import value_at, without_table
+from cloudgpu.control import init
+from cloudgpu.control.look import look_at
+from cloudgpu.control.session import Session
+from cloudgpu.core.accounts import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.facts import TAG_LEDGER, Kind, Leftovers
+from cloudgpu.core.names import near
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.base import HasOrphans
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+NAMED = 4  # things that a sentence names before it says how many more
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
+
+    `forgotten` is when it was retired already, and nothing has happened there since.
+    """
+
+    account: str
+    provider: str
+    machines: tuple[Row, ...]
+    draft: init.Draft | None
+    forgotten: str | None = None
+
+    @property
+    def last_ended(self) -> str | None:
+        """When the last of its machines ended; None where the ledger knows none."""
+        return max((row["ended"] for row in self.machines), default=None)
+
+
+def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell:
+    """Return what retiring an account means. Looks at it where config.toml still has it; changes nothing there.
+
+    Raises InvalidRequest for an account that nobody knows, that needs no table, or of which something lives or is kept;
+    StopUnproved where it is not known whether something lives; ProviderUnavailable where it is configured and does not
+    answer.
+    """
+    found = init.look(environ)
+    draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
+    if draft is None and account in found.settings.accounts:
+        raise _always_there(account, found.settings.accounts[account].provider)
+    beside = _look(session, account) if draft is not None else []
+    rows = [row for row in session.ledger.bills() if row["account"] == account]
+    if draft is None and not rows:
+        raise _unknown(session, account)
+    _check_costs_nothing(account, rows, beside)
+    machines = tuple(row for row in rows if not row["thing"])
+    at = forgotten_at(session.ledger.events(SUBJECT)).get(account) if draft is None else None
+    late = at is not None and any((row["ended"] or "") > at for row in rows)
+    provider = rows[-1]["provider"] if draft is None else found.settings.accounts[account].provider
+    return Farewell(account, provider, machines, draft, None if late else at)
+
+
+def forget(session: Session, farewell: Farewell) -> str:
+    """Write that the account is retired, then take its table out of config.toml; return when, as ledger time.
+
+    In this order: a table that stays makes the account live again, and nothing is lost. What the ledger says is checked
+    once more as the line is written. Raises as `plan` does, and InvalidRequest where the file was changed meanwhile.
+    """
+    account = farewell.account
+
+    def decide(view: Any) -> list[Any]:
+        _check_costs_nothing(account, [row for row in view.bills() if row["account"] == account])
+        return [forgetting(account, farewell.provider, "asked", platform.node(), session.clock())]
+
+    (line,) = session.ledger.decide(decide)
+    if farewell.draft is not None:
+        init.write(farewell.draft)
+    return line.occurred_at
+
+
+def document(farewell: Farewell, at: str | None) -> Document:
+    """Return the answer of `init --forget`; `at` is when it was retired."""
+    made = farewell.draft
+    return {
+        "account": farewell.account,
+        "provider": farewell.provider,
+        "forgotten_at": at,
+        "machines": len(farewell.machines),
+        "last_ended": farewell.last_ended,
+        "file": str(made.found.home.config_file) if made else None,
+        "diff": list(made.diff) if made else [],
+    }
+
+
+def _without(found: init.Found, account: str) -> init.Draft:
+    """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
+    text = without_table(found.text or "", ("accounts", account))
+    made = init.drafted(found, text)
+    after = init.settings_of(made)
+    if account in after.accounts:
+        raise _always_there(account, after.accounts[account].provider)
+    return made
+
+
+def _look(session: Session, account: str) -> list[str]:
+    """Look at an account that is configured; return what of this ledger costs there, or can, beside its rows."""
+    look, provider = look_at(session, [account], kept=True), session.provider(account)
+    for sentence in look.sentences:
+        session.tell(sentence)
+    beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
+    for gap in (*look.unanswered, *beside.unanswered):
+        raise ProviderUnavailable(
+            f"Account {account} cannot be forgotten while it is not known what is there: {gap.scope}: {gap.why}",
+            field="--forget",
+            value=account,
+            next=f"Run it again later. If the account is closed, take [accounts.{account}] out of config.toml by hand "
+            "and run it again: then the ledger alone decides.",
+        )
+    ours = (one for one in (*look.things, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
+    costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
+    return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
+
+
+def _check_costs_nothing(account: str, rows: list[Row], beside: Sequence[str] = ()) -> None:
+    reasons = [*(words for row in rows if (words := may_cost(row))), *beside]
+    if not reasons:
+        return
+    more = f", and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    message = (
+        f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
+    )
+    if any(map(is_unknown, rows)):
+        way = f"Settle it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
+        raise StopUnproved(message, field="--forget", value=account, next=way)
+    way = f"End it first, with [accounts.{account}] in config.toml: cloudgpu down NAME; what is kept: cloudgpu orphans"
+    raise InvalidRequest(message, field="--forget", value=account, next=way)
+
+
+def _always_there(account: str, kind: str) -> InvalidRequest:
+    why = (
+        "this computer is always an account" if kind == "local" else f'provider = "{kind}" in config.toml stands for it'
+    )
+    return InvalidRequest(
+        f"Account {account} cannot be forgotten: {why}.",
+        field="--forget",
+        value=account,
+        next="Nothing has to be done there." if kind == "local" else "Set another provider first: cloudgpu init",
+    )
+
+
+def _unknown(session: Session, account: str) -> InvalidRequest:
+    known = {row["account"] for row in session.ledger.bills()} | set(session.settings.accounts)
+    meant = near(account, known)
+    return InvalidRequest(
+        f"Neither config.toml nor the ledger knows an account {account!r}"
+        + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--forget",
+        value=account,
+        next=f"Use one of: {', '.join(sorted(known))}.",
+    )
