@@ -8,25 +8,36 @@ from typing import Any
 
 from cloudgpu.core.times import from_iso
 
-_NOT_THERE = {"agent": "none, as a shutdown from inside does not end what it costs", "timer": "none"}
-LAYERS = (("agent", "the agent"), ("timer", "the timer in the cloud"), ("reaper", "the reaper"))
+_NO_AGENT = {
+    "none": "none, as nothing of cloudgpu runs on it",
+    "tells": "none, as a shutdown from inside does not end what it costs",
+}
+_TIMERS = {"own": "its own timer, a process beside it"}
+ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
 
 
 def guards(value: dict[str, Any], now: datetime) -> str | None:
     """Return in words when each layer would end a machine; None for one that is not billed."""
-    from cloudgpu.cli.render import rounded
-
     if value["ended"] or not value["billed"]:
         return None
-    said = []
-    for key, name in LAYERS:
-        at = value["guards"][key]
-        if at is None:
-            said.append(f"{name}: {_NOT_THERE.get(key, 'nothing decided')}")
-            continue
-        left = (from_iso(at) - now).total_seconds()
-        said.append(f"{name} {'in ' + rounded(left) if left > 0 else 'now'}")
+    found = value["guards"]
+    said = [
+        _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"], "none"), now),
+        _said(_TIMERS.get(found["timer_is"], "the timer in the cloud"), found["timer"], "none", now),
+        _said("the reaper", found["reaper"], "nothing decided", now),
+    ]
+    if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
+        said.append(ONLY_PASSES)
     return "; ".join(said)
+
+
+def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
+    from cloudgpu.cli.render import rounded
+
+    if at is None:
+        return f"{name}: {absent}"
+    left = (from_iso(at) - now).total_seconds()
+    return f"{name} {'in ' + rounded(left) if left > 0 else 'now'}"
 
 
 def guard_lines(values: Sequence[dict[str, Any]], last_pass: str | None, now: datetime) -> list[str]:

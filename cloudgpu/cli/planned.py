@@ -24,10 +24,7 @@ def plan(value: Value, now: datetime) -> str:
             *([("chosen", _chosen(value["of_accounts"]))] if value["of_accounts"] else []),
             ("market", _market(value)),
             ("price", price(value["price"])),
-            (
-                "lease",
-                f"until {when(value['expires'], now)}, renewed while in use until {when(value['renew_until'], now)}",
-            ),
+            ("lease", _lease(value, now)),
             ("policy", _policy(value)),
             *((one["rule"], _rule(one, now)) for one in value["rules"]),
             ("cost", _cost(value)),
@@ -42,6 +39,13 @@ def plan(value: Value, now: datetime) -> str:
             *(("note", remark) for remark in value["remarks"]),
         ]
     )
+
+
+def _lease(value: Value, now: datetime) -> str:
+    expires, last = when(value["expires"], now), when(value["renew_until"], now)
+    if value["lease_ends"]:
+        return f"until {expires}, renewed while in use until {last}"
+    return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"
 
 
 def _what(value: Value) -> str:
@@ -100,10 +104,20 @@ def _cost(value: Value) -> str:
     """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
     beside = " with what is beside it" if any(extra["running"] for extra in value["extras"]) else ""
     missing = f"; not in it, as no price is known: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
-    return (
-        f"{_reaches(value, 'lease_end')} to the end of the lease, "
-        f"{_reaches(value, 'renew_until')} if it renews itself to the end{beside}{missing}"
-    )
+    to_the_end = _reaches(value, "renew_until")
+    if not value["lease_ends"]:
+        reaches = f"{to_the_end} to its renew-until"
+    else:
+        reaches = f"{_reaches(value, 'lease_end')} to the end of the lease, {to_the_end} if it renews itself to the end"
+    by_hand = ""
+    if _only_passes(value["guarded"]):
+        hourly = dollars(value["price"]["usd_per_hour"], 4)
+        by_hand = f"; {hourly} an hour until you end it, where no pass of cloudgpu reap or watch does"
+    return f"{reaches}{beside}{missing}{by_hand}"
+
+
+def _only_passes(guarded: Value) -> bool:
+    return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
 
 
 def _reaches(value: Value, end: str) -> str:

@@ -106,12 +106,12 @@ def ask_budgets(session: Session, view: View, wanted: Row, rows: Sequence[Row] |
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()
     if not covering:
-        return Asking(wanted, (), frozenset(), counted_prices(), now)
+        return Asking(wanted, (), frozenset(), counted_prices(session), now)
 
     def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
         return view.uses("" if since is None else iso(since))
 
-    return asking(covering, wanted, view.bills() if rows is None else rows, ended, counted_prices(), now)
+    return asking(covering, wanted, view.bills() if rows is None else rows, ended, counted_prices(session), now)
 
 
 def row_of(draft: Draft, before: Row | None = None) -> Row:

@@ -27,7 +27,7 @@ from cloudgpu.core.policy import for_agent
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import KnowsHostKeys, Resolved
+from cloudgpu.providers.base import KnowsHostKeys, Resolved, guarding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,8 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         made.append(attempt)
         means = stop_means(request, offer)
         line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand, resolved.licence)
-        line = replace(line, body={**line.body, "ends_itself": resolved.ends_itself})
+        found = guarding(prepared.candidates.of(offer).provider, resolved)
+        line = replace(line, body={**line.body, "guards": found.to_json()})
         before = next((row for row in rows if row["id"] == attempt.machine), None)
         return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
 

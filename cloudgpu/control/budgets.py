@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.zones import zone_of
+from cloudgpu.control.lastpass import are_made
 from cloudgpu.core.admission import accounts, earliest
 from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
 from cloudgpu.core.names import near
@@ -158,16 +159,20 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     since = "" if begin is None else iso(begin)
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
     volumes = frozenset((row["account"], row["name"]) for row in rows if row["thing"] and row["ended"] is None)
-    prices = counted_prices()
+    prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
 
 
-def counted_prices() -> Prices:
+def counted_prices(session: Session) -> Prices:
     """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
     listed = cache(_listed)
-    return Prices(lambda row: listed(row["provider"], row["instance_type"], row["region"]), cache(_beside))
+    return Prices(
+        lambda row: listed(row["provider"], row["instance_type"], row["region"]),
+        cache(_beside),
+        passes=are_made(session.ledger, session.clock()),
+    )
 
 
 def _listed(provider: str | None, instance_type: str | None, region: str | None) -> int | None:

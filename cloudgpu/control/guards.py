@@ -1,4 +1,4 @@
-"""Says which layers guard each machine that costs money: its agent, its timer in the cloud, the passes."""
+"""Says which layers guard each machine that costs money: its agent, its timer, the passes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
 from cloudgpu.control.session import Session
+from cloudgpu.core.guards import Agent, Timer, guards_of
 from cloudgpu.core.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasTimer, SetsTimer
+from cloudgpu.report.guards import ends_itself, guards_value
 
 Row = dict[str, Any]
 AT_ONCE = 8  # machines whose timers are asked for side by side
@@ -51,7 +53,7 @@ def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
     said = f"{_agent(session, row)}; {timer}; {reaper}"
     if timed or watched:
         return Check(name, Verdict.OK, said)
-    but = "Nothing" if row.get("ends_itself") is False else "Nothing but its own agent"
+    but = "Nothing but its own agent" if ends_itself(row) else "Nothing but a pass of cloudgpu reap or watch"
     return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
 
 
@@ -60,9 +62,13 @@ def _agent(session: Session, row: Row) -> str:
 
     It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
     """
-    if row.get("ends_itself") is False:
+    found = guards_of(row)
+    if found is not None and found.agent is Agent.NONE:
+        return "no agent runs on it, so nobody can tell whether it is used"
+    if found is not None and found.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
-    ends = f"the agent ends it at {_minute(row['expires'])}" if row["expires"] else "the agent knows no end"
+    at = guards_value(row)["agent"]
+    ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
     marked = from_iso(row["last_active"]).timestamp() if row["last_active"] else 0.0
     heard = max(marked, Shelf(session.home.samples, row["id"]).last())
     if not heard:
@@ -72,14 +78,17 @@ def _agent(session: Session, row: Row) -> str:
 
 
 def _timer(session: Session, row: Row) -> tuple[str, bool, str | None]:
-    """Return what is to be said of the timer in the cloud, whether there is one, and how to get one."""
+    """Return what is to be said of its timer, whether there is one, and how to get one."""
     provider, way = with_provider(session, row), "Run: cloudgpu cron install"
     if provider is None:
         return f"{row['provider']} has no timers", False, way
     missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
     at = provider.timer(row["provider_id"])
     if at is not None:
-        return f"the timer in the cloud at {at:%Y-%m-%d %H:%M} UTC", True, None
+        found = guards_of(row)
+        own = found is not None and found.timer is Timer.OWN
+        what = "its own timer, a process beside it, ends it" if own else "the timer in the cloud"
+        return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
     if missing:
         return missing, False, f"Run: cloudgpu init {row['provider']}, or: cloudgpu cron install"
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"

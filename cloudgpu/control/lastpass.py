@@ -49,6 +49,12 @@ def last_pass(ledger: Ledger) -> LastPass:
     return _told(ledger.events(SUBJECT))
 
 
+def are_made(ledger: Ledger, now: datetime) -> bool:
+    """Say whether passes are being made: one has succeeded lately."""
+    ok_at = last_pass(ledger).ok_at
+    return ok_at is not None and now - ok_at < TOO_LONG
+
+
 def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 

@@ -235,12 +235,13 @@ def adopted(
     *,
     on_demand: Price | None = None,
     beside: Sequence[Extra] = (),
-    able: Mapping[str, bool | None],
+    able: Mapping[str, Any],
     unknown: str = "",
 ) -> Draft:
     """Return the line that takes up a machine of this ledger that has no launch record here.
 
-    `able` is how it can end, by what its provider can do; `unknown` says what of its cost cannot be known.
+    `able` is how it can end, and what guards it, by what its provider can do; `unknown` says what of its cost cannot be
+    known.
     """
     tags = instance.tags
     body = _of_tags(tags) | {

@@ -20,6 +20,7 @@ from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.endings import of_offer
 from cloudgpu.core.facts import LaunchRequest, Offer
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Spans
@@ -27,7 +28,7 @@ from cloudgpu.core.policy_words import Says, rules_for
 from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasTimer, Provider
+from cloudgpu.providers.base import guarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
+TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
+OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
+ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
 
@@ -142,6 +146,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     """Return the plan whose first offer is `first`, followed by those that come after it."""
     at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = at.request, at.provider
+    guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
@@ -150,24 +155,25 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         request,
         offers,
         left_out=tuple(sorted(left_out | set(resolved.left_out))),
-        guards=resolved.guards or _guards(provider),
+        guards=(resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes,
+        guarded=guarded,
         now=now,
         extras=extras_of(first.offer, resolved),
         remarks=(*remarks, *_other_terms(found, at)),
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session.ledger, request),
-        rules=_rules(at, first.offer, now),
+        rules=_rules(at, first.offer, guarded, now),
         anywhere=found.candidates.anywhere,
         policy=at.policy,
     )
 
 
-def _rules(at: Candidate, offer: Offer, now: datetime) -> tuple[Says, ...]:
+def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple[Says, ...]:
     """Return what the policy says of this machine beside lease and renew-until."""
     if at.policy is None:
         return ()
-    row = of_offer(offer.available, at.request.setup)
+    row = {**of_offer(offer.available, at.request.setup), "guards": guarded.to_json()}
     return tuple(one for one in rules_for(at.policy, now, row) if one.rule in _PLANNED)
 
 
@@ -186,11 +192,11 @@ def _is_billed_already(view: View, request: LaunchRequest) -> bool:
     return volume is not None and request.account in volume_accounts(view, volume.name)
 
 
-def _guards(provider: Provider) -> tuple[str, ...]:
-    guards = ["the agent on the machine (idle time, lease)"]
-    if isinstance(provider, HasTimer):
-        guards.append("a timer on the provider's side (renew-until)")
-    return tuple(guards)
+def _guards(found: Guards) -> tuple[str, ...]:
+    """Return what ends such a machine, in words, where its provider looks nothing up."""
+    said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
+    timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
+    return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))
 
 
 def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:

@@ -39,6 +39,7 @@ def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
         "beside": [beside_entry(extra) for extra in plan.extras],
         "licence": plan.licence,
         "renew_until": iso(plan.renew_until),
+        "guards": plan.guarded.to_json(),
         "state": "unknown",
         "billed": False,
         "asked": None,

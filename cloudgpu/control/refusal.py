@@ -11,7 +11,7 @@ from cloudgpu.core.admission import Asking, Share, Verdict
 from cloudgpu.core.advice import affordable, longest
 from cloudgpu.core.budget import Budget
 from cloudgpu.core.money import Money
-from cloudgpu.core.promises import compute_nanos
+from cloudgpu.core.promises import compute_nanos, is_left_alone
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
 from cloudgpu.report.values import usd
@@ -63,8 +63,15 @@ def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
         f"The budget {budget.name}{others} does not carry {name} until {until:%Y-%m-%d %H:%M} UTC: "
         f"{share.spent.text()} spent + {share.running.text()} promised to what runs and is kept + "
         f"{share.wanted.text()} for it = {share.total.text()} {period_text(budget, share)}, of {limit_text(budget)}."
-        f"{assumed}{_counted_at(ask)}"
+        f"{assumed}{_counted_at(ask)}{_LEFT_ALONE * is_left_alone(ask.wanted, ask.prices)}"
     )
+
+
+_LEFT_ALONE = (
+    " Only a pass of cloudgpu reap or watch ends such a machine, and none has succeeded for 26 hours: it is counted to "
+    "the end of the period."
+)
+_MAKE_PASSES = "Once passes are made, it counts to its renew-until: cloudgpu cron install."
 
 
 def _counted_at(ask: Asking) -> str:
@@ -120,6 +127,8 @@ def _ways(ask: Asking, way: Way, until: datetime | None, price: Money | None) ->
         ways.append(f"For as long as asked it carries {place} at {offer.price.per_hour.text(4)} an hour.")
     elif price is not None:
         ways.append(f"For as long as asked it carries a machine at up to {price.text(4)} an hour.")
+    if is_left_alone(ask.wanted, ask.prices):
+        ways.append(_MAKE_PASSES)
     return ways or ["It carries no minute of it: end something (cloudgpu ls), or set the budget anew."]
 
 

@@ -15,7 +15,7 @@ from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.facts import TAG_ID, Instance, Kind, Leftovers, Market, Price
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Beside, HasLeftovers, Pausable, keeps_images
+from cloudgpu.providers.base import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,11 @@ def taken_up(session: Session, instance: Instance, found: Leftovers | None, now:
     if price is None:
         session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
-    able = {"stoppable": None if isinstance(provider, Pausable) else False, "parkable": keeps_images(provider)}
+    able = {
+        "stoppable": None if isinstance(provider, Pausable) else False,
+        "parkable": keeps_images(provider),
+        "guards": guarding(provider, Resolved({})).to_json(),
+    }
     line = adopted(instance, price, now, on_demand=on_demand, beside=beside, able=able, unknown=unknown)
     launch = {"id": line.subject, "intended_at": iso(line.occurred_at), "ended": None}
     return [line, *pins(launch | {"price": price and price_to_json(price)}, history[1:])]

@@ -16,7 +16,7 @@ State = dict[str, Any]
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
     "policy template expires renew_until stoppable parkable stop_means setup beside on_demand max_price licence "
-    "ends_itself"
+    "guards"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet

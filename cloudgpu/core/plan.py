@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Offer
+from cloudgpu.core.guards import Agent, Guards, Timer, lease_ends
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Origin, Policy
@@ -18,6 +19,7 @@ from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)
+ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class LaunchPlan:
     """A launch before it happens.
 
     `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
-    `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it.
+    `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it
+    in words, `guarded` what they are. `lease_ends`: its lease ends it where nobody uses it; else it goes on to
+    renew-until.
     `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
     the policy says beside lease and renew-until. `of_accounts` is what each account has in the offers, the cheapest
     first, where they were asked for from all; else nothing.
@@ -85,6 +89,8 @@ class LaunchPlan:
     rules: tuple[Says, ...] = ()
     of_accounts: tuple[Share, ...] = ()
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
+    guarded: Guards = ALL_GUARDS
+    lease_ends: bool = True
 
 
 def launch_plan(
@@ -102,6 +108,7 @@ def launch_plan(
     rules: tuple[Says, ...] = (),
     anywhere: bool = False,
     policy: Policy | None = None,
+    guarded: Guards = ALL_GUARDS,
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
@@ -133,6 +140,8 @@ def launch_plan(
         rules=rules,
         of_accounts=_shares(offers) if anywhere else (),
         ends=ends,
+        guarded=guarded,
+        lease_ends=lease_ends({**of_offer(offer.available, request.setup), "guards": guarded.to_json()}, policy),
     )
 
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from cloudgpu.core import endings
 from cloudgpu.core.decisions import Do, Rule
+from cloudgpu.core.guards import Agent, guards_of
 from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
 from cloudgpu.core.schedule import Schedule, next_off
 from cloudgpu.core.times import duration_text, from_iso
@@ -46,8 +47,19 @@ def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
 
 def rules_for(policy: Policy, now: datetime, row: Row) -> tuple[Says, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = endings.agreed(row, policy)
-    return tuple(_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+    end, found = endings.agreed(row, policy), guards_of(row)
+    said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+    unjudged = found is not None and found.agent is Agent.NONE
+    return tuple(_unjudged(one) if unjudged else one for one in said)
+
+
+def _unjudged(said: Says) -> Says:
+    """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
+    if said.rule is Rule.IDLE:
+        return replace(said, text="never: no agent runs on it, so nobody can tell whether it is used")
+    if said.rule is Rule.UNLABELLED:
+        return replace(said, text=said.text.replace("stopped once nobody uses it", "warned of"))
+    return said
 
 
 def _adapted(said: Says, policy: Policy, end: Do | None, for_budget: Do) -> Says:

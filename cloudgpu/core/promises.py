@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from cloudgpu.core.billing import stamp
 from cloudgpu.core.billing_rules import Rule
+from cloudgpu.core.guards import guards_of
 from cloudgpu.core.money import HOUR
 from cloudgpu.core.strands import Strand, rule_of, strands
 
@@ -30,12 +31,14 @@ class Prices:
 
     `compute` gives the on-demand price of a row's machine in nano-dollars an hour, or None. `beside` takes provider,
     region, the price list's word and the resource, and always has an answer. `today`: count spot machines at the price
-    that they have now, for a forecast; nothing is admitted by it.
+    that they have now, for a forecast; nothing is admitted by it. `passes`: passes are being made, which end at its
+    renew-until what nothing else ends.
     """
 
     compute: Callable[[Row], int | None]
     beside: Callable[[str, str, str, str], Counted]
     today: bool = False
+    passes: bool = True
 
 
 class Promise(NamedTuple):
@@ -73,7 +76,8 @@ _NOTHING = Promised()
 def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
     """Return what goes on costing of a machine or a kept thing.
 
-    A machine that runs, or may, costs up to its renew-until (one without a lease: as far as anybody looks), what stays
+    A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
+    none are made: as far as anybody looks), what stays
     beside it when it does not run, and what is kept of it, as far as anybody looks. One whose launch is not settled may
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
@@ -83,7 +87,7 @@ def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, st
     if row["ended"] is not None or row.get("thing"):
         return Promised(tuple(kept))
     runs = runs_on(row)
-    until = _until(row, now) if runs else None
+    until = _until(row, now, prices) if runs else None
     beside = [
         _of_beside(row, entry, until, prices)
         for entry in row.get("beside") or ()
@@ -101,6 +105,12 @@ def runs_on(row: Row) -> bool:
     return not (row["state"] in _RESTS and not row["billed"] and row["asked"] != "start" and row["attempt"] != "open")
 
 
+def is_left_alone(row: Row, prices: Prices) -> bool:
+    """Say whether only a pass would end this machine, and none are made."""
+    found = guards_of(row)
+    return found is not None and found.only_passes and not prices.passes
+
+
 def compute_nanos(row: Row, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = row["price"] and row["price"]["nanos_per_hour"]
@@ -114,8 +124,9 @@ def compute_nanos(row: Row, prices: Prices) -> int | None:
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _until(row: Row, now: int) -> int | None:
-    if row["renew_until"] is None:
+def _until(row: Row, now: int, prices: Prices) -> int | None:
+    """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
+    if row["renew_until"] is None or is_left_alone(row, prices):
         return None
     until = stamp(row["renew_until"])
     return until if until > now else now + OVERDUE * bool(row["billed"] or row["state"] == "unknown")

@@ -34,6 +34,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards
 from cloudgpu.core.pricelist import PriceList
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.patience import patience_s
@@ -90,6 +91,14 @@ class Provider(Protocol):
     account: str
     token_rule: TokenRule
     runs_parts: frozenset[str]  # kinds of template parts that it runs; the others are named as left out
+
+    @property
+    def guards(self) -> Guards:
+        """What can end its machines, beside passes from outside, in this account as it is set up. Asks nothing.
+
+        A launch may have less: `Resolved.agent` says so.
+        """
+        ...
 
     def available(self, want: Want) -> Stock:
         """Return what could satisfy `want`, unpriced, in no order; no items when nothing can.
@@ -340,8 +349,8 @@ class Resolved:
 
     `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
     `remarks` are sentences for the plan: what is bound, lost or could not be checked. `licence` is that of the image's
-    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty. `ends_itself`:
-    a machine that shuts itself down is not billed any more.
+    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty. `agent` is
+    what the agent can do on this machine, where that is less than `Provider.guards` says.
     """
 
     call: Mapping[str, Any]
@@ -351,7 +360,7 @@ class Resolved:
     left_out: tuple[str, ...] = ()  # kinds of template parts that this image cannot run
     driver: Mapping[str, str] | None = None  # settings of the template that installs one; None: the image has one
     licence: str = ""
-    ends_itself: bool = True
+    agent: Agent | None = None
 
 
 @runtime_checkable
@@ -590,6 +599,13 @@ def as_able(provider: Provider, item: Available) -> Available:
     """Return what is available with how it can end: no more than its provider is able to."""
     stoppable = item.stoppable and isinstance(provider, Pausable)
     return replace(item, stoppable=stoppable, parkable=keeps_images(provider))
+
+
+def guarding(provider: Provider, resolved: Resolved) -> Guards:
+    """Return what can end a machine of this launch, beside passes from outside."""
+    found = provider.guards
+    set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()
+    return replace(found, agent=resolved.agent or found.agent, follows=not set_by_us)
 
 
 # What a provider sells at what price, for the catalogue. Apart from the protocols above: the list of a provider can be

@@ -1,36 +1,47 @@
-"""Which layers would end a machine when, by what its row says: the agent on it, the timer in the cloud, the reaper."""
+"""Which layers would end a machine when, by what its row says: the agent on it, its timer, the reaper."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
 
+from cloudgpu.core.endings import is_spared
+from cloudgpu.core.guards import Agent, Timer, guards_of
 from cloudgpu.core.times import from_iso
 
 Row = dict[str, Any]
-TIMED_BY_TAG = frozenset({"local"})  # whose own timer follows renew-until, and is set by nobody
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
 NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
-def guards_value(row: Row) -> dict[str, str | None]:
-    """Return when each layer would end the machine as things stand, null for a layer that would not.
+def guards_value(row: Row) -> dict[str, Any]:
+    """Return when each layer would end the machine as things stand, null for a layer that would not, and what it is.
 
     The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
     """
+    found = guards_of(row)
+    what = {"agent_is": found and str(found.agent), "timer_is": found and str(found.timer)}
     if row["ended"] is not None or not row["billed"]:
-        return {"agent": None, "timer": None, "reaper": None}
+        return {"agent": None, "timer": None, "reaper": None} | what
     return {
-        "agent": row["expires"] if ends_itself(row) else None,
+        "agent": _agents_end(row) if ends_itself(row) else None,
         "timer": timer_of(row),
         "reaper": (row.get("decision") or {}).get("at"),
-    }
+    } | what
+
+
+def _agents_end(row: Row) -> str | None:
+    """Return when the agent ends it at the latest, if nobody uses it; its lease may be no reason for that."""
+    spared = is_spared(row, None)
+    end: str | None = row["renew_until"] if spared else row["expires"]
+    return end
 
 
 def ends_itself(row: Row) -> bool:
-    """Say whether the agent's shutdown ends what the machine costs; a line of an earlier version does not say so."""
-    return row.get("ends_itself") is not False
+    """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
+    found = guards_of(row)
+    return found is None or found.agent is Agent.ENDS
 
 
 def unjudged(row: Row) -> str | None:
@@ -40,8 +51,11 @@ def unjudged(row: Row) -> str | None:
 
 
 def timer_of(row: Row) -> str | None:
-    """Return when the timer on the provider's side fires, as far as the ledger knows; None for none."""
-    return row["renew_until"] if row["provider"] in TIMED_BY_TAG else row.get("timer")
+    """Return when its timer fires, as far as the ledger knows; None for none."""
+    found = guards_of(row)
+    follows = found is not None and found.follows and found.timer is not Timer.NONE
+    at: str | None = row["renew_until"] if follows else row.get("timer")
+    return at
 
 
 def reason_of(row: Row) -> str | None:

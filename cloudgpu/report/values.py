@@ -150,6 +150,8 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "stop_means": plan.stop_means,
         "ends": {name: (do := getattr(plan.ends, name)) and str(do) for name in ("lease", "renew_until", "budget")},
         "guards": list(plan.guards),
+        "guarded": {"agent": str(plan.guarded.agent), "timer": str(plan.guarded.timer)},
+        "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "dearest_usd_per_hour": usd(plan.dearest),
         "of_accounts": [_share(one) for one in plan.of_accounts],

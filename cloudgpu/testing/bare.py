@@ -16,6 +16,7 @@ from cloudgpu.core.facts import (
     Stock,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards
 from cloudgpu.core.names import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -40,6 +41,11 @@ class BareFakeProvider(FaultyCloud):
             listing_proves_after=timedelta(seconds=self.options.lag_s),
             source="the settings token_s and lag_s of the fake cloud",
         )
+
+    @property
+    def guards(self) -> Guards:
+        """The agent, as the settings say what it can do."""
+        return Guards(Agent(self.options.agent))
 
     def available(self, want: Want) -> Stock:
         """Return what the fake cloud sells of it, where there is capacity."""

@@ -27,10 +27,21 @@ import pytest
 from cloudgpu.core import endings
 from cloudgpu.core.decisions import Do
 from cloudgpu.core.facts import TAG_ID, Attempt, Available, Instance, Market, State, Want
+from cloudgpu.core.guards import Guards, Timer
 from cloudgpu.core.names import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Factory, Imageable, Pausable, Provider, ProviderSettings, Resolves, as_able
+from cloudgpu.providers.base import (
+    Factory,
+    HasTimer,
+    Imageable,
+    Pausable,
+    Provider,
+    ProviderSettings,
+    Resolves,
+    SetsTimer,
+    as_able,
+)
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
@@ -156,6 +167,14 @@ class ProviderContract(ContractBase):
         assert provider.token_rule.lifetime > timedelta(0)
         assert provider.token_rule.listing_proves_after >= timedelta(0)
         assert provider.token_rule.source
+
+    def test_it_says_what_can_end_its_machines(self, provider: Provider) -> None:
+        """Plans, sums and budgets go by it: a guard that is not there is never named."""
+        assert isinstance(provider.guards, Guards)
+        timed = isinstance(provider, HasTimer)
+        assert timed or provider.guards.timer is Timer.NONE
+        unset = isinstance(provider, SetsTimer) and bool(provider.no_timer())
+        assert provider.guards.timer is not Timer.NONE or not timed or unset
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""

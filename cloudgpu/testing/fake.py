@@ -30,6 +30,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -50,6 +51,12 @@ class FakeProvider(BareFakeProvider):
 
     `ReachableFakeProvider` says who may connect, `WholeFakeProvider` has machines that are asked for more, too.
     """
+
+    @property
+    def guards(self) -> Guards:
+        """The agent, as the settings say what it can do, and the cloud's timer."""
+        lacks = "HasTimer" in self.options.lacks
+        return Guards(Agent(self.options.agent), Timer.NONE if lacks else Timer.CLOUD)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine, and its system disk with it."""

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.guards import Agent
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
@@ -41,6 +42,7 @@ class FakeOptions:
     reachable: bool = False  # the provider says who may connect
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
+    agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
     lacks: tuple[str, ...] = ()  # abilities that this cloud does not have: Pausable, Imageable, Taggable, HasTimer
     state_file: Path | None = None  # shared by several processes; None: in memory
 
@@ -119,6 +121,10 @@ def _timer(value: Any) -> str:
     return str(value)
 
 
+def _agent(value: Any) -> str:
+    return str(Agent(value))
+
+
 def _lacks(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not set(value) <= LACKS.keys():
         message = f"it takes a list of {', '.join(LACKS)}"
@@ -135,6 +141,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "endpoint": _endpoint,
     "reachable": _yes_or_no,
     "tells": _yes_or_no,
+    "agent": _agent,
     "lacks": _lacks,
     "state_file": Path,
 }

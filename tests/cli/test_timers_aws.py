@@ -150,7 +150,8 @@ def test_ls_and_show_say_when_each_layer_would_end_it(line):
     assert line("ls --refresh").code == 0
     assert made["guards"]["timer"] == made["renew_until"]
     guards = line("show fox -o json").json["guards"]
-    assert guards == {"agent": made["expires"], "timer": made["renew_until"], "reaper": None}
+    layers = {"agent": made["expires"], "timer": made["renew_until"], "reaper": None}
+    assert guards == layers | {"agent_is": "ends", "timer_is": "cloud"}
     for words in ("ls -v", "show fox"):
         told = " ".join(line(words).out.split())
         assert "the agent in 2h; the timer in the cloud in 5h; the reaper: nothing decided" in told

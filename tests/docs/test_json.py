@@ -388,7 +388,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "lasting",
         "sustained",
     }
-    parts |= {"job", "passed", "login", "watcher", "guards"}
+    parts |= {"job", "passed", "login", "watcher", "guards", "planned_ends", "guarded"}
     parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}

@@ -31,6 +31,7 @@ from cloudgpu.core.facts import (
     State,
     Stock,
 )
+from cloudgpu.core.guards import Agent, Guards
 from cloudgpu.core.money import Money
 from cloudgpu.core.offers import fits
 from cloudgpu.core.times import from_epoch
@@ -148,6 +149,7 @@ class Sim:
     book: list[Entry] = field(default_factory=list)
     spot: dict[str, list[tuple[datetime, Fraction]]] = field(default_factory=dict)
     runs_parts = frozenset({"on_start", "packages", "cloud_init"})
+    guards = Guards(Agent.ENDS)
     count: int = 0
 
     def __post_init__(self) -> None:

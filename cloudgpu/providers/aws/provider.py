@@ -24,6 +24,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import Bound, Firing, Login, ProviderSettings, Resolved, TokenRule
@@ -54,6 +55,11 @@ class AwsProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._aws = Aws(settings)
+
+    @property
+    def guards(self) -> Guards:
+        """The agent on the machine, and the timer in the cloud where this account has such."""
+        return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
 
     def available(self, want: Want) -> Stock:
         """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""

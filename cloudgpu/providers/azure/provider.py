@@ -24,6 +24,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
@@ -57,6 +58,11 @@ class AzureProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._azure = Azure(settings)
+
+    @property
+    def guards(self) -> Guards:
+        """The agent on the machine, and the timer in the cloud where this account has such."""
+        return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
 
     def available(self, want: Want) -> Stock:
         """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""

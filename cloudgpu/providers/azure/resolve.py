@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.facts import Available, LaunchRequest, Market
+from cloudgpu.core.guards import Agent
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers import layers
@@ -68,7 +69,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
         remarks=tuple(_remarks(azure, request, item, found)),
         driver=found.choice.driver,
         licence=found.choice.image.licence,
-        ends_itself=call.role,
+        agent=Agent.ENDS if call.role else Agent.TELLS,
     )
 
 

@@ -22,6 +22,7 @@ from cloudgpu.core.facts import (
     Volume,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -56,6 +57,11 @@ class GcpProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._gcp = Gcp(settings)
+
+    @property
+    def guards(self) -> Guards:
+        """The agent on the machine, and the timer in the cloud."""
+        return Guards(Agent.ENDS, Timer.CLOUD)
 
     def available(self, want: Want) -> Stock:
         """Return what Google offers of what fits, by zone and market, and what did not answer."""

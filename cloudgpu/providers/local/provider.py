@@ -26,6 +26,7 @@ from cloudgpu.core.facts import (
     Unanswered,
     Want,
 )
+from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.core.names import digest
 from cloudgpu.core.offers import fits
 from cloudgpu.core.times import from_iso, iso
@@ -74,6 +75,7 @@ class LocalProvider:
 
     kind = KIND
     runs_parts = frozenset({"on_start"})
+    guards = Guards(Agent.ENDS, Timer.OWN)
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Market, Price, Stock, Unanswered, Want
+from cloudgpu.core.guards import Agent, Guards
 from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
 from cloudgpu.errors import (
@@ -44,6 +45,7 @@ class SshProvider:
 
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
+    guards = Guards(Agent.ENDS)
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.facts import Basis, Market, Network, Setup, Want
+from cloudgpu.core.guards import Agent
 from cloudgpu.core.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.providers.azure.attempts import A10, T4, USUAL, attempt_at, calls, offered, provider_of
@@ -143,7 +144,7 @@ def test_without_an_identity_the_plan_says_that_a_shutdown_from_inside_does_not_
     without = plan(provider_of(azure_arm, tmp_path))
     assert any("does not end what it costs" in one for one in without.remarks)
     assert not any("deallocates it" in one or "renews while" in one for one in without.guards)
-    assert not without.ends_itself
+    assert without.agent is Agent.TELLS
     role = "/subscriptions/00000000-0000-4000-8000-000000000000/providers/Microsoft.Authorization/roleDefinitions/"
     options = {"machine_role": f"{role}00000000-0000-4000-8000-000000000001", "timers": True}
     having = plan(provider_of(azure_arm, tmp_path, **options))
@@ -159,7 +160,7 @@ def test_a_login_that_may_not_give_the_role_makes_no_plan_that_counts_on_it(azur
     not_these = ["Microsoft.Authorization/*/Write", "Microsoft.Authorization/*/Delete"]
     azure_arm.model.permissions = [{"actions": ["*"], "notActions": not_these}]
     found = plan(provider)
-    assert (found.ends_itself, found.call["role"]) == (False, False)
+    assert (found.agent, found.call["role"]) == (Agent.TELLS, False)
     assert any("may not give it the role" in one for one in found.remarks)
     assert not any("renews while" in one for one in found.guards)
 

@@ -1,0 +1,129 @@
+"""No guard is named that is not there: plans, sums, doctor, show and budgets go by what a provider says it has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.cli.guards_text import guards
+from cloudgpu.cli.planned import plan
+from cloudgpu.control.budget_asked import Asked, set_value
+from cloudgpu.control.guards import guard_checks
+from cloudgpu.control.launch import launch
+from cloudgpu.control.preview import asked_of_plan
+from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.session import open_session
+from cloudgpu.errors import BudgetRefused
+from cloudgpu.report.values import machine_value, plan_value
+from tests.control.conftest import Lab
+
+UNGUARDED = 'agent = "none"\nlacks = ["HasTimer"]\n'
+TOLD = 'agent = "tells"\nlacks = ["HasTimer"]\n'
+
+
+def text(lab, **more):
+    value = plan_value(lab.prepare(**more).plan)
+    return value, " ".join(plan(value, lab.clock()).split())
+
+
+def shown(lab):
+    (row,) = lab.rows()
+    return guards(machine_value(row, lab.clock()), lab.clock())
+
+
+def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
+    value, said = text(make_lab(UNGUARDED))
+    assert value["guards"] == ["only a pass of cloudgpu reap or watch ends it"]
+    assert (value["guarded"], value["lease_ends"]) == ({"agent": "none", "timer": "none"}, False)
+    assert "idle never: no agent runs on it, so nobody can tell whether it is used" in said
+    assert "which does not end it: it runs until" in said
+    assert "to the end of the lease" not in said
+    assert "to its renew-until" in said
+    assert "an hour until you end it, where no pass of cloudgpu reap or watch does" in said
+
+
+def test_a_policy_that_ends_what_nobody_knows_ends_it_with_its_lease(make_lab):
+    lab = make_lab(UNGUARDED)
+    lab.session.home.policies.mkdir(parents=True)
+    (lab.session.home.policies / "own.yaml").write_text("lease: 1h\nrenew_until: 4h\nunknown: end\n")
+    value, said = text(lab, policy="own")
+    assert value["lease_ends"]
+    assert "to the end of the lease" in said
+
+
+NO_AGENT = "the agent: none, as nothing of cloudgpu runs on it"
+NO_END = "the agent: none, as a shutdown from inside does not end what it costs"
+REST = "; the timer in the cloud: none; the reaper: nothing decided; only a pass of cloudgpu reap or watch ends it"
+
+
+@pytest.mark.parametrize(
+    ("options", "agent", "expected"),
+    [
+        ("", "ends", "the agent in 8h; the timer in the cloud in 3d; the reaper: nothing decided"),
+        (UNGUARDED, "none", NO_AGENT + REST),
+        (TOLD, "tells", NO_END + REST),
+    ],
+)
+def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
+    lab = make_lab(options)
+    lab.up()
+    assert shown(lab) == expected
+    (row,) = lab.rows()
+    assert machine_value(row, lab.clock())["guards"]["agent_is"] == agent
+    (check,) = guard_checks(lab.session, ["lab"], {})
+    if options:
+        assert str(check.verdict) == "warn"
+        assert check.said.endswith("Nothing but a pass of cloudgpu reap or watch would end it.")
+        assert check.next == "Run: cloudgpu cron install"
+    assert ("no agent runs on it" in check.said) == (agent == "none")
+
+
+def month(lab, usd):
+    set_value(lab.session, Asked("lab", usd, "month"), anew=False)
+
+
+def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
+    lab = make_lab(UNGUARDED)
+    month(lab, "100000")
+    (alone,) = asked_of_plan(lab.session, lab.prepare()).admission().verdicts
+    reap(lab.session, ReapWish())  # passes are made: one of them ends it at its renew-until
+    (watched,) = asked_of_plan(lab.session, lab.prepare()).admission().verdicts
+    three_days = lab.prepare().plan.to_renew_until.amount.nanos  # without its disk, of which no price is known
+    assert three_days <= watched.tightest.wanted.nanos < 1.1 * three_days
+    assert alone.tightest.wanted.nanos > 2 * three_days
+
+
+def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(make_lab):
+    guarded = make_lab("")
+    plan_ = guarded.prepare().plan
+    limit = plan_.to_renew_until.amount.nanos * 11 // 10
+    month(guarded, str(limit / 10**9))
+    launch(guarded.session, guarded.prepare(), wait=False)
+
+
+def test_the_same_budget_refuses_it_without_guards(make_lab):
+    lab = make_lab(UNGUARDED)
+    limit = lab.prepare().plan.to_renew_until.amount.nanos * 11 // 10
+    month(lab, str(limit / 10**9))
+    with pytest.raises(BudgetRefused, match="Only a pass of cloudgpu reap or watch ends such a machine") as refused:
+        launch(lab.session, lab.prepare(), wait=False)
+    assert "cloudgpu cron install" in refused.value.next
+    reap(lab.session, ReapWish())
+    launch(lab.session, lab.prepare(), wait=False)
+
+
+def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypatch):
+    """It is a process on this computer, and no cloud's."""
+    environ = {"CLOUDGPU_HOME": str(tmp_path), "USER": "ada"}
+    session = open_session(environ)
+    found = session.provider("local").guards
+    assert json.loads(json.dumps(found.to_json())) == {"agent": "ends", "timer": "own", "follows": True}
+    from cloudgpu.control.prepare import _guards
+
+    assert _guards(found)[1] == "its own timer, a process beside it on the same computer (renew-until)"
+    lab = Lab(tmp_path, monkeypatch)
+    lab.up()
+    (row,) = lab.rows()
+    value = machine_value(row | {"guards": found.to_json()}, lab.clock())
+    assert "its own timer, a process beside it in 3d" in guards(value, lab.clock())
