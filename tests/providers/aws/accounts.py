@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from cloudgpu.core.facts import Market
-from cloudgpu.providers.aws.client import _counted, _session
+from cloudgpu.providers.aws.client import _session
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.aws.plain import client, launch, spot
@@ -30,7 +30,7 @@ def quick(provider):
     with first._lock:
         if first._session is None:
             first._session, first._attempts = _session(first.options.profile)
-            first._session.events.register("before-send.*", _counted)
+            first._watch(first._session)
     aws._session, aws._attempts = first._session, first._attempts
     return provider
 

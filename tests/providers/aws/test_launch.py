@@ -315,6 +315,19 @@ def test_a_lost_reply_never_launches_twice(aws, tmp_path, times):
     assert waits == [1.0, 2.0, 4.0][:times]
 
 
+def test_a_launch_that_is_done_and_never_answered_is_uncertain_and_its_replay_returns_it(aws, tmp_path):
+    provider = account(tmp_path)
+    attempt = attempt_at(provider)
+    provider._aws.patience.changes = 0.5
+    fault = aws.faults.hang("RunInstances", done=True)
+    with pytest.raises(LaunchUncertain, match="AWS us-east-1 did not answer RunInstances"):
+        provider.launch(attempt, deadline=soon())
+    assert len(aws.called("RunInstances")) == 2
+    aws.faults.remove(fault)
+    provider = account(tmp_path)
+    assert [one.id for one in machines(aws)] == [own(provider.launch(attempt, deadline=soon()).id)]
+
+
 @pytest.mark.parametrize("error", ["InternalError", "Unavailable", "RequestLimitExceeded"])
 def test_what_may_pass_is_sent_again_with_the_same_token(aws, provider, error):
     aws.faults.add("RunInstances", error=error, times=2)
