@@ -14,6 +14,7 @@ from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.asking import asked_of, told_apart
 from cloudgpu.control.kept_look import write_leftovers
 from cloudgpu.control.look_asked import Answer, asked
+from cloudgpu.control.missing import got
 from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import covers
@@ -100,7 +101,7 @@ def refresh(session: Session, row: Row) -> Row:
     provider = session.provider(row["account"])
     now = not_before(row, session.clock())
     try:
-        instance = provider.get(row["provider_id"])
+        instance = got(session, row)
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row

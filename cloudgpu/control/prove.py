@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.missing import got
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.control.silence import Silence
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent, StopUnproved
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
-ASKED_AGAIN = timedelta(minutes=2)
+ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 
 def prove(
@@ -27,17 +28,18 @@ def prove(
 ) -> Row:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
-    Also where it goes on running two minutes after it was asked: some clouds accept what they then fail to do.
+    Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
+    since a read before it did not find the machine, and some clouds accept what they then fail to do.
     `watched`: it was seen to be there a moment ago, so that its end is now. Raises StopUnproved when the proof did not
     come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again, silence = session.clock(), Silence(session)
+    again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
-                again = session.clock() + ASKED_AGAIN
+                again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
             row, arrived = _look_hard(session, row, watched=watched)
             watched, last = True, row["state"]
             arrived = arrived and not silence.is_now
@@ -80,7 +82,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
     """
     provider, now = session.provider(row["account"]), not_before(row, session.clock())
     try:
-        instance: Instance = provider.get(row["provider_id"])
+        instance: Instance = provider.get(row["provider_id"]) if watched else got(session, row)
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False

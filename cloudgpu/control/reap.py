@@ -175,7 +175,8 @@ def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Do
 
 
 def _said(repaired: Repaired) -> list[str]:
-    set_ = [f"{name}: its timer in the cloud was missing and is set again" for name in repaired.set]
+    set_ = [f"{name}: it had no timer in the cloud; now it has one" for name in repaired.set]
+    set_ += [f"{name}: its timer in the cloud is set to its renew-until" for name in repaired.moved]
     return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
 
 

@@ -7,6 +7,7 @@ one exception is a start under a timer of the life before that might still fire:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,18 +23,22 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+_Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
 AT_ONCE = 8  # timers set side by side
 PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
 
 
 @dataclass
 class Repaired:
-    """What a repair did: names of machines whose timer was set or dropped, and a fault for each that could not be.
+    """What a repair did: names of machines whose timer was set, moved or dropped, and a fault for each that was not.
 
-    `strays` are timers of this ledger whose machine it does not know: account, the provider's id, when they fire.
+    `set` had none before, `moved` one that fired at another time. One that was right already is in neither: it is
+    written down, and nothing is done. `strays` are timers of this ledger whose machine it does not know: account, the
+    provider's id, when they fire.
     """
 
     set: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     faults: list[CloudgpuError] = field(default_factory=list)
     strays: list[tuple[str, str, datetime]] = field(default_factory=list)
@@ -149,7 +154,7 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
     done, rows, now = Repaired(), list(rows), session.clock()
     due = [row for row in rows if _is_due(row, now)]
     outlived = [row for row in rows if row["ended"] is not None and _may_fire(row, now)]
-    _each(session, due, _timed, done)
+    _set_due(session, due, done)
     _each(session, outlived, _untimed, done)
     if sweep:
         latest = {row["id"]: row for row in session.ledger.machines()}
@@ -157,8 +162,42 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
     return done
 
 
-def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], datetime | None], done: Repaired) -> None:
-    """Ask for these machines side by side, and write down what was done; of one silence one fault is enough."""
+def _set_due(session: Session, due: list[Row], done: Repaired) -> None:
+    """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
+
+    Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
+    """
+    rows = [row for row in due if row["provider_id"] is not None]
+    for account in sorted({row["account"] for row in rows}):
+        here = [row for row in rows if row["account"] == account]
+        provider = _able_or_fault(session, here[0], done)
+        if provider is None:
+            continue
+        there: Mapping[str, datetime] | None = None
+        with suppress(CloudgpuError):
+            there = provider.timers(of=[row["provider_id"] for row in here])
+        right = [row for row in here if _is_right(row, (there or {}).get(row["provider_id"]), session.clock())]
+        for row in right:
+            _written(session, row, from_iso(row["renew_until"]), "it is there already")
+        _each(session, [row for row in here if row not in right], _timed, done, there)
+
+
+def _is_right(row: Row, at: datetime | None, now: datetime) -> bool:
+    """Say whether a timer fires when the machine's is to."""
+    return at is not None and abs(at - max(from_iso(row["renew_until"]), now)) <= PRECISE
+
+
+def _each(
+    session: Session,
+    rows: list[Row],
+    ask: Callable[[SetsTimer, Row], _Set],
+    done: Repaired,
+    there: Mapping[str, datetime] | None = None,
+) -> None:
+    """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
+
+    `there` are the timers that were seen before; None where that is not known.
+    """
     able: dict[str, SetsTimer | None] = {}
     for row in rows:
         if row["account"] not in able and row["provider_id"] is not None:
@@ -177,12 +216,15 @@ def _each(session: Session, rows: list[Row], ask: Callable[[SetsTimer, Row], dat
             done.faults += [found] * (silence not in said)
             said.add(silence)
             continue
-        _written(session, row, found, "repaired" if found else "the machine has ended")
-        (done.set if found else done.dropped).append(row["name"])
+        at, changed = found
+        _written(session, row, at, "repaired" if at else "the machine has ended")
+        missing = there is not None and row["provider_id"] not in there
+        into = done.dropped if at is None else done.set if missing else done.moved
+        into += [row["name"]] * changed
 
 
 def _tried(
-    ask: Callable[[SetsTimer, Row], datetime | None],
+    ask: Callable[[SetsTimer, Row], _Set],
     provider: SetsTimer,
     row: Row,
     silent: dict[tuple[str, str], Silent],
@@ -197,14 +239,14 @@ def _tried(
         return fault
 
 
-def _timed(provider: SetsTimer, row: Row) -> datetime:
+def _timed(provider: SetsTimer, row: Row) -> _Set:
     at = from_iso(row["renew_until"])
-    provider.set_timer(row["provider_id"], at, does=_does(row))
-    return at
+    return at, provider.set_timer(row["provider_id"], at, does=_does(row))
 
 
-def _untimed(provider: SetsTimer, row: Row) -> None:
+def _untimed(provider: SetsTimer, row: Row) -> _Set:
     provider.drop_timer(row["provider_id"])
+    return None, True
 
 
 def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
@@ -229,11 +271,11 @@ def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], 
     now, wrong, outlived = session.clock(), list[Row](), list[Row]()
     for row, wanted in _wanted(rows, now):
         there = found.get(row["provider_id"])
-        if wanted is not None and (there is None or abs(there - max(wanted, now)) > PRECISE):
+        if wanted is not None and not _is_right(row, there, now):
             wrong.append(row)
         elif wanted is None and there is not None and row["ended"] is not None:
             outlived.append(row)
-    _each(session, wrong, _timed, done)
+    _each(session, wrong, _timed, done, found)
     _each(session, outlived, _untimed, done)
 
 
@@ -267,7 +309,7 @@ def _does(row: Row) -> Firing | None:
 
 
 def _set(session: Session, provider: SetsTimer, row: Row, why: str) -> Row:
-    return _written(session, row, _timed(provider, row), why)
+    return _written(session, row, _timed(provider, row)[0], why)
 
 
 def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:

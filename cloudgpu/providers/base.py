@@ -8,7 +8,7 @@ Every method may raise the classes of `cloudgpu.errors` and no others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -229,8 +229,10 @@ class SetsTimer(HasTimer, Protocol):
         """
         ...
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Let the timer fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
+
+        Return whether anything was changed: one that fires then already, or is fixed, stays as it is.
 
         A time that is over means at once. `does` is what it is to do, where the caller knows; else it is looked up.
         Raises InstanceNotFound where it has to look, InvalidRequest after `timer_limit`, or where `no_timer` says why.
@@ -241,9 +243,10 @@ class SetsTimer(HasTimer, Protocol):
         """Take the timer away; none is no error, nor is a machine that is gone, nor one that bears it for life."""
         ...
 
-    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when the timers of this ledger's machines fire, by the provider's id, of machines that are gone too.
 
+        `of`: only those of these machines are wanted, in as few calls as they can be had; others may be there, too.
         Raises ProviderUnavailable naming a region that did not answer: a part would look like the whole.
         """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -131,7 +131,7 @@ class FakeProvider(BareFakeProvider):
         with self._call("timer_limit") as cloud:
             return timers.fires(cloud, self._living(cloud, id).id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Set or move a timer of its own; one that was fixed at launch stays where it is."""
         with self._call("set_timer") as cloud:
             machine = self._living(cloud, id)
@@ -139,8 +139,9 @@ class FakeProvider(BareFakeProvider):
                 raise refused("timer", id, self.no_timer(), "set timer = 'moves' for the account")
             if self.options.timer == timers.FIXED:
                 timers.check_fixed(cloud, machine, at)
-            else:
-                timers.set_timer(cloud, machine, at, self.clock(), does)
+                return False
+            timers.set_timer(cloud, machine, at, self.clock(), does)
+            return True
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take a timer away that is a thing of its own."""
@@ -148,7 +149,7 @@ class FakeProvider(BareFakeProvider):
             if self.options.timer != timers.FIXED:
                 cloud.timers.pop(id, None)
 
-    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when each timer fires."""
         with self._call("timers") as cloud:
             asked = {region} if region else set(REGIONS)
@@ -156,7 +157,8 @@ class FakeProvider(BareFakeProvider):
             if silent:
                 message = f"{min(silent)} did not answer: it was hidden by the test"
                 raise ProviderUnavailable(message, field="provider", value=min(silent))
-            there = {id_ for id_ in cloud.timers if cloud.machines[id_].region in asked}
+            wanted = cloud.timers if of is None else of
+            there = {id_ for id_ in cloud.timers if id_ in wanted and cloud.machines[id_].region in asked}
             return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002

@@ -80,3 +80,32 @@ def test_what_google_accepts_and_does_not_do_is_asked_for_again(line, gcp, verb,
     said = line(f"{verb} otter --yes")
     assert said.code == 0, said.err
     assert gcp.instances(live=True) == []
+
+
+GET = "compute.instances.get"
+
+
+def test_an_end_is_asked_though_the_first_reads_do_not_find_the_machine(line, gcp):
+    assert line(UP).code == 0
+    gcp.faults.add(GET, error="notFound", times=2)
+    begun = gcp.clock.now()
+    said, called = line.calls("down otter --yes")
+    assert (said.code, gcp.instances(live=True)) == (0, []), said.err
+    deleted, shut = called.index("compute.instances.delete"), called.index("compute.firewalls.delete")
+    assert (deleted < shut, (gcp.clock.now() - begun).total_seconds() < 30) == (True, True)
+
+
+@pytest.mark.parametrize("words", ["show otter --refresh", "stop otter --yes", "extend otter 1h --yes"])
+def test_one_read_that_does_not_find_a_machine_is_no_proof_of_its_end(line, gcp, words):
+    assert line(UP).code == 0
+    gcp.faults.add(GET, error="notFound")
+    said = line(words)
+    assert said.code == 0, said.err
+    assert [row["ended"] for row in line("ls -o json").json["machines"]] == [None]
+
+
+def test_what_somebody_has_deleted_is_gone_after_several_looks(line, gcp):
+    assert line(UP).code == 0
+    gcp.faults.add(GET, error="notFound", times=99)
+    said, called = line.calls("stop otter --yes")
+    assert (said.code, called.count(GET)) == (7, 3)

@@ -95,10 +95,10 @@ def in_use(account, gcp, ids):
 
 def prepared(account):
     """Let two hours pass, and some machines be over, some held, and the others say that they are in use."""
-    found, made = (
-        account.pass_()
-    )  # it takes them up, and asks each once for its timer, of which this ledger knows nothing
-    assert (made[LIST], made[GUEST], found.decided) == (1, 0, {"keep": OURS}), "none has run long enough to be idle"
+    found, made = account.pass_()
+    # It takes them up; which timers they have, of which this ledger knows nothing, is asked once for all of them.
+    assert (made[LIST], made[GUEST], found.decided) == (2, 0, {"keep": OURS}), "none has run long enough to be idle"
+    assert (made["instances.get"], [one for one in found.sentences if "timer" in one]) == (0, [])
     account.gcp.advance(2 * HOUR)
     over, held, busy = account.ids[:3], account.ids[3:5], account.ids[5:]
     in_use(account, account.gcp, busy)

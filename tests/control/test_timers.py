@@ -249,11 +249,23 @@ def test_a_sweep_sets_what_somebody_took_away_moves_what_is_elsewhere_and_names_
     assert repair(moves.session, moves.rows()).set == []  # the ledger knows of nothing
     known = [row for row in moves.session.ledger.machines() if row["id"] != right["id"]]
     done = repair(moves.session, known, sweep=True)
-    assert sorted(done.set) == sorted([missing["name"], moved["name"]])
+    assert (done.set, done.moved) == ([missing["name"]], [moved["name"]])
     assert [(account, id_) for account, id_, _ in done.strays] == [("lab", right["provider_id"])]
     assert {moves.cloud.timer(row["provider_id"]) for row in rows} == {from_iso(row["renew_until"]) for row in rows}
     again = repair(moves.session, moves.session.ledger.machines(), sweep=True)
-    assert (again.set, again.dropped, again.strays, again.faults) == ([], [], [], [])
+    assert (again.set + again.moved, again.dropped, again.strays, again.faults) == ([], [], [], [])
+
+
+def test_a_timer_that_is_there_already_is_written_down_and_nothing_is_done_or_said(moves):
+    moves.cloud.fail_next("timer_limit", ProviderUnavailable("no answer"))
+    row = up(moves)
+    body = {"at": None, "why": "a ledger that was lost"}
+    moves.session.ledger.append([Draft("timer_set", row["id"], body, moves.clock(), "lost")])
+    before = moves.cloud.calls
+    done = repair(moves.session, moves.rows())
+    made = moves.cloud.calls - before
+    assert (done.set, done.moved, made["set_timer"], made["timers"]) == ([], [], 0, 1)
+    assert latest(moves, row)["timer"] == row["renew_until"]
 
 
 def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_nothing(moves):

@@ -30,12 +30,24 @@ def end_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
 
 
 def _end(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
+    """Ask to end a machine. One that a read does not find yet is ended all the same, unless its disk is to stay.
+
+    "InvalidInstanceID.NotFound ... eventual consistency": a machine may be unknown for a while after its launch (EC2
+    developer guide, Ensuring idempotency and Eventual consistency).
+    """
+    try:
+        found = raw(aws, region, own)
+    except InstanceNotFound:
+        found = None
     with suppress(InstanceNotFound):
-        _end_known(aws, region, own, keep_disk=keep_disk)
+        if found is not None:
+            _end_known(aws, region, own, found, keep_disk=keep_disk)
+        elif not keep_disk:
+            _cancel_of(aws, region, own)
+            _terminate(aws, region, own)
 
 
-def _end_known(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
-    found = raw(aws, region, own)
+def _end_known(aws: Aws, region: str, own: str, found: Mapping[str, Any], *, keep_disk: bool) -> None:
     request = found.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
     if found["State"]["Name"] in ENDED:
         with suppress(InvalidRequest):  # AWS forgets requests that have ended
@@ -44,6 +56,10 @@ def _end_known(aws: Aws, region: str, own: str, *, keep_disk: bool) -> None:
     _mark_disk(aws, region, found, keep=keep_disk)
     with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
         _cancel(aws, region, request)
+    _terminate(aws, region, own)
+
+
+def _terminate(aws: Aws, region: str, own: str) -> None:
     with aws.said("TerminateInstances", region, value=ids.joined(region, own)):
         aws.ec2(region).terminate_instances(InstanceIds=[own])
 
@@ -63,6 +79,16 @@ def _cancel(aws: Aws, region: str, request: str | None) -> None:
         return
     with aws.said("CancelSpotInstanceRequests", region, value=request):
         aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request])
+
+
+def _cancel_of(aws: Aws, region: str, own: str) -> None:
+    """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
+    of = [{"Name": "instance-id", "Values": [own]}]
+    with aws.said("DescribeSpotInstanceRequests", region, value=own):
+        answer = aws.ec2(region).describe_spot_instance_requests(Filters=of)
+    for one in answer["SpotInstanceRequests"]:
+        with suppress(InvalidRequest):
+            _cancel(aws, region, one["SpotInstanceRequestId"])
 
 
 def stop(aws: Aws, id: str) -> None:  # noqa: A002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
@@ -278,11 +278,12 @@ class AwsProvider:
         ids.machine(id)
         return None
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Make or move the machine's EventBridge schedule, which stops or ends it."""
         from cloudgpu.providers.aws import timer
 
         timer.set_timer(self._aws, id, at, does)
+        return True
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Delete the machine's schedule."""
@@ -290,11 +291,11 @@ class AwsProvider:
 
         timer.drop_timer(self._aws, id)
 
-    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when each schedule of this ledger fires, by the machine's id."""
         from cloudgpu.providers.aws import timer
 
-        return timer.timers(self._aws, region)
+        return timer.timers(self._aws, region, of)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -78,15 +78,18 @@ def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     return found
 
 
-def timers(aws: Aws, region: str | None = None) -> dict[str, datetime]:
+def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = None) -> dict[str, datetime]:
     """Return when each schedule of this ledger fires: a call per region and hundred, and one per schedule.
 
-    ListSchedules names them, and not when they fire.
+    ListSchedules names them, and not when they fire. `of`: those of these machines alone are read, in their regions.
     """
-    if no_timer(aws):
+    if no_timer(aws) or (of is not None and not of):
         return {}
     regions = (region,) if region else aws.regions()
-    answers, silent = aws.each(regions, lambda one: _listed(aws, one))
+    meant = None if of is None else {ids.machine(one) for one in of}
+    if meant is not None:
+        regions = tuple(sorted({place for place, _ in meant if region in (None, place)}))
+    answers, silent = aws.each(regions, lambda one: _listed(aws, one, meant))
     if silent:
         raise ProviderUnavailable(
             f"{silent[0].scope} did not say which timers it has: {silent[0].why}",
@@ -96,8 +99,8 @@ def timers(aws: Aws, region: str | None = None) -> dict[str, datetime]:
     return {ids.joined(one, own): at for one, found in answers.items() for own, at in found.items()}
 
 
-def _listed(aws: Aws, region: str) -> dict[str, datetime]:
-    names = list(_names(aws, region))
+def _listed(aws: Aws, region: str, meant: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
+    names = [one for one in _names(aws, region) if meant is None or (region, one.rpartition(".")[2]) in meant]
     with Pool(AT_ONCE) as pool:
         times = pool.map(lambda name: _read(aws, region, name), names)
     found = zip(names, times, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
@@ -280,12 +280,12 @@ class AzureProvider:
 
         return timer.timer(self._azure, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
         del does
         from cloudgpu.providers.azure import timer
 
-        timer.set_timer(self._azure, id, at)
+        return timer.set_timer(self._azure, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take the machine's timer away; none is no error."""
@@ -293,7 +293,7 @@ class AzureProvider:
 
         timer.drop_timer(self._azure, id)
 
-    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when each machine of this ledger is deallocated."""
         from cloudgpu.providers.azure import timer
 

@@ -44,7 +44,7 @@ def no_timer(azure: Azure) -> str:
     return f"no timer in the cloud ends it when everything else is dead: cloudgpu init azure prepares them ({where})"
 
 
-def set_timer(azure: Azure, id: str, at: datetime) -> None:  # noqa: A002
+def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
     """Submit the machine's deallocation at `at`, in place of the one there is. Three calls, four where there was one.
 
     Raises InstanceNotFound, and InvalidRequest where Azure does not take it.
@@ -56,11 +56,12 @@ def set_timer(azure: Azure, id: str, at: datetime) -> None:  # noqa: A002
     moment = max(at, azure.clock() + SOONEST).astimezone(UTC).replace(microsecond=0)
     region, _ = ids.machine(id)
     if before is not None and before[0] == moment and before[1] in _alive(azure, region, [before[1]]):
-        return
+        return False
     made = _submit(azure, id, moment)
     power.tag(azure, id, {TAG: f"{int(moment.timestamp())}_{made}"})
     if before is not None:
         _cancel(azure, region, before[1])
+    return True
 
 
 def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002

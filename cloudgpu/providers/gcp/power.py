@@ -30,22 +30,31 @@ def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
 
 
 def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
-    """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error."""
-    ids.machine(id)
-    try:
-        found = raw(gcp, id)
-    except InstanceNotFound:
-        with suppress(AuthFailed):  # the machine is gone, and that is what counts
-            access.remove_all(gcp, id)
+    """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error.
+
+    A read that does not find the machine is no proof: the end is asked all the same, and only what Google answers to
+    that counts. A disk that is to stay is the exception: it has to be seen before.
+    """
+    found = _seen(gcp, id)
+    if found is None and keep_disk:
         return
-    if found.get("deletionProtection"):  # known before: neither its disk nor its rules are touched
+    if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
         raise errors.protected(gcp.asked(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
-        _mark_disk(gcp, id, found, goes=not keep_disk)
+        if found is not None:
+            _mark_disk(gcp, id, found, goes=not keep_disk)
         _ask(gcp, "delete", id)
-    if access.is_ours(found):
+    if found is None or access.is_ours(found):
         with suppress(AuthFailed):
-            access.remove_all(gcp, id, access.network_of(found))
+            access.remove_all(gcp, id, access.network_of(found or {}))
+
+
+def _seen(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
+    ids.machine(id)
+    try:
+        return raw(gcp, id)
+    except InstanceNotFound:
+        return None
 
 
 def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
@@ -169,11 +169,11 @@ class GcpProvider:
 
         return timer.timer_limit(self._gcp, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> None:  # noqa: A002, ARG002
+    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002, ARG002
         """Set the timer of a stopped machine; that of one that runs was fixed at its start."""
         from cloudgpu.providers.gcp import timer
 
-        timer.set_timer(self._gcp, id, at)
+        return timer.set_timer(self._gcp, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Leave it: the timer is a part of the machine, and goes with it."""
@@ -181,7 +181,7 @@ class GcpProvider:
 
         ids.machine(id)
 
-    def timers(self, region: str | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when the timer of each running machine of this ledger fires, from one listing."""
         from cloudgpu.providers.gcp import timer
 

@@ -41,16 +41,16 @@ def timer_limit(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
     return None if found.get("status") == STOPPED else fires(found)
 
 
-def set_timer(gcp: Gcp, id: str, at: datetime) -> None:  # noqa: A002
-    """Set the timer of a stopped machine for a start now; that of one that runs stays. Raises InstanceNotFound.
+def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
+    """Set the timer of a stopped machine for a start now; that of one that runs stays. Return whether it was set.
 
-    Raises InvalidRequest for a time after the one that was fixed when it was started; not where that is as late as any
-    that Google takes.
+    Raises InstanceNotFound, and InvalidRequest for a time after the one that was fixed when it was started; not where
+    that is as late as any that Google takes.
     """
     found = raw(gcp, id)
     if found.get("status") == STOPPED:
         _reschedule(gcp, id, found, run_seconds(at - gcp.clock()))
-        return
+        return True
     limit = fires(found)
     is_last = _seconds(found) >= LONGEST.total_seconds()
     if limit is None or (at > limit + NEAR and not is_last):
@@ -61,6 +61,7 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> None:  # noqa: A002
             value=at.isoformat(),
             next="It can be set anew while the machine is stopped: cloudgpu stop, then cloudgpu start.",
         )
+    return False
 
 
 def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:

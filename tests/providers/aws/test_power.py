@@ -48,6 +48,27 @@ def test_a_disk_that_goes_anyway_costs_no_call(aws, provider):
     assert [action for action, _ in sent] == ["DescribeInstances", "TerminateInstances"]
 
 
+def test_a_machine_that_a_read_does_not_find_yet_is_ended_all_the_same_with_its_spot_request(aws, provider):
+    made = machine(market=Market.SPOT)
+    aws.faults.add("DescribeInstances", error="InvalidInstanceID.NotFound")
+    with calls(aws) as sent:
+        provider.terminate(made)
+    assert [action for action, _ in sent] == [
+        "DescribeInstances",
+        "DescribeSpotInstanceRequests",
+        "CancelSpotInstanceRequests",
+        "TerminateInstances",
+    ]
+    assert provider.get(made).state is State.TERMINATED
+
+
+def test_a_machine_whose_disk_is_to_stay_is_not_ended_before_it_was_seen(aws, provider):
+    made = machine()
+    aws.faults.add("DescribeInstances", error="InvalidInstanceID.NotFound")
+    provider.end_keeping_disk(made)
+    assert provider.get(made).state is State.RUNNING
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_machine_is_ended_while_its_disk_stays_with_its_tags(aws, provider, keep):
     made = machine(market=Market.SPOT, keep=keep)
@@ -86,10 +107,10 @@ def test_a_persistent_request_of_a_machine_that_others_ended_is_cancelled_too(aw
     assert aws.instances(live=True) == []
 
 
-def test_what_aws_has_not_needs_no_ending(aws, provider):
+def test_the_end_of_what_aws_has_not_is_asked_once_and_is_no_error(aws, provider):
     provider.terminate(UNKNOWN)
     provider.end_keeping_disk(UNKNOWN)
-    assert aws.called("TerminateInstances") == []
+    assert [call.error for call in aws.called("TerminateInstances")] == ["InvalidInstanceID.NotFound"]
 
 
 def test_nothing_is_sent_for_an_id_that_is_none(aws, provider):

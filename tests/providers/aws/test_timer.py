@@ -296,6 +296,19 @@ def test_the_timers_of_all_regions_are_listed_page_by_page_and_nobody_elses(aws,
     assert provider.timers("us-west-2") == {ours[-1]: at}
 
 
+def test_of_some_machines_only_their_own_timers_are_read_in_their_own_regions(aws, provider, at):
+    ours = [machine() for _ in range(3)] + [machine("us-west-2")]
+    for id_ in ours:
+        provider.set_timer(id_, at)
+    bare = machine()
+    with calls(aws) as made:
+        assert provider.timers(of=[*ours[:2], bare]) == dict.fromkeys(ours[:2], at)
+    assert sorted(made) == [*[("GetSchedule", "us-east-1")] * 2, ("ListSchedules", "us-east-1")]
+    with calls(aws) as made:
+        assert provider.timers(of=[]) == {}
+    assert made == []
+
+
 def test_a_region_that_does_not_answer_is_named_and_no_part_is_given_out(aws, provider, at, monkeypatch):
     impatient(monkeypatch)
     provider.set_timer(machine(), at)
