@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
     from cloudgpu.control.budget_asked import Asked
@@ -134,6 +134,8 @@ def _set(session: Session, asked: Asked, output: Format, *, anew: bool) -> None:
     from cloudgpu.control.budget_asked import set_value
 
     value = set_value(session, asked, anew=anew)
+    if value["warning"]:
+        tell(value["warning"])
     emit(output, value, set_text(value))
 
 

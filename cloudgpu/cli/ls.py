@@ -48,8 +48,14 @@ def _text(
     if document["machines"]:
         lines.append(machines(document["machines"], now))
         if document["view_as_of"]:
-            lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}; cloudgpu ls --refresh asks now.")
-        lines += [*_marked(document["machines"]), *_billed_on(document["machines"]), *_unjudged(document["machines"])]
+            older = "" if asked else "; cloudgpu ls --refresh asks now"
+            lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}{older}.")
+        lines += [
+            *_rehearsed(document["machines"], now),
+            *_marked(document["machines"]),
+            *_billed_on(document["machines"]),
+            *_unjudged(document["machines"]),
+        ]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
             from cloudgpu.cli.render import at_cloud, facts
@@ -77,6 +83,14 @@ def _none(*, ever: bool, asked: bool) -> str:
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
     return f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks the clouds.{first}"
+
+
+def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:
+    """Return on which machines a spot interruption is rehearsed, and when it takes them."""
+    from cloudgpu.cli.render import paragraph, when
+
+    said = "a spot interruption is rehearsed; it is taken"
+    return [paragraph(f"{one['name']}: {said} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
 
 
 def _marked(machines: list[dict[str, Any]]) -> list[str]:

@@ -225,6 +225,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
             ("held", when(value["hold_until"], now) if value["hold_until"] else None),
             ("ended by", guards(value, now)),
+            ("interrupted", _taken(value, now)),
             ("last active", when(value["last_active"], now) if value["last_active"] else None),
             ("ssh", access),
             ("template", value["template"]),
@@ -233,6 +234,11 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("kept", _kept(value)),
         ]
     )
+
+
+def _taken(value: dict[str, Any], now: datetime) -> str | None:
+    """Return that a spot interruption is rehearsed, and when it takes the machine; None where there is none."""
+    return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
 
 
 def at_cloud(value: dict[str, Any]) -> str | None:

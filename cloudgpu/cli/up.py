@@ -96,6 +96,7 @@ def _plan_text(document: dict[str, Any], now: Any) -> str:
     text = "Plan\n" + plan(document["plan"], now)
     if document["existing"]:
         text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
+        text += "".join(f"\n  {_differs(one)}" for one in document["differs"])
     return text
 
 
@@ -104,6 +105,8 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
     name = machine["name"]
     if result["found"]:
         tell(f"{name} was already launched by the same request; --new launches a second one")
+        for one in result["differs"]:
+            tell(_differs(one))
     if machine["kept"] and machine["ended"]:
         return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
@@ -113,6 +116,11 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
     ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
     steps = "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
     return f"{name} is ready.\n{_at_cloud(machine)}{steps}"
+
+
+def _differs(one: dict[str, str]) -> str:
+    """Return in what a found machine is not as was asked, and how to have it so."""
+    return f"not changed: {one['option']} {one['asked']} was asked; it has {one['has']}. To change it: {one['change']}"
 
 
 def _at_cloud(machine: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from cloudgpu.config.alerts import receivers
 from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.core.alert_findings import TOPICS
-from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, cleared_line, due, raised_line, sent_line, told
+from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, as_now, cleared_line, due, raised_line, sent_line, told
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -67,12 +67,13 @@ def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection
     have, in one attempt; what it does not take is kept for the next call. Raises MissingExtra, after the ledger has
     it, where something is to be sent and apprise is not installed, and LedgerUnavailable.
     """
-    known, raised, cleared = _noted(session, [*findings, *found_here(session)], {*judged, *TOPICS})
-    outcomes = _sent(session) if known.news else ()
+    found = [*findings, *found_here(session)]
+    known, raised, cleared = _noted(session, found, {*judged, *TOPICS})
+    outcomes = _sent(session, found) if known.news else ()
     known = _told(session) if outcomes else known
     labels = [label_of(address) for address in _receivers(session)] if known.news else []
     waiting = {one.id for label in labels for one in known.waiting(label)}
-    titles = tuple(one.finding.title for one in known.news if one.cleared_at is None)
+    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None)
     return Delivery(raised, cleared, outcomes, len(waiting), titles)
 
 
@@ -127,12 +128,12 @@ def _noted(
     return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
 
 
-def _sent(session: Session) -> tuple[Outcome, ...]:
-    """Try every receiver that something is waiting for, once, and write down who took it."""
+def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
+    """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
     try:
         with session.hold(LOCK, wait=False):
             known = _told(session)  # as it is under the lock: another command may have sent all of it
-            waiting = {address: known.waiting(label_of(address)) for address in _receivers(session)}
+            waiting = {one: as_now(known.waiting(label_of(one)), found) for one in _receivers(session)}
             return _tried(session, {address: news for address, news in waiting.items() if news})
     except LedgerUnavailable:
         raise

@@ -134,7 +134,29 @@ def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
         "budget": standing_value(found),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
+        "warning": _too_low(session, found),
     }
+
+
+def _too_low(session: Session, one: Standing) -> str | None:
+    """Return what follows where a budget is set below what is spent and promised already; None where it is not."""
+    committed = one.spent + one.promised
+    if committed <= one.budget.limit:
+        return None
+    sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
+    said = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
+    follows = [f"At the next pass {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
+    if one.passed and not follows:
+        follows.append("The next pass reports that it is passed.")
+    if not one.passed:
+        follows.append("It is not passed yet; what runs will pass it if it runs to its renew-until.")
+    if Action.REFUSE in one.budget.actions:
+        follows.append("No launch is admitted under it meanwhile.")
+    return " ".join([said, *follows])
+
+
+def _stopped_by(session: Session, one: Standing) -> list[Stop]:
+    return stops([one], session.ledger.machines(), {}, session.clock())
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:

@@ -42,12 +42,24 @@ def machine(session: Session, row: Row) -> Document:
 def planned(session: Session, prepared: Prepared) -> Document:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
     existing = prepared.existing and machine(session, prepared.existing)
-    return {"plan": _plan(session, prepared), "existing": existing}
+    differs = _differs(session, prepared, prepared.existing)
+    return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
 
 
 def launched(session: Session, prepared: Prepared, done: Launched) -> Document:
     """Return the answer of `up`: the machine, whether it was found, and the plan."""
-    return {"machine": machine(session, done.row), "found": done.found, "plan": plan_value(prepared.plan)}
+    differs = _differs(session, prepared, done.row if done.found else None)
+    plan = plan_value(prepared.plan)
+    return {"machine": machine(session, done.row), "found": done.found, "differs": differs, "plan": plan}
+
+
+def _differs(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:
+    """Return in what the request differs from the machine that it returns; nothing where it returns none."""
+    if row is None:
+        return []
+    from cloudgpu.control.differing import differences
+
+    return differences(session, prepared, row)
 
 
 def _plan(session: Session, prepared: Prepared) -> Document:

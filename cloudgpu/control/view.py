@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cloudgpu.control.look import Look
+    from cloudgpu.core.events import Event
 
 
 def scope_of(provider: str, account: str) -> str:
@@ -22,15 +23,19 @@ def scope_of(provider: str, account: str) -> str:
 
 
 def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
-    """Return when the least recently seen of the living machines was last looked at; None when there is none."""
-    looked: dict[str, str] = {}
+    """Return when the least recently seen of the living machines was last looked at; None when there is none.
+
+    A look that a part of the account did not answer has reached the machines of all other parts.
+    """
+    looked: dict[str, list[Event]] = {}
     ages = []
     for row in living(rows):
         scope = scope_of(row["provider"], row["account"])
         if scope not in looked:
-            line = session.ledger.last(scope)
-            looked[scope] = line.occurred_at if line else ""
-        ages.append(max(row["seen_at"] or row["intended_at"], looked[scope]))
+            lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
+            looked[scope] = [line for line in lines if line is not None]
+        reached = [line.occurred_at for line in looked[scope] if row["id"] not in line.body["unseen"]]
+        ages.append(max([row["seen_at"] or row["intended_at"], *reached]))
     return min(ages, default=None)
 
 

@@ -111,6 +111,19 @@ def due(
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 
+def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...]:
+    """Return news that last with the words of now, where their key is among what was found now.
+
+    What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
+    stays the same alert, so nobody gets it twice.
+    """
+    now = {one.key: one for one in reversed(tuple(findings))}
+    return tuple(
+        replace(one, finding=now[one.finding.key]) if one.cleared_at is None and one.finding.key in now else one
+        for one in news
+    )
+
+
 def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: datetime) -> Draft:
     """Return the line that raises it; two passes that find the same at once write it once."""
     number = known.numbers.get(finding.key, 0) + 1

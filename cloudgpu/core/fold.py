@@ -20,6 +20,7 @@ _LAUNCH = (
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet
+_RUNS = ("pending", "running", "unknown")
 _LEASE = ("expires", "renew_until", "hold_until")
 _DONE = {  # what was asked -> the states in which it is done
     "stop": ("stopped", "deallocated", "terminated"),
@@ -105,7 +106,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     activity, at, since, activity_since} (what a pass last decided), `timer` (when its cloud ends it by itself).
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
     what the machine's own counter said then; null where they never were. `refused` {asked, why, next}, there only
-    while it is so: the provider refused its end, or its stop, as something protects it.
+    while it is so: the provider refused its end, or its stop, as something protects it. `taken_at`, there only while it
+    is so: a spot interruption is rehearsed, and this is when the machine is taken.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -163,6 +165,7 @@ def _intended(row: Row, line: Line) -> None:
     row |= {"discard": False, "failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
     told.forget_run(row)
     row.pop("refused", None)
+    row.pop("taken_at", None)
 
 
 def _adopted(row: Row, line: Line) -> None:
@@ -190,6 +193,8 @@ def _observed(row: Row, line: Line) -> None:
             row[name] = body[name]
     row["seen_at"], row["attempt"] = line.occurred_at, "made"
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
+    if body["state"] not in _RUNS:
+        row.pop("taken_at", None)
     if "refused" in row and body["state"] in _DONE[row["refused"]["asked"]]:
         del row["refused"]
     if row["asked"] is not None and body["state"] in _DONE[row["asked"]]:
@@ -200,6 +205,7 @@ def _vanished(row: Row, line: Line) -> None:
     row |= {"state": "terminated", "billed": False, "ended": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"asked": None, "address": None}
     row.pop("refused", None)
+    row.pop("taken_at", None)
     told.forget_warnings(row)
 
 
@@ -239,6 +245,11 @@ def _priced(row: Row, line: Line) -> None:
 
 def _counted(row: Row, line: Line) -> None:
     row["traffic"] = {name: line.body.get(name) for name in ("until", "counted")}
+
+
+def _interruption(row: Row, line: Line) -> None:
+    if row["ended"] is None:
+        row["taken_at"] = line.body["at"]
 
 
 def _leased(row: Row, line: Line) -> None:
@@ -284,5 +295,8 @@ _STEPS = {
     "price_observed": _priced,
     "lease_set": _leased,
     "hold_set": _held,
+    "interruption_asked": _interruption,
 }
-_OF_ANOTHER = frozenset({"decision_made", "warning_given", "warning_lifted", "timer_set"})  # alone they tell of no row
+_OF_ANOTHER = frozenset(
+    "decision_made interruption_asked timer_set warning_given warning_lifted".split()
+)  # alone they tell of no row

@@ -31,6 +31,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
     `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
     while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
+    `taken_at` is when a rehearsed spot interruption takes it, None where there is none.
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     """
     value = {name: row[name] for name in _PLAIN}
@@ -41,6 +42,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["unpriced"] = unpriced_of(row)
     value["unsettled"] = row["attempt"] == "open"
     value["asked"] = row["asked"]
+    value["taken_at"] = row.get("taken_at")
     value["parked"] = row["parked"]
     value["kept"] = [kept_value(entry) for entry in row["kept"]]
     value["kept_usd_per_month"] = _sum_of(row["kept"])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,23 @@ def test_what_a_receiver_does_not_take_is_kept_and_the_others_are_served(lab_to,
     assert [(one.receiver, one.why) for one in found.outcomes] == [(label_of(json_of(web, "?rto=0.3")), None)]
     assert "1h 30m before this was sent" in web.texts[-1][1]
     assert (len(mail.got), found.waiting) == (1, 0)
+
+
+def test_an_alert_that_was_kept_is_sent_in_the_words_of_now_and_once(lab_to, web):
+    """The budget is replaced while the receiver is down: its old limit and its old sums are nobody's concern."""
+    lab = lab_to(json_of(web))
+    web.answer = 500
+    deliver(lab.session, [LAB80])
+    new = replace(LAB80, title="Budget lab has passed 80 % of $350.00", text="Spent so far: $301.00 of $350.00.")
+    web.answer = 200
+    found = deliver(lab.session, [new])
+    assert (found.raised, found.waiting, found.lasting) == ((), 0, (new.title,))
+    deliver(lab.session, [new])
+    title, text = web.texts[-1]
+    assert (title, len(web.got)) == (f"cloudgpu: {new.title}", 2)
+    assert "$301.00 of $350.00" in text
+    assert "$300.00" not in text
+    assert kinds(lab) == ["alert_raised", "alert_sent"]
 
 
 def test_a_receiver_that_is_down_gets_all_of_it_later_also_what_is_over(lab_to, web):

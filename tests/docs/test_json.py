@@ -390,6 +390,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
     }
     parts |= {"job", "passed", "login", "watcher", "guards", "planned_ends", "guarded"}
     parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
+    parts |= {"difference"}
     parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}

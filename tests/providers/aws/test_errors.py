@@ -211,6 +211,16 @@ def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_does_not_say_so():
     assert said("AuthFailure", headers={"date": "yesterday"}).field == "credentials"
 
 
+@pytest.mark.parametrize("code", ["RequestExpired", "InvalidSecurity.RequestHasExpired"])
+def test_a_request_that_came_late_is_not_told_as_a_wrong_clock(code):
+    there = {"date": format_datetime(NOW + timedelta(seconds=20), usegmt=True)}
+    fault = said(code, "Request has expired.", headers=there)
+    assert fault.field == "clock"
+    assert "the clock of this machine is right (11:00:00 UTC here, 11:00:20 UTC at AWS)" in fault.message
+    assert fault.next.startswith("Run it again.")
+    assert "11:00 UTC here; AWS rejected that without saying its own time" in said(code).message
+
+
 def test_a_signature_that_does_not_match_is_not_quoted():
     fault = said("SignatureDoesNotMatch", "The Canonical String for this request should have been 'POST ...'")
     assert "secret key is not the one" in fault.message

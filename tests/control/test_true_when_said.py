@@ -1,0 +1,115 @@
+"""What is said is true when it is said: a repeated request, a budget set too low, a rehearsal, a look by parts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.control import session as sessions
+from cloudgpu.control.face import Cloudgpu
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.view import listed
+from cloudgpu.core.times import iso
+
+
+@pytest.fixture
+def here(lab):
+    return Cloudgpu({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, lab.said.append, lab.clock)
+
+
+@pytest.fixture
+def line(lab, capsys, monkeypatch):
+    """Run a command on the lab's clock; return its exit code and what it said on stdout and stderr."""
+    monkeypatch.setattr(sessions, "open_session", lambda *_, **more: _telling(lab.opened(), more))
+
+    def said(*words):
+        capsys.readouterr()
+        return run(list(words)), *capsys.readouterr()
+
+    return said
+
+
+def _telling(session, more):
+    session.tell = more.get("tell", session.tell)
+    return session
+
+
+UP = {"gpu": "v100", "name": "fox", "wait": False}
+
+
+def test_the_same_request_with_other_terms_says_what_differs_and_how_to_change_it(here):
+    first = here.up(**UP, lease="4h", renew_until="24h", max_price="9")
+    assert (first["found"], first["differs"]) == (False, [])
+    assert here.up(**UP, lease="4h", renew_until="24h", max_price="9")["differs"] == []
+    again = here.up(**UP, lease="6h", renew_until="30h", max_price="8", policy="notebook")
+    assert again["found"]
+    said = {one["option"]: one for one in again["differs"]}
+    assert set(said) == {"--lease", "--renew-until", "--max-price", "--policy"}
+    assert (said["--lease"]["asked"], said["--lease"]["change"]) == ("6h", "cloudgpu extend fox 2h")
+    assert said["--max-price"]["asked"] == "$8.0000 an hour"
+    assert "$9.0000 an hour, and costs $" in said["--max-price"]["has"]
+    assert "--new" in said["--max-price"]["change"]
+    assert here.plan(**{key: UP[key] for key in ("gpu", "name")}, lease="6h", renew_until="24h", max_price="9")[
+        "differs"
+    ] == [said["--lease"]]
+
+
+def test_an_extended_lease_is_no_difference(here):
+    here.up(**UP, lease="4h")
+    here.extend("fox", "3h")
+    assert here.up(**UP, lease="4h")["differs"] == []
+
+
+def test_up_says_on_stderr_what_it_did_not_change(here, line):
+    here.up(**UP, lease="4h")
+    code, _, err = line("up", "--gpu", "v100", "--name", "fox", "--lease", "2h", "--no-wait", "--yes")
+    assert code == 0
+    assert "--lease 2h was asked; it has a lease of 4h" in err
+
+
+def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, here, line):
+    here.up(**UP, lease="4h", renew_until="24h")
+    lab.later(hours=2)
+    look_at_all(lab.session)
+    fits = here.set_budget("wide", "100000", "month")
+    assert fits["warning"] is None
+    code, _, err = line("budget", "set", "tight", "--amount", "0.01", "--period", "month", "--action", "stop")
+    assert code == 0
+    said = " ".join(err.split())
+    assert "tight is below what is committed: $" in said
+    assert "of $0.01. At the next pass fox would be stopped" in said
+    later = here.set_budget("later", "20", "month", action="refuse")["warning"]
+    assert "It is not passed yet" in later
+    assert "No launch is admitted under it meanwhile." in later
+
+
+def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line):
+    here.up(**UP, spot=True)
+    lab.later(minutes=5)
+    taken = here.interrupt("fox")["taken_at"]
+    assert [one["taken_at"] for one in here.ls(refresh=True)["machines"]] == [taken]
+    assert here.show("fox")["taken_at"] == taken
+    assert "fox: a spot interruption is rehearsed; it is taken" in line("ls")[1]
+    assert "rehearsal: it is taken" in line("show", "fox")[1]
+    lab.later(minutes=5)
+    here.ls(refresh=True)
+    after = here.show("fox")
+    assert after["ended"] is not None
+    assert after["taken_at"] is None
+
+
+def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, here):
+    row = lab.up(name="fox").row
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    lab.later(minutes=5)
+    other = next(region for region in ("north", "south") if region != row["region"])
+    lab.cloud.hide(other)
+    found = listed(lab.session, refresh=True)
+    assert [gap["scope"] for gap in found["unanswered"]] == [other]
+    assert found["view_as_of"] == iso(lab.clock())
+    lab.later(minutes=5)
+    lab.cloud.hide(row["region"])
+    assert listed(lab.session, refresh=True)["view_as_of"] < iso(lab.clock() - timedelta(minutes=4))
