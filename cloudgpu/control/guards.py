@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
 from cloudgpu.control.session import Session
-from cloudgpu.core.guards import Agent, Timer, guards_of
+from cloudgpu.core.guards import Agent, Timer, guards_of, has_no_agent
 from cloudgpu.core.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
@@ -63,7 +63,7 @@ def _agent(session: Session, row: Row) -> str:
     It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
     """
     found = guards_of(row)
-    if found is not None and found.agent is Agent.NONE:
+    if has_no_agent(row):
         return "no agent runs on it, so nobody can tell whether it is used"
     if found is not None and found.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"

@@ -13,6 +13,7 @@ from cloudgpu.control.samples import Report, probe
 from cloudgpu.core.activity import up_since
 from cloudgpu.core.decisions import Rule, Seen
 from cloudgpu.core.facts import State
+from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.idle import Thresholds
 from cloudgpu.core.policy import Act, Policy, thresholds
 from cloudgpu.core.times import from_iso
@@ -122,7 +123,7 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     row, policy = seen.row, seen.policy
     runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
-    if not (runs and seen.answered) or _is_settled(row, now):
+    if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
         return False
     window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
     if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Row, Seen
+from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -99,4 +100,6 @@ def _read_since(seen: Seen) -> bool:
 
 
 def _silence(seen: Seen) -> str:
+    if has_no_agent(seen.row):
+        return "no agent runs on it, so nobody can tell whether it is used"
     return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"

@@ -59,12 +59,17 @@ def guards_of(row: Row) -> Guards | None:
     return None if said is None else Guards(Agent(said["agent"]), Timer(said["timer"]), said["follows"])
 
 
+def has_no_agent(row: Row) -> bool:
+    """Say whether no agent runs on a machine, as far as its launch says."""
+    found = guards_of(row)
+    return found is not None and found.agent is Agent.NONE
+
+
 def lease_ends(row: Row, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
     renews such a machine.
     """
-    known, renews = guards_of(row), policy is None or policy.unknown is Unknown.RENEW
-    unjudged = known is not None and known.agent is Agent.NONE
-    return agreed(row, policy) is not None and not (unjudged and renews)
+    renews = policy is None or policy.unknown is Unknown.RENEW
+    return agreed(row, policy) is not None and not (has_no_agent(row) and renews)

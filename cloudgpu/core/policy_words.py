@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from cloudgpu.core import endings
 from cloudgpu.core.decisions import Do, Rule
-from cloudgpu.core.guards import Agent, guards_of
+from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
 from cloudgpu.core.schedule import Schedule, next_off
 from cloudgpu.core.times import duration_text, from_iso
@@ -47,10 +47,9 @@ def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
 
 def rules_for(policy: Policy, now: datetime, row: Row) -> tuple[Says, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end, found = endings.agreed(row, policy), guards_of(row)
+    end = endings.agreed(row, policy)
     said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
-    unjudged = found is not None and found.agent is Agent.NONE
-    return tuple(_unjudged(one) if unjudged else one for one in said)
+    return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
 
 
 def _unjudged(said: Says) -> Says:
@@ -80,7 +79,7 @@ def _only_warned_text(said: Says, policy: Policy) -> str:
 
 def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
-    found = [] if policy is None else [one for one in _general(policy, now) if one.rule not in _OF_A_MACHINE]
+    found = [] if policy is None else [one for one in rules_for(policy, now, row) if one.rule not in _OF_A_MACHINE]
     found += _of_row(policy, row, now)
     return tuple(sorted(found, key=lambda one: list(Rule).index(one.rule)))
 

@@ -127,3 +127,18 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     (row,) = lab.rows()
     value = machine_value(row | {"guards": found.to_json()}, lab.clock())
     assert "its own timer, a process beside it in 3d" in guards(value, lab.clock())
+
+
+def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
+    from cloudgpu.control.policy_asked import explained
+
+    lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
+    row = lab.up(name="fox").row
+    lab.later(hours=7, minutes=55)
+    found = reap(lab.session, ReapWish())
+    (decision,) = found.decisions
+    assert (decision.do, found.exit_code) == ("renew", 0)
+    assert decision.why.endswith("no agent runs on it, so nobody can tell whether it is used")
+    (rule,) = [one for one in explained(lab.session, "fox")["rules"] if one["rule"] == "idle"]
+    assert rule["text"].startswith("never: no agent runs on it")
+    assert row["guards"]["agent"] == "none"
