@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -q
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench clean
+.PHONY: help demo test lowest soak check bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \2/p' Makefile | awk '{ printf "  %s %-6s", $$1, $$2; $$1 = $$2 = ""; print }'
@@ -24,6 +24,19 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 
 test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs
 	@$(PYTEST) -n $(WORKERS) --dist loadfile
+
+# What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
+LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
+	tests/cli/test_templates.py::test_what_a_template_installs_is_the_machines_own_and_goes_with_it \
+	tests/cli/test_up_aws.py::test_the_headline_command_needs_no_settings \
+	tests/cli/test_up_gcp.py::test_the_headline_command_needs_no_settings \
+	tests/cli/test_up_azure.py::test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all \
+	tests/config/test_shipped_templates.py tests/control/test_watch_scheduler.py tests/control/test_report_send.py \
+	tests/access/test_connection.py tests/cli/test_hot_path.py tests/ledger/test_postgres_clients.py
+lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml allows, with a part of the test suite
+	@$(VENV)/lowest/bin/python tests/lowest.py
+	@$(VENV)/lowest/bin/python docs/check.py
+	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
 
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills
 	@$(PYTEST) -n $(WORKERS) --dist loadfile -m soak --timeout 1500 --durations 5
@@ -50,6 +63,16 @@ $(VENV)/.%-installed: pyproject.toml $(BIN)/python
 	@echo "Installing cloudgpu[$(EXTRAS)] into $(VENV); the first time takes a minute or two ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
+
+# Only what cloudgpu runs with is as old as it may be: the second line leaves that as it is, and adds what tests need.
+$(VENV)/.lowest-installed: pyproject.toml $(BIN)/python
+	@echo "Installing the lowest versions that are allowed into $(VENV)/lowest ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)/lowest
+	@$(LOWEST_PIP) --resolution lowest-direct --editable '.[all]'
+	@$(LOWEST_PIP) --editable '.[all,test]'
+	@touch $@
+LOWEST_PIP = $(BIN)/uv pip install --quiet --python $(VENV)/lowest/bin/python
 
 # The FinOps Foundation's validator has an environment of its own: it wants older libraries, and no Python after 3.12.
 # Where there is none, its tests are skipped, and the next run looks again.

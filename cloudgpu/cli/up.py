@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli import launching as options
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.config.templates import Template
+    from cloudgpu.control.session import Session
 
 
 def command(
@@ -40,6 +45,7 @@ def command(
     project: options.Project = None,
     override: options.Override = None,
     dry_run: options.DryRun = False,
+    wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
@@ -48,7 +54,9 @@ def command(
 
     Shows what it will launch, where, on which market, at which price with its source, until when, and what `stop`
     will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
-    The same request again returns the same machine. Exit code 3 where a budget does not carry it.
+    The same request again returns the same machine. Exit code 3 where a budget does not carry it. The template's
+    on_start may go on after that: --wait-start waits for it, up to an hour; exit code 2 where it failed, and the
+    machine goes on.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.asked import Asked, wish_of
@@ -57,6 +65,9 @@ def command(
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.preview import check_budgets, look_for_budgets
 
+    if wait_start and no_wait:
+        says = "--wait-start waits for more than --no-wait leaves out."
+        raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
     wish = wish_of(**{word: asked[word] for word in Asked.__annotations__})
     session = open_here()
     prepared = prepare(session, wish)
@@ -78,8 +89,23 @@ def command(
     if document["existing"] is None:
         agree()
     done = launch(session, prepared, wait=not no_wait, agree=agree)
-    result = launched(session, prepared, done)
+    ready = not no_wait and done.row["state"] == "running"
+    on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
+    result = launched(session, prepared, done, on_start)
     emit(output, result, _result_text(result, ready=not no_wait))
+
+
+def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
+    """Return how far the template's script is, at its end where that is waited for."""
+    from cloudgpu.control.on_start import on_start_of, wait_for_on_start
+
+    if not wait:
+        return on_start_of(session, row, template)
+    try:
+        return wait_for_on_start(session, row, template)
+    except KeyboardInterrupt:
+        tell(f"Interrupted. {row['name']} is ready and billed, and its on_start goes on.")
+        raise
 
 
 def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
@@ -115,7 +141,16 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
     ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
     steps = "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
-    return f"{name} is ready.\n{_at_cloud(machine)}{steps}"
+    return f"{name} is ready{_start_text(name, result['on_start'])}.\n{_at_cloud(machine)}{steps}"
+
+
+def _start_text(name: str, on_start: str | None) -> str:
+    """Return what has to be said of the template's script beside `ready`; nothing where it has ended well."""
+    from cloudgpu.control.on_start import LOG
+
+    if on_start == "running":
+        return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG})"
+    return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
 
 
 def _differs(one: dict[str, str]) -> str:

@@ -46,11 +46,11 @@ def planned(session: Session, prepared: Prepared) -> Document:
     return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
 
 
-def launched(session: Session, prepared: Prepared, done: Launched) -> Document:
-    """Return the answer of `up`: the machine, whether it was found, and the plan."""
+def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> Document:
+    """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
+    found = {"machine": machine(session, done.row), "found": done.found, "on_start": on_start}
     differs = _differs(session, prepared, done.row if done.found else None)
-    plan = plan_value(prepared.plan)
-    return {"machine": machine(session, done.row), "found": done.found, "differs": differs, "plan": plan}
+    return {**found, "differs": differs, "plan": plan_value(prepared.plan)}
 
 
 def _differs(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:

@@ -85,10 +85,14 @@ class Cloudgpu(Advice):
         BudgetRefused, with the sums, where a budget does not carry it and no `override` says why it is to.
         """
         from cloudgpu.control.launch import launch
+        from cloudgpu.control.on_start import on_start_of
         from cloudgpu.control.prepare import prepare
 
         prepared = prepare(self._session, wish_of(**asked))
-        return documents.launched(self._session, prepared, launch(self._session, prepared, wait=wait))
+        done = launch(self._session, prepared, wait=wait)
+        reached = wait and done.row["state"] == "running"
+        on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
+        return documents.launched(self._session, prepared, done, on_start)
 
     def ls(self, *, refresh: bool = False, all: bool = False) -> Document:  # noqa: A002  (the option's name)
         """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.

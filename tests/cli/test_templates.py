@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 import subprocess
+import sys
 import threading
 import zipfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -121,6 +124,81 @@ def test_pytorch_prepares_a_kernel_of_its_own(cloudgpu, site):
     spec = json.loads(on(cloudgpu, "cat .local/share/jupyter/kernels/pytorch/kernel.json").out)
     assert spec["display_name"] == "It's $HOME"
     assert on(cloudgpu, f"{spec['argv'][0]} -c 'import ipykernel, tiny_torch; print(42)'").out == "42\n"
+
+
+def test_what_a_template_installs_is_the_machines_own_and_goes_with_it(cloudgpu, site, tmp_path):
+    root, address = site
+    serve_package(root, "tiny-torch")
+    own = cloudgpu.home / "templates"
+    own.mkdir(parents=True)
+    install = f"python3 -m pip install --quiet --index-url {address}/simple tiny-torch"
+    (own / "tiny.yaml").write_text(f"jupyter: true\non_start: |\n  {install}\n")
+    assert cloudgpu("up", "--yes", "--name", "first", "--template", "tiny").code == 0
+    look = "python3 -c 'import sys, tiny_torch; print(sys.prefix, tiny_torch.__file__)'"
+    assert until(lambda: on(cloudgpu, look).code == 0, within_s=PATIENCE_S)
+    prefix, module = on(cloudgpu, look).out.split()
+    assert module.startswith(prefix)
+    assert prefix.startswith(str(cloudgpu.home))
+    assert on(cloudgpu, "command -v pip").out.strip() == f"{prefix}/bin/pip"
+    assert on(cloudgpu, "sh -lc 'command -v python3'").out.strip() == f"{prefix}/bin/python3"
+    assert "outside environment" in on(cloudgpu, "pip uninstall --yes typer 2>&1").out
+
+    spec = json.loads(on(cloudgpu, "cat .local/share/jupyter/kernels/python3/kernel.json").out)
+    assert spec["argv"][0] == f"{prefix}/bin/python3"
+    assert on(cloudgpu, f"{spec['argv'][0]} -c 'import ipykernel, jupyterlab, tiny_torch; print(42)'").out == "42\n"
+
+    assert subprocess.run([sys.executable, "-c", "import tiny_torch"], capture_output=True, check=False).returncode != 0
+    assert cloudgpu("stop", "first", "--yes").code == 0
+    assert cloudgpu("start", "first", "--yes").code == 0
+    assert on(cloudgpu, look).out.split() == [prefix, module]
+    assert cloudgpu("down", "first", "--yes").code == 0
+    assert not Path(prefix).exists()
+
+
+def own_template(cloudgpu, script):
+    """Make `on_start` of the template `own` these lines."""
+    place = cloudgpu.home / "templates"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "own.yaml").write_text("jupyter: true\non_start: |\n" + "".join(f"  {one}\n" for one in script))
+    return ("up", "--yes", "--name", "first", "--template", "own")
+
+
+def test_up_says_that_on_start_still_runs_and_waits_for_its_end_where_it_is_told_to(cloudgpu):
+    up = own_template(cloudgpu, ["while [ ! -e go ]; do sleep 0.1; done", "echo over"])
+    assert cloudgpu(*up, "-o", "json").json["on_start"] == "running"
+    said = cloudgpu(*up).out
+    assert (
+        "first is ready; on_start still runs (its log: cloudgpu exec first -- tail -f .cloudgpu/on_start.log)" in said
+    )
+
+    waits = cloudgpu.start(*up, "--wait-start")
+    assert waits.stderr is not None
+    assert any(b"waiting for on_start" in line for line in waits.stderr)
+    waits.send_signal(signal.SIGINT)
+    assert waits.wait(60) == 130
+
+    on(cloudgpu, "touch go")
+    done = cloudgpu(*up, "--wait-start", "-o", "json")
+    assert (done.code, done.json["on_start"], done.json["machine"]["state"]) == (0, "done", "running")
+    assert on(cloudgpu, "cat .cloudgpu/on_start.log").out == "over\n"
+    assert "first is ready.\n" in cloudgpu(*up).out
+
+
+def test_an_on_start_that_fails_ends_the_wait_with_its_status_and_leaves_the_machine(cloudgpu):
+    failed = cloudgpu(*own_template(cloudgpu, ["exit 7"]), "--wait-start", "-o", "json")
+    error = failed.json["error"]
+    assert (failed.code, error["field"], error["value"]) == (2, "template", "own")
+    assert "on_start of the template own failed with status 7" in error["message"]
+    assert "cloudgpu exec first -- cat .cloudgpu/on_start.log" in error["next"]
+    assert [one["state"] for one in cloudgpu.machines()] == ["running"]
+    again = cloudgpu("up", "--yes", "--name", "first", "--template", "own")
+    assert "first is ready, but on_start failed" in again.out
+
+
+def test_waiting_for_on_start_and_for_nothing_contradict_each_other(cloudgpu):
+    refused = cloudgpu("up", "--yes", "--wait-start", "--no-wait")
+    assert (refused.code, cloudgpu.machines()) == (2, [])
+    assert "--wait-start" in refused.err
 
 
 def test_a_clone_that_fails_is_shown_with_its_log_and_nothing_half_is_left(cloudgpu, site):

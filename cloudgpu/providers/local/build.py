@@ -17,6 +17,7 @@ from cloudgpu.core.facts import Attempt
 from cloudgpu.core.plan import Lease
 from cloudgpu.providers.local.layout import Layout, lock_alive, sync_directory, write_file, write_json
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
+from cloudgpu.providers.local.python import make_environment, programs
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
@@ -48,7 +49,9 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
     script = "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
     if script.strip():
         write_file(here.on_start, script)
-    _write_profiles(here)
+        (here.agent / "on_start.log").symlink_to("../../log/on_start.log")  # where it is on other machines
+    make_environment(here, Layout(final))
+    _write_profiles(here, Layout(final))
     if attempt.boot.agent_source:
         _write_agent(here, Layout(final), attempt)
     write_json(here.record, record)
@@ -56,9 +59,9 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
         sync_directory(directory)
 
 
-def _write_profiles(here: Layout) -> None:
-    """Keep our Python first on PATH in login shells, whose system profiles set PATH anew."""
-    line = f'PATH={shlex.quote(_bin())}:"$PATH"\nexport PATH\n'
+def _write_profiles(here: Layout, final: Layout) -> None:
+    """Keep the machine's Python first on PATH in login shells, whose system profiles set PATH anew."""
+    line = f'PATH={shlex.quote(_first(final))}:"$PATH"\nexport PATH\n'
     for name in (".profile", ".zprofile"):
         write_file(here.home / name, line, 0o644)
 
@@ -152,7 +155,8 @@ def _environ(layout: Layout) -> dict[str, str]:
         "USER": user,
         "LOGNAME": user,
         "SHELL": kept.get("SHELL") or _login_shell(),
-        "PATH": f"{_bin()}:{os.environ.get('PATH', os.defpath)}",
+        "PATH": f"{_first(layout)}:{os.environ.get('PATH', os.defpath)}",
+        "JUPYTER_PREFER_ENV_PATH": "0",  # the kernels of the machine's home before those of cloudgpu's environment
         "PYTHONPATH": str(Path(local_package.__file__).parents[3]),
         MARKER: marker(layout.root),
     }
@@ -168,5 +172,6 @@ def _login_shell() -> str:
         return "/bin/sh"
 
 
-def _bin() -> str:
-    return str(Path(sys.executable).parent)
+def _first(layout: Layout) -> str:
+    """Return what is first on PATH: the machine's own Python, then the programs beside cloudgpu, such as `jupyter`."""
+    return f"{programs(layout)}:{Path(sys.executable).parent}"

@@ -76,6 +76,11 @@ class Layout:
         return self.root / "on_start.sh"
 
     @property
+    def on_start_status(self) -> Path:
+        """Where the machine says how far that script is: `running`, or the status it ended with."""
+        return self.agent / "on_start.status"
+
+    @property
     def logs(self) -> Path:
         """Where machine, on_start and agent write."""
         return self.root / "log"
@@ -89,6 +94,11 @@ class Layout:
     def home(self) -> Path:
         """HOME and working directory of its sessions."""
         return self.root / "home"
+
+    @property
+    def python(self) -> Path:
+        """The machine's own Python environment."""
+        return self.root / "python"
 
     @property
     def agent(self) -> Path:

@@ -59,8 +59,14 @@ class Machine:
 
     async def _run_on_start(self) -> None:
         if self.layout.on_start.exists():  # at every start, as on a cloud: a template's script may be run again
+            self._mark_on_start("running")
             status = await inside.run_on_start(self.layout)
+            self._mark_on_start(status)
             self.say(on_start={"status": status})
+
+    def _mark_on_start(self, how_far: object) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not keep the machine from starting
+            self.layout.on_start_status.write_text(f"{how_far}\n")
 
     async def _listen(self) -> None:
         from cloudgpu.providers.local.sshd import serve

@@ -28,7 +28,7 @@ if [ -n "$jupyter" ]; then
   prepare >"$base/jupyter.log" 2>&1 || touch "$base/jupyter.failed"
 fi
 if [ -s "$here/on_start.sh" ]; then
-  rm -f "$base/on_start.status"
+  echo running >"$base/on_start.status"
   sh -e "$here/on_start.sh" >"$base/on_start.log" 2>&1
   echo $? >"$base/on_start.status"
 fi

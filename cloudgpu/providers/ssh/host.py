@@ -345,8 +345,7 @@ def start_all(record: Record) -> None:
     keep(record, boot=boot(), revivals=0)
     if (ROOT / "on_start.sh").exists() and not alive("on_start"):
         script = 'sh -e "$0/on_start.sh" >"$0/on_start.log" 2>&1; echo $? >"$0/on_start.status"'
-        with contextlib.suppress(FileNotFoundError):
-            (ROOT / "on_start.status").unlink()
+        (ROOT / "on_start.status").write_text("running\n", encoding="utf-8")
         spawn("on_start", ["/bin/sh", "-c", script, str(ROOT)])
     spawn("agent", [str(ROOT / "agent"), "run"])
 

@@ -114,7 +114,9 @@ def _reason(said: Mapping[str, Any]) -> str | None:
     if said["ended"]:
         return str(said["ended"]["reason"])
     status = said.get("on_start.status", "0")
-    return None if status == "0" else f"on_start failed with status {status}: see ~/.cloudgpu/on_start.log there"
+    if status in ("0", "running"):
+        return None
+    return f"on_start failed with status {status}: see ~/.cloudgpu/on_start.log there"
 
 
 def _tags(said: Mapping[str, Any]) -> dict[str, str]:

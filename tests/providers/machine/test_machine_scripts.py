@@ -214,6 +214,20 @@ def test_jupyter_says_why_it_could_not_be_installed(tmp_path):
     assert done.stderr == "Jupyter could not be installed; ~/.cloudgpu/jupyter.log has the reason\n"
 
 
+# What a template does at each start
+
+
+def test_on_start_says_that_it_runs_and_then_how_it_ended(tmp_path):
+    (tmp_path / ".cloudgpu").mkdir()
+    (tmp_path / "launch").write_text("jupyter=''\n")
+    (tmp_path / "on_start.sh").write_text("cat .cloudgpu/on_start.status\nexit 7\n")
+    script = source("start.sh").replace("/usr/local/lib/cloudgpu", str(tmp_path))
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    subprocess.run(["/bin/sh", "-c", script], env=environ, check=True, timeout=10)
+    assert (tmp_path / ".cloudgpu" / "on_start.log").read_text() == "running\n"
+    assert (tmp_path / ".cloudgpu" / "on_start.status").read_text() == "7\n"
+
+
 # The agent's start
 
 

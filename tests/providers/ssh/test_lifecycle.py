@@ -178,6 +178,14 @@ def test_what_on_start_fails_with_is_said(lab):
     assert seen.state is State.RUNNING
 
 
+def test_an_on_start_that_runs_says_so_and_is_no_reason(lab, host):
+    made = lab.launch(parts=[Part("on_start", "until [ -e go ]; do sleep 0.1; done")])
+    status = host.place / "on_start.status"
+    assert (status.read_text(), lab.provider.get(made.id).reason) == ("running\n", None)
+    (host.home / "go").touch()
+    wait_for(lambda: status.read_text() == "0\n")
+
+
 def test_a_foreign_directory_is_never_taken_or_removed(lab, host):
     host.place.mkdir()
     (host.place / "mine").write_text("keep")
