@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 HERE = ("local", "ssh")
-NO_CLOUD = (
-    "No cloud was asked: config.toml names none, and no credentials that open one were found here (environment, "
-    "~/.aws, GOOGLE_APPLICATION_CREDENTIALS, gcloud, az login)."
-)
+NO_CLOUD = "No cloud was asked: config.toml names none, and no usable credentials are here."
 
 
 def asked_lines(document: dict[str, Any]) -> list[str]:
