@@ -60,7 +60,7 @@ def command(
     if cron and nightly and not sweep:
         return
     if not verbose:
-        session.tell = silent
+        session.tell, session.tell_waits = silent, session.tell
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     often = duration(every, "--every") or INTERVAL
     wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)

@@ -369,4 +369,7 @@ def _settled(session: Session, row: Row) -> Row:
 
 def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
-    return session.hold(lock_name(row["key"] or row["id"]), wait=900)
+    name = lock_name(row["key"] or row["id"])
+    if session.held(name):
+        session.waits(f"{row['name']}: another cloudgpu is at work on it; waiting for it")
+    return session.hold(name, wait=900)

@@ -10,6 +10,7 @@ from cloudgpu.control.missing import got
 from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
 from cloudgpu.control.silence import Silence
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent, StopUnproved
+from cloudgpu.providers.waiting import Waiting
 from cloudgpu.report.values import cloud_id
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def prove(
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
+    waiting = Waiting(session.waits, session.clock, f"{row['name']}: not proved yet", deadline)
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
@@ -57,6 +59,7 @@ def prove(
                 value=row["name"],
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
             )
+        waiting.on(last)
         session.pause(pause)
         pause = min(2.0, pause * 1.5)
 

@@ -18,6 +18,7 @@ from cloudgpu.core.facts import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Pausable, StopsMany
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -76,6 +77,7 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
     """
     deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
+    wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
     while True:
         refused = _refused(session, to_ask.values())
         to_ask = {one: rows[one] for one, fault in refused.items() if isinstance(fault, ProviderUnavailable)}
@@ -92,6 +94,7 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
             return failed | {one: _last_word(session, row, last[one]) for one, row in waiting.items()}
         if silence.lasts():
             return failed | {one: _silent_word(cast("Silent", last[one])) for one in waiting}
+        wait.on(f"{len(waiting)} are left")
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 

@@ -51,6 +51,7 @@ class Session:
     pause: Callable[[float], None] = time.sleep  # seconds between two looks
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
+    tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
 
     def provider(self, account: str) -> Provider:
@@ -71,6 +72,10 @@ class Session:
         whose = (ledger.id, lambda: ledger.id, self._told)
         made = ProviderSettings(account, options, home, self.clock, self.pause, *whose)
         return open_provider(configured.provider, made)
+
+    def waits(self, sentence: str) -> None:
+        """Say what is waited for, also where nothing else is said."""
+        (self.tell_waits or self.tell)(sentence)
 
     def _told(self, sentence: str) -> None:
         self.tell(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
@@ -108,9 +113,9 @@ class Session:
         """Yield a session with a ledger connection of its own and the same providers, for another thread."""
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield Session(
-                self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers, self.found
-            )
+            own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
+            own.found, own.tell_waits = self.found, self.tell_waits
+            yield own
         finally:
             ledger.close()
 

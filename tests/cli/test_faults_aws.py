@@ -103,7 +103,13 @@ def test_throttling_is_waited_out(line, ahead, status):
 
 def test_throttling_without_end_is_said_and_the_same_up_goes_on(line, ahead):
     fault = line.aws.faults.add("RunInstances", error="RequestLimitExceeded", times=10_000)
-    error = refused(line(UP, "-o json"), 8)
+    said = line(UP, "-o json")
+    error = refused(said, 8)
+    told = re.findall(
+        r"has not accepted RunInstances in \S+ after (\d+) tr.*\(.+\)\. Trying until [\d:]{8} UTC\.", said.err
+    )
+    assert told[0] == "1"
+    assert 3 <= len(told) <= 8, "once in a while, and not at every try"
     assert "RequestLimitExceeded" in error["message"]
     assert ahead[0] > timedelta(minutes=4), "it gave up at once"
     assert line.aws.instances(live=True) == []

@@ -175,7 +175,9 @@ def test_a_subscription_that_is_switched_off_is_named(line):
 
 def test_throttling_is_waited_out_by_our_clock(line, waited):
     line.azure.faults.add(PUT, error="TooManyRequests", retry_after=30, times=3)
-    assert line(UP).code == 0
+    said = line(UP)
+    assert said.code == 0
+    assert said.err.count("Azure is asked again in 30 seconds, as it says.") == 3
     assert len(line.azure.called(PUT)) == 4
     assert len(line.azure.instances()) == 1
     assert waited.seconds >= 90

@@ -117,7 +117,9 @@ def test_a_quota_that_could_not_be_read_beforehand_is_named_by_the_launch(line, 
 @pytest.mark.parametrize("status", [429, 403])
 def test_throttling_is_waited_out_as_long_as_google_says(line, gcp, waited, status):
     gcp.faults.add(INSERT, error="rateLimitExceeded", status=status, times=2, retry_after=11)
-    assert line(UP).code == 0
+    said = line(UP)
+    assert said.code == 0
+    assert f"Google Cloud has not accepted {INSERT} in us-" in said.err
     sent = gcp.called(INSERT)
     assert (len(sent), len({call.query["requestId"] for call in sent}), len(gcp.instances())) == (3, 1, 1)
     assert waited.seconds >= 22
@@ -125,7 +127,13 @@ def test_throttling_is_waited_out_as_long_as_google_says(line, gcp, waited, stat
 
 def test_throttling_without_end_is_said_and_the_same_up_goes_on(line, gcp, waited):
     fault = gcp.faults.add(INSERT, error="rateLimitExceeded", times=10_000)
-    refused(line(UP, "-o json"), 8)
+    said = line(UP, "-o json")
+    refused(said, 8)
+    told = re.findall(
+        rf"has not accepted {INSERT} in \S+ after (\d+) tr.*\(.+\)\. Trying until [\d:]{{8}} UTC\.", said.err
+    )
+    assert told[0] == "1"
+    assert 3 <= len(told) <= 8, "once in a while, and not at every try"
     assert waited.time > timedelta(minutes=2), "it gave up at once"
     assert gcp.instances() == []
     gcp.faults.remove(fault)

@@ -79,14 +79,23 @@ CLOUDS = {
     "aws": ("us-east-1", lambda url: {"AWS_ENDPOINT_URL": f"http://{url}"}),
     "gcp": (
         "us-central1",
-        lambda url: {"CLOUDGPU_GCP_ENDPOINT": f"http://{url}", "GOOGLE_CLOUD_PROJECT": "lab-project-1"},
+        lambda url: {
+            "CLOUDGPU_GCP_ENDPOINT": f"http://{url}",
+            "GOOGLE_CLOUD_PROJECT": "lab-project-1",
+            "NO_GCE_CHECK": "true",
+        },
     ),
     "azure": (
         "eastus",
         lambda url: {"CLOUDGPU_AZURE_ENDPOINT": f"https://{url}", "AZURE_AUTHORITY_HOST": f"https://{url}", **AZURE},
     ),
 }
-KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_EC2_METADATA_DISABLED": "true"}
+KEYS = {
+    "CLOUDGPU_PATIENCE": "60",
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "y",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Aws:
         self.account = settings.account
         self.options: AwsOptions = aws_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
-        self.pause = settings.pause
+        self.pause, self.tell = settings.pause, settings.tell
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now

@@ -23,6 +23,7 @@ from cloudgpu.providers.aws.bootdata import user_data
 from cloudgpu.providers.aws.request import Call, call_of, run_instances
 from cloudgpu.providers.aws.storage import code_of
 from cloudgpu.providers.aws.translate import instance
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
@@ -65,6 +66,8 @@ class _Sender:
         self._unsure = False  # a send was not answered: it may have made the machine
         self._silent = 0  # sends that were taken and not answered in time
         self._not_yet = NOT_YET_TIMES
+        what = f"AWS has not accepted RunInstances in {self._zone}"
+        self._waiting = Waiting(aws.tell, aws.clock, what, deadline, after=0)
 
     def send(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the machine as AWS says it."""
@@ -103,6 +106,7 @@ class _Sender:
         """Wait as told, unless that would end after the deadline."""
         left = (self._deadline - self._aws.clock()).total_seconds()
         if seconds < left:
+            self._waiting.on(fault.message)
             self._aws.pause(seconds)
             return
         if not self._unsure:

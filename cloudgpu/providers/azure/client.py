@@ -17,6 +17,7 @@ from cloudgpu.providers.azure.errors import Asked, translated
 from cloudgpu.providers.azure.options import AzureOptions, azure_options
 from cloudgpu.providers.azure.transport import transport
 from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.waiting import SOON_S
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,6 +62,12 @@ class Azure:
         self._clients: dict[str, Any] = {}
         self._transport: Any = None
         self._credential: Any = None
+
+    def _waits(self, seconds: float) -> None:
+        """Wait before the SDK sends a call again, or looks at an operation again."""
+        if seconds >= SOON_S:
+            self.tell(f"Azure is asked again in {seconds:g} seconds, as it says.")
+        self.pause(seconds)
 
     @property
     def ledger(self) -> str:
@@ -146,7 +153,7 @@ class Azure:
     def _wire(self) -> Any:
         with self._lock:
             if self._transport is None:
-                self._transport = transport(self.pause, self.patience)
+                self._transport = transport(self._waits, self.patience)
             return self._transport
 
     @contextmanager

@@ -32,6 +32,7 @@ from cloudgpu.providers.azure.errors import code_of
 from cloudgpu.providers.azure.machine import WRITE
 from cloudgpu.providers.azure.operations import finished
 from cloudgpu.providers.machine.bootdata import too_large, user_data
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -65,6 +66,8 @@ class _Launch:
         self._azure, self._attempt, self._deadline = azure, attempt, deadline
         self._call: Call = request.call_of(attempt)
         self._group = ids.group_of(attempt.token)
+        what = f"Azure has not accepted the launch in {self._call.region}"
+        self._waiting = Waiting(azure.tell, azure.clock, what, deadline, after=0)
         boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 
@@ -303,6 +306,7 @@ class _Launch:
         """Wait a little, unless the deadline has passed."""
         if self._azure.clock() >= self._deadline:
             raise self._uncertain(fault.message) from fault
+        self._waiting.on(fault.message)
         self._azure.pause(SETTLES_S)
 
     def _uncertain(self, why: str) -> LaunchUncertain:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.azure.client import POLL_S
 from cloudgpu.providers.azure.errors import said
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -50,6 +51,8 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
     from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
+    waiting = Waiting(azure.tell, azure.clock, f"Azure has not finished {action}", deadline)
+
     class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
         def run(self) -> None:
             """Wait for the end. At `Location` alone, the status of a look is the operation's own result."""
@@ -65,6 +68,7 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             if left <= 0:
                 message = f"Azure is still at work on {action} at the deadline."
                 raise Late(message, field="provider", next="Run the same again in a minute.")
+            waiting.on("it is at work on it")
             azure.pause(min(delay, left))
 
     return Patient(timeout=POLL_S)

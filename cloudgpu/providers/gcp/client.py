@@ -23,6 +23,7 @@ from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import Asked, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.waiting import SOON_S
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,7 +46,7 @@ class Gcp:
         self.account = settings.account
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
-        self.pause = settings.pause
+        self.pause, self.tell = settings.pause, settings.tell
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
@@ -143,7 +144,10 @@ class Gcp:
             except (RateLimited, ProviderUnavailable) as fault:
                 if send == sends or _is_for_good(fault) or self.patience.is_spent(begun, read=read):
                     raise
-                self.pause(_wait(fault, send))
+                seconds = _wait(fault, send)
+                if seconds >= SOON_S:
+                    self.tell(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
+                self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
 
     def _sent(self, action: str, where: str, value: str | None, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from cloudgpu.providers.gcp import access, errors, ids, listing, operations, own
 from cloudgpu.providers.gcp.codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.request import Call, body, call_of, request_id
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -94,6 +95,8 @@ class _Sender:
         self._name = ids.machine_name(attempt.token)
         self._unsure = False  # a send was not answered: it may have made the machine
         self._silent = 0  # sends that were taken and not answered in time
+        what = f"Google Cloud has not accepted {ACTION} in {call.zone}"
+        self._waiting = Waiting(gcp.tell, gcp.clock, what, deadline, after=0)
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
@@ -179,6 +182,7 @@ class _Sender:
         """Wait as told, unless that would end after the deadline."""
         left = (self._deadline - self._gcp.clock()).total_seconds()
         if seconds < left:
+            self._waiting.on(fault.message)
             self._gcp.pause(seconds)
             return
         if not self._unsure:

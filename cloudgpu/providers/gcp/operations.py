@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.gcp import errors, ids
+from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -51,9 +52,12 @@ def waited(
     was said in place of an answer: nothing is known of its end then.
     """
     where = _scope(operation)[1]
-    for pause in _pauses(gcp, deadline):
+    until = deadline or gcp.clock() + USUAL
+    waiting = Waiting(gcp.tell, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until)
+    for pause in _pauses(gcp, until):
         if operation.get("status") == DONE:
             break
+        waiting.on(str(operation.get("status", "no status")))
         gcp.pause(pause)
         operation = _again(gcp, operation, project)
     if operation.get("status") != DONE:
