@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import Ledger
 
 Row = dict[str, Any]
+_ENDINGS = ("stop", "park", "end")
 
 
 def scopes_of(provider: str, account: str) -> tuple[str, str]:
@@ -42,13 +43,35 @@ def kept_until(ledger: Ledger, row: Row, before: datetime) -> str | None:
     return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
 
 
-def before_its_end(ledger: Ledger, row: Row, instance: Instance) -> str | None:
-    """Return when a machine was last known to be there that is billed no more, and of which nobody says since when.
+def before_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool = False) -> dict[str, str]:
+    """Return what is known of the time before a machine was seen to have ended, as a line's body has it.
 
-    So too of one that runs as before, but only since later: it was stopped in between, unseen. None for every other.
+    `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
+    that runs as before, but only since later: it was stopped in between, unseen. `billed_at` is when it was last known
+    to be billed, and `asked_at` when we asked for its end where no other cause is told: an end that its cloud tells is
+    measured by them. `watched`: it was seen to be there just before we asked.
     """
-    ended = row["billed"] and not instance.billed and instance.since is None
-    return alive_at(ledger, row) if ended or _runs_anew(row, instance) else None
+    ended = row["billed"] and not instance.billed
+    if (ended and instance.since is None) or _runs_anew(row, instance):
+        alive = None if watched else alive_at(ledger, row)
+        return {} if alive is None else {"alive_at": alive}
+    return _measures(ledger, row, instance, watched=watched) if ended else {}
+
+
+def _measures(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) -> dict[str, str]:
+    asked = _asked_at(ledger, row)
+    seen = asked if watched else _latest_proof(ledger, row, things=False, before=None)
+    found = {} if seen is None else {"billed_at": seen}
+    ours = asked is not None and not watched and instance.reason is None
+    return found | {"asked_at": str(asked)} if ours else found
+
+
+def _asked_at(ledger: Ledger, row: Row) -> str | None:
+    """Return when the end was asked for that is still to be seen; None where none was."""
+    if row["asked"] not in _ENDINGS:
+        return None
+    kind = f"{row['asked']}_asked"
+    return max((line.occurred_at for line in ledger.events(row["id"]) if line.kind == kind), default=None)
 
 
 def _runs_anew(row: Row, instance: Instance) -> bool:

@@ -319,9 +319,13 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
 
 
 def _is_there(provider: Provider, row: Row) -> bool:
-    """Say whether the provider has this machine now; what it does not say keeps nothing from its end."""
+    """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
+
+    One that others are ending already is not there in this sense: its end is no end of ours.
+    """
     try:
-        return provider.get(row["provider_id"]).state is not State.TERMINATED
+        found = provider.get(row["provider_id"])
+        return found.state is not State.TERMINATED and (found.billed or not row["billed"])
     except CloudgpuError:
         return False
 

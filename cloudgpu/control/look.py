@@ -10,12 +10,13 @@ from typing import Any
 
 from cloudgpu.control import pricing, saved
 from cloudgpu.control.accounts import used_accounts
-from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.alive import alive_at
 from cloudgpu.control.asking import asked_of, told_apart
 from cloudgpu.control.kept_look import write_leftovers
 from cloudgpu.control.look_asked import Answer, asked
 from cloudgpu.control.missing import got
-from cloudgpu.control.observe import is_news, looked, not_before, observed, settled, too_fresh, vanished
+from cloudgpu.control.observe import is_resized, looked, not_before, observed, settled, too_fresh, vanished
+from cloudgpu.control.seen import news_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.settle import covers
 from cloudgpu.control.strays import taken_up
@@ -109,9 +110,7 @@ def refresh(session: Session, row: Row) -> Row:
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
     else:
         close_request(session, row, instance)
-        if is_news(row, instance):
-            ended = before_its_end(session.ledger, row, instance)
-            session.ledger.append([observed(instance, now, ended, row=row)])
+        session.ledger.append(news_of(session, row, instance, now))
     return session.ledger.machine(row["id"]) or row
 
 
@@ -216,10 +215,14 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
         drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
-    if row is None or is_news(row, instance):
-        ended = before_its_end(session.ledger, row, instance) if row else None
-        drafts.append(observed(instance, now, ended, row=row))
-    return drafts + (given_up(session, row, instance, now) if row else [])
+    if row is None:
+        return [*drafts, observed(instance, now)]
+    if is_resized(row, instance):
+        look.sentences.append(
+            f"{row['name']} was changed by others from {row['instance_type']} ({row['market']}) to "
+            f"{instance.instance_type} ({instance.market}); it is billed as that."
+        )
+    return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
 
 
 def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:
@@ -267,8 +270,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
         look.silent |= {(row["account"], row["region"])} if isinstance(fault, Silent) else set()
         return None
     then = not_before(row, session.clock())
-    ended = before_its_end(session.ledger, row, instance)
-    return [observed(instance, then, ended, row=row)] if is_news(row, instance) else []
+    return news_of(session, row, instance, then)
 
 
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:

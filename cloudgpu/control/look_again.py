@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.alive import alive_at
 from cloudgpu.control.look import close_request
-from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
+from cloudgpu.control.observe import not_before, too_fresh, vanished
+from cloudgpu.control.seen import news_of
 from cloudgpu.core.facts import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -89,7 +90,4 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
         alive = None if watched else alive_at(session.ledger, row)
         return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
     close_request(session, row, found)
-    if not is_news(row, found):
-        return []
-    ended = None if watched else before_its_end(session.ledger, row, found)
-    return [observed(found, now, ended, row=row)]
+    return news_of(session, row, found, now, watched=watched)

@@ -35,6 +35,7 @@ from cloudgpu.errors import EndRefused
 
 Row = dict[str, Any]
 NEWS_OF_ACTIVITY = timedelta(minutes=15)
+_NOTHING: Mapping[str, Any] = {}
 _SAID = "provider_id state billed since launched_at address reason".split()
 _ENDS = {"expires": TAG_EXPIRES, "renew_until": TAG_RENEW_UNTIL, "hold_until": TAG_HOLD_UNTIL}
 
@@ -112,18 +113,19 @@ def settled(machine: str, token: str, outcome: str, why: str, now: datetime) -> 
     return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
 
 
-def observed(instance: Instance, now: datetime, alive: str | None = None, *, row: Row | None = None) -> Draft:
+def observed(
+    instance: Instance, now: datetime, known: Mapping[str, Any] = _NOTHING, *, row: Row | None = None
+) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
-    `alive` is when it was last known to be there, for one that is billed no more and of which nobody says since when.
+    `known` is what else is known: of the time before its end (`alive.before_its_end`), of a resize (`control.seen`).
     `row` is what is known of it: the line is about that one, though somebody may have taken the machine's tags away,
     and its word of its use stays where an answer has none.
     """
     body = _said(instance)
     if row is not None:
         body["address"] = _address_now(row, instance)
-    if alive is not None:
-        body["alive_at"] = alive
+    body |= known
     if row is not None and body["last_active"] is None and row["provider_id"] == instance.id:
         body["last_active"] = row["last_active"]
     subject = instance.tags[TAG_ID] if row is None else row["id"]
@@ -193,13 +195,22 @@ def is_news(row: Row, instance: Instance) -> bool:
     Times are compared as times: to write thousands of them as text takes longer than all the rest.
     """
     known = (row["provider_id"], row["state"], row["billed"], row["reason"])
-    if known != (instance.id, str(instance.state), instance.billed, instance.reason):
+    if known != (instance.id, str(instance.state), instance.billed, instance.reason) or is_resized(row, instance):
         return True
     if row["address"] != _address_now(row, instance):
         return True
     if _time(row["since"]) != instance.since or has_moved_on(_time(row["last_active"]), instance.last_active):
         return True
     return any(_is_another(row[name], instance.tags, key) for name, key in _ENDS.items())
+
+
+def is_resized(row: Row, instance: Instance) -> bool:
+    """Say whether a machine is of another type, or on another market, than is known; one that ends is as it was."""
+    ends = instance.state in (State.STOPPING, State.TERMINATED, State.UNKNOWN)
+    if ends or not row["instance_type"] or not instance.instance_type:
+        return False
+    same = row["instance_type"].lower() == instance.instance_type.lower() and row["market"] == instance.market
+    return row["provider_id"] == instance.id and not same
 
 
 def _time(text: str | None) -> datetime | None:

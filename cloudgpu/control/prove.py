@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.alive import alive_at, before_its_end
+from cloudgpu.control.alive import alive_at
 from cloudgpu.control.missing import got
-from cloudgpu.control.observe import is_news, not_before, observed, too_fresh, vanished
+from cloudgpu.control.observe import not_before, too_fresh, vanished
+from cloudgpu.control.seen import news_of
 from cloudgpu.control.silence import Silence
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent, StopUnproved
 from cloudgpu.providers.waiting import Waiting
@@ -92,7 +93,5 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
         session.ledger.append([vanished(row["id"], row["provider_id"], proof, now, alive)])
     else:
-        if is_news(row, instance):
-            ended = None if watched else before_its_end(session.ledger, row, instance)
-            session.ledger.append([observed(instance, now, ended, row=row)])
+        session.ledger.append(news_of(session, row, instance, now, watched=watched))
     return session.ledger.machine(row["id"]) or row, True

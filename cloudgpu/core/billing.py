@@ -142,7 +142,7 @@ def billed_until(data: Mapping[str, Any]) -> str:
 def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
     span = span_of(use, rule_for(use), micros_of(now))
-    return EPOCH + span.begin * MICRO, EPOCH + span.latest * MICRO
+    return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
 
 
 def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
@@ -165,7 +165,7 @@ def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
     span = span_of(use, rule, now)
     if not use.segments or rule.free(use, span.longest_run):
         return []
-    return [strand for piece in pieces(use, span.begin, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
+    return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
 
 
 def course(use: Use, now: int) -> Course:
@@ -180,8 +180,8 @@ def course(use: Use, now: int) -> Course:
         return Course(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
     amount = low = high = _laid(use, rule, (span.begin, span.end), 0)
     if any(_doubts(use, rule, span)):
-        low = _laid(use, rule, (span.sure, span.end), -1)
-        high = _laid(use, rule, (span.begin, span.latest), 1)
+        low = _laid(use, rule, (span.sure, span.sure_end), -1)
+        high = _laid(use, rule, (span.early, span.latest), 1)
         low = [] if use.at_most or rule.maybe_free(use, span.shortest_run) else low
     return Course(span.begin, span.end, low, amount, high)
 
@@ -195,8 +195,8 @@ def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_doubts(use, rule, span))
     if doubts:
-        low = _sum(use, rule, (span.sure, span.end), cut, -1)
-        high = _sum(use, rule, (span.begin, span.latest), cut, 1)
+        low = _sum(use, rule, (span.sure, span.sure_end), cut, -1)
+        high = _sum(use, rule, (span.early, span.latest), cut, 1)
         low = 0 if use.at_most or rule.maybe_free(use, span.shortest_run) else low
     return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
 
@@ -209,7 +209,9 @@ def _doubts(use: Use, rule: Rule, span: Span) -> Iterator[str]:
         yield f"its price before {use.segments[0].at[:16]} is not known"
     if span.sure > span.begin:
         yield f"whether it ran before {(use.sure_from or '')[:16]} is not known"
-    if span.longest_run > span.run:
+    if span.early < span.begin:
+        yield f"when it began to run, between {(use.maybe_since or '')[:19]} and {use.begin[:19]}, is not known"
+    if use.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
         yield f"it ended between {(use.end or '')[:16]} and {(use.maybe_until or '')[:16]}"
     elif span.latest > span.end:
         yield f"how {use.provider} rounds so short a use, or one of this system, is not known"

@@ -28,8 +28,9 @@ class Rule:
     A run that the provider takes away within `free_when_taken_us` of its start is free (0: no such rule); of a machine
     that it starts again, only where `free_every_run` is sure. `drops_part_when_taken`: the granule in which it was
     taken is free. Where sources disagree or are silent, `maybe_...` is the dearer or the other reading: charges show
-    it as a range. `status` is `verified` (the provider's own text), `secondary` (others' texts), `derived`, `recalled`
-    (from memory) or `convention` (ours).
+    it as a range. `from_running`: a machine that is only starting is not billed, or perhaps not. `status` is
+    `verified` (the provider's own text), `secondary` (others' texts), `derived`, `recalled` (from memory) or
+    `convention` (ours).
     """
 
     provider: str
@@ -50,6 +51,7 @@ class Rule:
     maybe_minimum_us: int = 0
     maybe_month_hours: int = 0
     gb_bytes: int = GB
+    from_running: bool = False
 
     def length(self, run_us: int, *, taken: bool) -> int:
         """Return how long a run of this length is billed for; `taken`: the provider ended it."""
@@ -105,10 +107,11 @@ def _found(provider: str, market: str, resource: str, licence: str) -> Rule:
     return next(rule for rule in fitting if rule.licence in ("", licence))
 
 
-_EC2_STATES = "running (pending counts as running); not stopping, stopped, shutting-down, terminated"
+_EC2_STATES = "running; not pending, stopping, stopped, shutting-down, terminated"
 _EC2_SPOT = "EC2 user guide, Billing for interrupted Spot Instances; whitepaper How Spot Instances Work"
 _GCE_STATES = (
-    "RUNNING and STOPPING; not TERMINATED (stopped); SUSPENDED: its memory at a price that is not in the catalogue"
+    "RUNNING and STOPPING; not PROVISIONING, STAGING, TERMINATED (stopped); SUSPENDED: its memory at a price that is "
+    "not in the catalogue"
 )
 _AZURE_STATES = "Starting, Running, Stopping, Stopped (shut down from inside); not Creating, Deallocating, Deallocated"
 _ALWAYS = "from its making to its removal, whatever the machine does"
@@ -119,26 +122,27 @@ _GCE_MONTH = (
 RULES = (
     Rule(
         "aws", ANY, Resource.INSTANCE, HOUR, HOUR, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        licence="suse", free_when_taken_us=HOUR, drops_part_when_taken=True,
+        licence="suse", free_when_taken_us=HOUR, drops_part_when_taken=True, from_running=True,
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         f"{_EC2_SPOT}; one version of the page bills RHEL by the hour, the newest does not", "2026",
         "verified; RHEL: sources disagree", licence="rhel", free_when_taken_us=HOUR, maybe_granularity_us=HOUR,
+        from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         "EC2 on-demand pricing; versions of the EC2 user guide disagree on RHEL", "2026",
-        "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR,
+        "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR, from_running=True,
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        free_when_taken_us=HOUR,
+        free_when_taken_us=HOUR, from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         "What's New 2017-10-02, Amazon EC2 per-second billing; API reference of StopInstances; "
-        "EC2 user guide, Instance lifecycle", "2026", "verified",
+        "EC2 user guide, Instance lifecycle", "2026", "verified", from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.DISK, SECOND, MINUTE, None, _ALWAYS,
@@ -167,11 +171,12 @@ RULES = (
         "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
         "Compute Engine, VM instance pricing; preempted in the first minute after a start: no charge "
         "(public copies of the page on Spot VMs)", "2024", "verified; the free minute: secondary",
-        free_when_taken_us=MINUTE, free_every_run=True,
+        free_when_taken_us=MINUTE, free_every_run=True, from_running=True,
     ),
     Rule(
         "gcp", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
         "Compute Engine, VM instance pricing: at least 1 minute, then by the second", "2024-26", "verified",
+        from_running=True,
     ),
     Rule(
         "gcp", ANY, Resource.DISK, SECOND, 0, None, _ALWAYS,
@@ -199,7 +204,7 @@ RULES = (
         "azure", ANY, Resource.INSTANCE, SECOND, 0, None, _AZURE_STATES,
         "Microsoft Learn, States and billing status; by the second: others' texts, of which one has a minimum of 60 s "
         "and one has none", "2025", "verified; the second: secondary; the minimum: sources disagree",
-        maybe_minimum_us=MINUTE,
+        maybe_minimum_us=MINUTE, from_running=True,
     ),
     Rule(
         "azure", ANY, Resource.DISK, HOUR, HOUR, None, _ALWAYS,

@@ -49,13 +49,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is billed: from `begin` (surely from `sure`) to `end`, at most to `latest`; and how long the run was.
+    """What is billed: from `begin` to `end`, surely from `sure` to `sure_end`, at most from `early` to `latest`.
 
     `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
     """
 
+    early: int
     begin: int
     sure: int
+    sure_end: int
     end: int
     latest: int
     run: int
@@ -66,6 +68,7 @@ class Span:
 def span_of(use: Use, rule: Rule, now: int) -> Span:
     """Return from when to when a use is billed by its rule, in microseconds since 1970."""
     begin = stamp(use.begin)
+    early = begin if use.maybe_since is None else min(begin, stamp(use.maybe_since))
     stop = max(begin, now if use.end is None else stamp(use.end))
     last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
     sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
@@ -73,8 +76,9 @@ def span_of(use: Use, rule: Rule, now: int) -> Span:
     if use.continues is not None:
         return _went_on(use, rule, (begin, stop, last))
     end = begin + rule.length(stop - begin, taken=taken)
-    latest = begin + rule.longest(last - begin, taken=taken)
-    return Span(begin, min(sure, end), end, latest, stop - begin, stop - sure, last - begin)
+    sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
+    latest = max(end, early + rule.longest(last - early, taken=taken))
+    return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
 
 
 def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
@@ -84,7 +88,7 @@ def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
     paid = origin + rule.length(begin - origin, taken=False)
     end = max(paid, origin + rule.length(stop - origin, taken=False))
     latest = max(end, origin + rule.longest(last - origin, taken=False))
-    return Span(paid, paid, end, latest, stop - begin, stop - begin, last - begin)
+    return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
 def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:

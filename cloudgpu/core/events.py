@@ -17,6 +17,10 @@ machine_adopted      machine  as launch_intended, read from tags; price may be n
 instance_observed    machine  provider_id state billed since launched_at address reason expires renew_until
                               hold_until last_active alive_at(where it is billed no more, and nobody says since when;
                               or runs only since later than it ran before: when it was last known to be there)
+                              billed_at(where its cloud tells since when it is billed no more: when it was last known
+                              to be billed) asked_at(when we had asked for its end, where no other cause is told)
+                              resized(it is of another type or market than before: instance_type market accelerators
+                              prices(none: not known) on_demand after(when it was last seen to be as before))
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why host(the computer on which it was)        start_asked, park_asked: the same
 start_refused        machine  why(a start that was asked has surely not begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     if line.kind not in metering.KINDS:
         step(row, line)
         return []
-    before = {"ended": row["ended"], "seen_at": row["seen_at"], "asked": row["asked"]}
+    before = {name: row[name] for name in ("ended", "seen_at", "asked", "billed", "state")}
     step(row, line)
     closed = metering.meter(state["meter"], row, line, before)
     row["uses"] = metering.unsummed(state["meter"])
@@ -191,6 +191,8 @@ def _observed(row: Row, line: Line) -> None:
     for name in _LEASE:
         if body.get(name) is not None:
             row[name] = body[name]
+    if body.get("resized"):
+        _resized(row, body["resized"])
     row["seen_at"], row["attempt"] = line.occurred_at, "made"
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
     if body["state"] not in _RUNS:
@@ -199,6 +201,11 @@ def _observed(row: Row, line: Line) -> None:
         del row["refused"]
     if row["asked"] is not None and body["state"] in _DONE[row["asked"]]:
         row["asked"] = None
+
+
+def _resized(row: Row, now: Mapping[str, Any]) -> None:
+    row |= {name: now[name] for name in ("instance_type", "market", "accelerators", "on_demand")}
+    row["price"] = now["prices"][-1] if now["prices"] else None
 
 
 def _vanished(row: Row, line: Line) -> None:

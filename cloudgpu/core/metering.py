@@ -7,14 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
+from cloudgpu.core.billing_rules import rule_of
 from cloudgpu.core.events import Line
 from cloudgpu.core.metering_things import kept, thing_observed, thing_vanished, traffic_counted
 from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.uses import Resource, use_from_json
 
 _EMPTY = (0,) * 7
 LAUNCHES_WITHIN = timedelta(minutes=15)  # a launch takes its time, in which no cloud bills yet
+_STARTING = "it was only seen to start, which is not billed"
+_SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 
 
 def new() -> Meter:
@@ -45,7 +48,7 @@ def unsummed(state: Meter) -> list[Made]:
 def meter(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> list[Made]:
     """Take a line into the meter and return the uses that it ended.
 
-    `row` is the row with that line; `before` has `ended`, `seen_at` and `asked` as they were without it.
+    `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
     """
     step = _STEPS.get(line.kind)
     return [] if step is None else list(step(state, row, line, before))
@@ -111,14 +114,11 @@ def _note_price(state: Meter, line: Line) -> Iterator[Made]:
 
 def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     body, maybe = line.body, None
-    since = body.get("since")
-    at = since or line.occurred_at
+    at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
         return
-    if not (body["billed"] or since) and body.get("alive_at"):  # it ended, and nobody says when
-        alive = max(filter(None, (body["alive_at"], before["seen_at"])))
-        at, maybe = min(alive, line.occurred_at), line.occurred_at
     if not body["billed"]:
+        at, maybe = _ended(line, before)
         _begin_unseen(state, row, line, before, at)
     if body["state"] == "terminated":
         yield from _all_ended(state, at, body.get("reason"), maybe)
@@ -127,8 +127,104 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         yield from _run_ended(state, at, body.get("reason"), maybe)
     elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
         yield from _run_ended(state, body["alive_at"], None, at)
-    began, sure = _began(state, row, line, before, at)
+    since = _changed_since(state, line)
+    if body.get("resized"):
+        yield from _resized(state, line, at, since)
+    began, sure = _began(state, row, line, before, at) if since is None else (line.occurred_at, None)
+    already = set(state["open"])
     _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
+    if since is not None:
+        _doubt_the_price_before(state, since)
+    if body["billed"] and _from_running(row):
+        _say_when_it_ran(state, line, set(state["open"]) - already)
+
+
+def _changed_since(state: Meter, line: Line) -> str | None:
+    """Return since when a run that goes on may have been of another type; None where none goes on or changed."""
+    run, now = state["open"].get("instance"), line.body.get("resized")
+    if run is None or now is None or not line.body["billed"]:
+        return None
+    return str(max(run["begin"], min(now["after"] or line.occurred_at, line.occurred_at)))
+
+
+def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[Made]:
+    """End the run at the price of before, and take up the new prices; none where they are not known."""
+    now = line.body["resized"]
+    at = at if since is None else line.occurred_at
+    new = [segment_of(price, at) | {"nanos": price["nanos_per_hour"]} for price in now["prices"]]
+    for segment in new[1:]:
+        segment["at"] = max(at, segment["as_of"])
+    before = state["open"]["instance"]["segments"][-1:] if since is not None else []
+    if since is not None:
+        yield from _run_ended(state, since, None, None if new else line.occurred_at)
+    yield from state["waiting"]  # their price was never known, and is not that of what the machine is now
+    if new and before:
+        new[0]["maybe_from"] = since
+        new = [{**before[0], "at": since, "maybe_from": None}, *new]
+    state |= {"prices": new, "waiting": []}
+
+
+def _doubt_the_price_before(state: Meter, since: str) -> None:
+    """Let what began when a change was seen have begun when the machine was last seen as before, at most."""
+    for key, use in state["open"].items():
+        if _only_runs(key):
+            use["maybe_since"] = since
+    if len(state["prices"]) > 1 and state["prices"][1]["maybe_from"] == since:
+        state["open"]["instance"]["segments"] = list(state["prices"])
+
+
+def _ended(line: Line, before: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
+
+    The cloud's word counts, unless a look has seen the machine billed after that. Where it may be of an earlier end
+    than the one that we asked for, the machine may have been billed until we asked.
+    """
+    body, now = line.body, line.occurred_at
+    said = body.get("since")
+    if said is None:
+        alive = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
+        return (min(alive, now), now) if body.get("alive_at") else (now, None)
+    seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if _was_billed(before) else None)), default="")
+    if said[:_SECOND] < seen[:_SECOND]:
+        return min(seen, now), now
+    asked = body.get("asked_at")
+    return said, min(asked, now) if asked and said[:_SECOND] < asked[:_SECOND] else None
+
+
+def _was_billed(before: Mapping[str, Any]) -> bool:
+    return bool(before["billed"]) and before["state"] != "pending"
+
+
+def _from_running(row: Row) -> bool:
+    return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE).from_running
+
+
+def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
+    """Take it that a machine which was seen to start is not billed before it runs.
+
+    A cloud tells when it took the start, not when the machine ran: that was at the latest when it was first seen to.
+    """
+    for key, use in state["open"].items():
+        if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["at_most"]:
+            use["at_most"] = _STARTING
+        elif line.body["state"] != "pending" and use["at_most"] == _STARTING:
+            use["at_most"] = ""
+            _ran_by(use, line.occurred_at)
+
+
+def _ran_by(use: Made, seen: str) -> None:
+    """Count a run, whose start was taken at its `begin`, from when it was first seen to run.
+
+    Where nobody looked for longer than a start takes, the amount counts it since the start was taken.
+    """
+    taken = use["begin"]
+    latest = iso(from_iso(taken) + LAUNCHES_WITHIN)
+    if use["sure_from"] is not None:
+        use["sure_from"] = max(use["sure_from"], min(seen, latest))
+    elif seen > latest:
+        use["sure_from"] = latest
+    elif seen > taken:
+        use |= {"begin": seen, "maybe_since": taken}
 
 
 def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
@@ -152,7 +248,16 @@ def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
     return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
 
+def _surely_ran(state: Meter, at: str) -> None:
+    """Count what was only seen to start as run, where it ended later than any start takes."""
+    for use in state["open"].values():
+        latest = iso(from_iso(use["begin"]) + LAUNCHES_WITHIN)
+        if use["at_most"] == _STARTING and at > latest:
+            use |= {"at_most": "", "sure_from": latest}
+
+
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
+    _surely_ran(state, at)
     _forget_prices(state)
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
@@ -257,6 +362,7 @@ def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> 
 
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
+    _surely_ran(state, at)
     keys = [key for key in state["open"] if not key.startswith("thing:")]
     if keys:
         disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]

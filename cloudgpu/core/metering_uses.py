@@ -20,6 +20,7 @@ def use_of(row: Row, **facts: Any) -> Made:
     """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
     usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
+    usual["maybe_since"] = None
     return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
 
 

@@ -51,8 +51,9 @@ class Use:
     `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense.
     `first`: the first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...).
     `licence` is that of the system where it changes how the machine is billed (`suse`, `rhel`), else empty.
-    `sure_from`: whether it was billed before then is not known. `maybe_until`: it may have been billed until then,
-    though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
+    `sure_from`: whether it was billed before then is not known; the amount counts it. `maybe_since`: it may have been
+    billed since then, before `begin`; the amount does not count that. `maybe_until`: it may have been billed until
+    then, though `end` is the last proof. `at_most`: why it may cost as little as nothing; empty where it does not.
     `continues`: the same disk, or the blocks of the same snapshot, were billed before as part of another use, since
     then: what that rounded up is paid.
     """
@@ -76,6 +77,7 @@ class Use:
     at_most: str = ""
     licence: str = ""
     continues: str | None = None
+    maybe_since: str | None = None
 
 
 def use_to_json(use: Use) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["taken_at"] = row.get("taken_at")
     value["parked"] = row["parked"]
     value["kept"] = [kept_value(entry) for entry in row["kept"]]
-    value["kept_usd_per_month"] = _sum_of(row["kept"])
+    value["kept_usd_per_month"] = _kept_a_month(row)
     value["beside"] = None if row.get("beside") is None else [_beside(entry) for entry in row["beside"]]
     value["stopped_usd_per_month"] = _while_stopped(row)
     value["reason"] = reason_of(row)
@@ -79,6 +79,14 @@ def kept_value(entry: Row) -> dict[str, Any]:
 def _beside(entry: Row) -> dict[str, Any]:
     names = ("what", "at_most", "running", "kept")
     return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+
+
+def _kept_a_month(row: Row) -> str | None:
+    """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
+    if not row["parked"] or row["ended"] is None or row["kept"]:
+        return _sum_of(row["kept"])
+    disks = [entry for entry in row.get("beside") or () if entry["kept"]]
+    return _sum_of(disks) if disks else None
 
 
 def _while_stopped(row: Row) -> str | None:

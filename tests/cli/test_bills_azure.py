@@ -176,3 +176,24 @@ def test_the_plan_of_a_prepared_account_names_every_layer(guarded):
     text = " ".join(plan["guards"] if isinstance(plan["guards"], list) else [str(plan["guards"])])
     assert "timer" in text.lower()
     assert not any("does not end what it costs" in remark for remark in plan["remarks"])
+
+
+def test_a_size_that_was_changed_while_it_ran_costs_either_price_since_the_last_look(line):
+    """Azure restarts the machine and tells no time; a size without a price is unpriced, never at the old price."""
+    made, id_ = launched(line)
+    line.azure.advance(HOUR)
+    shown(line)
+    thing = line.azure.thing(id_)
+    thing.facts["hardwareProfile"]["vmSize"] = "Standard_NC16as_T4_v3"
+    line.azure.advance(HOUR)
+    machine = shown(line)
+    assert machine["instance_type"] == "Standard_NC16as_T4_v3"
+    old, new = (Decimal(one["price"]["usd_per_hour"]) for one in (made, machine))
+    assert new > 2 * old
+    assert near(machine["spent_usd"], old + kept_usd(machine, 2 * HOUR)), "at least: the change was just seen"
+    (group,) = line("cost -o json").json["groups"]
+    assert near(Decimal(group["high_usd"]) - Decimal(group["usd"]), new)
+    thing.facts["hardwareProfile"]["vmSize"] = "Standard_D4s_v5"
+    line.azure.advance(60)
+    machine = shown(line)
+    assert (machine["instance_type"], machine["price"], machine["unpriced"]) == ("Standard_D4s_v5", None, ["instance"])

@@ -12,6 +12,7 @@ from cloudgpu.core.times import from_iso
 from tests.cli.gcp_line import Line
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.clouds.gcp.plain import Plain
 
 __all__ = ["gcp", "gcp_process"]
 UP = "up --yes --no-wait --ssh-from 203.0.113.7 --name otter"
@@ -150,3 +151,21 @@ def test_a_machine_that_nobody_looked_at_is_billed_to_its_end_by_googles_own_wor
     price = Decimal(made["price"]["usd_per_hour"])
     assert near(machine["spent_usd"], 3 * price + disk_usd(machine, 3 * HOUR + 2 * DAY))
     assert gcp.clock.now() - began > timedelta(days=2)
+
+
+def test_a_machine_that_was_made_smaller_at_google_is_billed_as_what_it_is(line, gcp):
+    made, id_ = launched(line, f"{UP} --instance-type g2-standard-8 --region us-central1 --disk 100")
+    gcp.advance(HOUR)
+    assert line("stop otter --yes").code == 0
+    zone, name = id_.split("/")
+    smaller = {"machine_type": f"zones/{zone}/machineTypes/g2-standard-4"}
+    asked = {"zone": zone, "instance": name, "instances_set_machine_type_request_resource": smaller}
+    Plain(gcp)("Instances", "set_machine_type_unary", **asked)
+    assert shown(line)["instance_type"] == "g2-standard-4"
+    assert line("start otter --yes --no-wait").code == 0
+    gcp.advance(HOUR)
+    machine = shown(line)
+    assert machine["instance_type"] == "g2-standard-4"
+    dear, cheap = (Decimal(one["price"]["usd_per_hour"]) for one in (made, machine))
+    assert cheap < dear
+    assert near(machine["spent_usd"], dear + cheap + disk_usd(machine, 2 * HOUR))

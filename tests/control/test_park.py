@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 
-from cloudgpu.control.lifecycle import end, end_all_of, new_lease, start, stop
+from cloudgpu.cli.render import machines
+from cloudgpu.control.lifecycle import alone, end, end_all_of, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.park import park
 from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import Kind, Market, Setup, Volume, Want
@@ -20,6 +22,7 @@ from cloudgpu.errors import (
     StopUnproved,
     Unreachable,
 )
+from cloudgpu.report.values import machine_value
 from cloudgpu.testing import make_attempt
 
 DATA = Setup(volume=Volume("data", 100))
@@ -466,3 +469,17 @@ def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch,
         assert lab.cloud.leftovers().items == ()
     end(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+
+
+def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs(lab):
+    """The disk is in no line of what is kept before the next look: it costs all the same, and not $0.00."""
+    row = spot(lab)
+    with alone(lab.session, row):
+        row = park(lab.session, now(lab, row), why="test", finish=False)
+    assert (row["parked"], row["kept"], row["ended"] is not None) == (True, [], True)
+    disk = {"what": "disk of 100 GB", "at_most": False, "running": True, "kept": True, "nanos_per_month": 8 * 10**9}
+    value = machine_value({**row, "beside": [disk]}, lab.clock())
+    assert value["kept_usd_per_month"] == "8"
+    assert "$8.00/mo" in machines([value], lab.clock())
+    unknown = machine_value(row, lab.clock())
+    assert unknown["kept_usd_per_month"] is None, "this cloud's launch told no disk: missing is never zero"

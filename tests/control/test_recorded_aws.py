@@ -119,3 +119,30 @@ def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(l
     assert [pin.body["price"]["nanos_per_hour"] for pin in lines(session, "price_observed")] == [800_000_000]
     assert iso(later) > row["ended"]
     assert json.dumps(row)
+
+
+def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line, session, aws, capsys):
+    """Stopped, made four times as large, started: by somebody else, between two of our looks."""
+    assert line(f"{UP} --gpu t4").code == 0
+    look_at_all(session)
+    (row,) = session.ledger.machines()
+    ec2, own = client(region=row["region"]), row["provider_id"].partition("/")[2]
+    aws.advance(3600)
+    look_at_all(session)
+    ec2.stop_instances(InstanceIds=[own])
+    aws.advance(60)
+    ec2.modify_instance_attribute(InstanceId=own, InstanceType={"Value": "g4dn.4xlarge"})
+    ec2.start_instances(InstanceIds=[own])
+    aws.advance(3600)
+    found = look_at_all(session)
+    (after,) = session.ledger.machines()
+    assert (row["instance_type"], after["instance_type"]) == ("g4dn.xlarge", "g4dn.4xlarge")
+    assert any("changed by others from g4dn.xlarge" in sentence for sentence in found.sentences)
+    dearer = after["price"]["nanos_per_hour"]
+    assert dearer > 2 * row["price"]["nanos_per_hour"]
+    use = next(use for use in after["uses"] if use["resource"] == "instance")
+    assert ([one["nanos"] for one in use["segments"]], use["kind"]) == ([dearer], "g4dn.4xlarge")
+    assert use["begin"] == after["since"]
+    assert look_at_all(session).sentences == []
+    assert "g4dn.4xlarge" in line("ls").out + line(f"show {row['name']}").out
+    assert [line.kind for line in session.ledger.events(row["id"])][-1] == "instance_observed"

@@ -18,6 +18,7 @@ from tests.providers.aws.accounts import impatient
 __all__ = ["aws", "aws_process"]
 UP = "up --gpu v100 --spot --ssh-from 203.0.113.7 --no-wait --yes --name otter"
 ASK = "DescribeSpotInstanceRequests"
+CUT = timedelta(seconds=1)  # EC2 tells its times to the second
 
 
 @pytest.fixture
@@ -34,6 +35,7 @@ def taken(own_home, capsys, aws):
     def after(length, *, shown=True):
         aws.dwell(terminated=(7 if shown else 1) * 3600)
         assert line(UP).code == 0
+        look_at_all(session)  # it is seen to run: AWS does not bill what is pending
         (row,) = session.ledger.machines()
         began = from_iso(row["uses"][0]["begin"])
         aws.advance((began + length - aws.model.now()).total_seconds())
@@ -55,7 +57,7 @@ def run_of(use):
 @pytest.mark.parametrize("shown", [True, False])
 def test_what_aws_took_at_59_minutes_is_free_though_the_look_came_hours_later(taken, aws, shown):
     use, found = taken(timedelta(minutes=59), shown=shown)
-    assert timedelta(minutes=59) <= run_of(use) < timedelta(minutes=59, seconds=5)
+    assert timedelta(minutes=59) - CUT <= run_of(use) < timedelta(minutes=59, seconds=5)
     assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
     assert (found.low, found.amount, found.high) == (0, 0, 0)
     assert [call.region for call in aws.called(ASK)] == ["us-east-1"]
@@ -65,13 +67,13 @@ def test_what_aws_took_at_59_minutes_is_free_though_the_look_came_hours_later(ta
 def test_what_aws_took_at_61_minutes_is_paid_to_the_second_though_the_look_came_hours_later(taken, shown):
     use, found = taken(timedelta(minutes=61), shown=shown)
     run = run_of(use)
-    assert timedelta(minutes=61) <= run < timedelta(minutes=61, seconds=5)
+    assert timedelta(minutes=61) - CUT <= run < timedelta(minutes=61, seconds=5)
     assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
     seconds = -(-run // timedelta(seconds=1))
     (price,) = {segment["nanos"] for segment in use["segments"]}
-    assert found.low == found.amount == found.high
+    assert found.low == found.amount
+    assert 0 <= money(found.high - found.amount).nanos * 3600 <= 5 * price * 1.01, "it may have run since its start"
     assert abs(money(found.amount).nanos * 3600 - price * seconds) < 3600  # less than a nano-dollar
-    assert found.reasons == ()
 
 
 @pytest.mark.parametrize("shown", [True, False])

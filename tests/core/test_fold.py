@@ -101,15 +101,21 @@ def test_a_row_is_plain_json(lines: list[Event]) -> None:
     assert json.loads(json.dumps(row)) == row
 
 
+def _end_told(look: Event, moment: str, billed_at: str) -> str:
+    told = look.body.get("since") is not None and not look.body["billed"]
+    return max(moment, billed_at) if told else moment
+
+
 def slow_total(lines: list[Event], end: float) -> Fraction:
     """Price a life second by second: billed from `since` on, at the price in force, the first one before that.
 
     One that vanished was billed until it was last seen; where its end had been asked, until that was found.
-    One that had stopped when it was first seen had run since its launch, or since an earlier look.
+    One that had stopped when it was first seen had run since its launch, or since an earlier look. An end that is told
+    does not lie before a look that saw it billed.
     No second is billed twice: what is seen again goes on from where it ended.
     """
     prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
-    spans, begun, asked_for, seen_at, over = [], None, None, at(0), False
+    spans, begun, asked_for, seen_at, billed_at, over = [], None, None, at(0), "", False
     for look in lines:
         if look.kind.endswith("_asked") and not over:
             asked_for = look.kind
@@ -118,9 +124,11 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
         moment = look.body.get("since") or look.occurred_at
         if look.kind == "instance_vanished":
             moment = look.occurred_at if asked_for == "end_asked" else seen_at
-            asked_for, over = None, True
+            asked_for, over, billed_at = None, True, ""
         else:
             over = False
+            moment = _end_told(look, moment, billed_at)
+            billed_at = look.occurred_at if look.body["billed"] else ""
             done = {"running": "start_asked", "stopped": "stop_asked"}[look.body["state"]]
             asked_for = None if asked_for == done else asked_for
             begun = begun or (None if look.body["billed"] or spans or seen_at >= moment else seen_at)

@@ -23,7 +23,8 @@ _STATES = {
     "shutting-down": State.STOPPING,  # the next state is terminated, and nothing is billed any more
     "terminated": State.TERMINATED,
 }
-# AWS bills from `running` on (Instance lifecycle, EC2 user guide); what is pending is about to be, and counts.
+# AWS bills from `running` on ("Billing by instance state", EC2 user guide). What is pending is about to be billed: it
+# counts for what ends machines, and the bill leaves it out (`from_running` in core.billing_rules).
 _BILLED = (State.PENDING, State.RUNNING)
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
 _BY_USER = "Client.UserInitiated"

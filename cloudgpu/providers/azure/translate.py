@@ -1,7 +1,8 @@
 """From what Azure says of a machine to `Instance`: pure, no call, no clock.
 
 Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": what is stopped and
-not deallocated is billed as if it ran. One that is being deallocated counts until it is so: that is the proof.
+not deallocated is billed as if it ran. One that is being deallocated counts until it is so: that is the proof. What is
+creating is not billed, what is starting is: both are pending here, and the bill shows that time as a range.
 """
 
 from __future__ import annotations
