@@ -53,8 +53,9 @@ def prove(
         if done(row):
             return row
         if session.clock() >= deadline or silence.lasts():
+            word = last if silence.word in ("", last) else f"{last}; {silence.word}"
             raise StopUnproved(
-                f"{row['name']} may still be billed: its end could not be proved (last word: {last})."
+                f"{row['name']} may still be billed: its end could not be proved (last word: {word})."
                 f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
                 field="name",
                 value=row["name"],

@@ -18,13 +18,16 @@ class Silence:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.word = ""  # what was not answered first
         self._silent = False  # in this round
         self._since: datetime | None = None
 
     def note(self, fault: CloudgpuError) -> str:
         """Note what was said in place of an answer in this round; return its sentence without the full stop."""
-        self._silent |= isinstance(fault, Silent)
-        return fault.message.removesuffix(".")
+        word = fault.message.removesuffix(".")
+        if isinstance(fault, Silent):
+            self._silent, self.word = True, self.word or word
+        return word
 
     @property
     def is_now(self) -> bool:

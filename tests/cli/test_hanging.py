@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -22,7 +23,7 @@ PATIENCE_S = "3"  # for a server in this process, on a computer that may be busy
 
 
 def let_hang(server, monkeypatch, action=None, **where):
-    """Let something hang; return a list that gets, for each stop that is asked, whether it still does."""
+    """Let something hang; return the fault, and a list that gets, for each stop that is asked, whether it hangs."""
     monkeypatch.setenv("CLOUDGPU_PATIENCE", PATIENCE_S)
     fault = server.faults.hang(action, **where)
     bound = threading.Timer(BOUND_S, fault.over.set)
@@ -31,11 +32,11 @@ def let_hang(server, monkeypatch, action=None, **where):
     seen = []
 
     def note(_number, asked, phase):
-        if phase == "before" and asked in {"StopInstances", "compute.instances.stop", "VirtualMachines_Deallocate"}:
+        if phase == "before" and asked in {"StopInstances", "compute.instances.stop", "VirtualMachines.Deallocate"}:
             seen.append(not fault.over.is_set())
 
     server.on_call = note
-    return seen
+    return fault, seen
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def on_aws(own_home, capsys, aws, monkeypatch):
 
 
 def test_a_region_of_aws_that_hangs_delays_no_stop_elsewhere(on_aws, aws, monkeypatch):
-    stops = let_hang(aws, monkeypatch, region="us-east-1")
+    _, stops = let_hang(aws, monkeypatch, region="us-east-1")
     said = on_aws("reap")
     assert (said.code, stops) == (8, [True])
     assert "us-east-1 did not answer" in said.err
@@ -61,7 +62,7 @@ def test_a_region_of_aws_that_hangs_delays_no_stop_elsewhere(on_aws, aws, monkey
 
 def test_which_regions_there_are_need_not_be_said_for_a_stop(on_aws, aws, monkeypatch):
     on_aws.config('provider = "aws"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\n')
-    stops = let_hang(aws, monkeypatch, "DescribeRegions")
+    _, stops = let_hang(aws, monkeypatch, "DescribeRegions")
     said = on_aws("reap")
     assert (said.code, stops) == (8, [True, True])
 
@@ -77,8 +78,9 @@ def on_gcp(own_home, capsys, gcp, monkeypatch):
 
 @pytest.mark.parametrize("where", [{"zone": "us-central1-a"}, {"action": "compute.instances.aggregatedList"}])
 def test_a_zone_or_a_list_of_google_that_hangs_ends_a_command_soon(on_gcp, gcp, monkeypatch, where):
-    let_hang(gcp, monkeypatch, **where)
+    fault, _ = let_hang(gcp, monkeypatch, **where)
     said = on_gcp("down owl --yes")
+    assert not fault.over.is_set()
     assert said.code == (9 if "zone" in where else 0), said.err
     assert not said.err.count("Traceback")
     assert on_gcp("ls --refresh").code == 8 if "action" in where else True
@@ -96,5 +98,7 @@ def test_a_subscription_of_azure_that_hangs_ends_each_command_soon_and_is_named(
     let_hang(azure_arm, monkeypatch)
     listed = on_azure("ls --refresh")
     assert (listed.code, "lab did not answer" in listed.err) == (8, True)
+    begun = azure_arm.clock.now()
     ended = on_azure("down owl --yes")
     assert (ended.code, "owl may still be billed" in ended.err) == (9, True)
+    assert azure_arm.clock.now() - begun < timedelta(minutes=1)

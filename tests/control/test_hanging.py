@@ -31,6 +31,7 @@ class Hanging:
         self.is_left = lambda: part.is_abandoned
         self.begun.set()
         self.released.wait(BOUND_S)
+        self.released.set()
         return ProviderUnavailable("the connection was closed")
 
     @property
@@ -141,9 +142,16 @@ def test_an_end_that_nobody_answers_is_given_up_soon_and_may_still_be_billed(lab
     assert lab.clock.now - begun < timedelta(minutes=1)
 
 
+def test_an_end_that_is_not_taken_while_the_machine_is_seen_says_both(lab):
+    lab.up(name="fox")
+    lab.cloud.fail_next("terminate", SILENT, times=99)
+    with pytest.raises(StopUnproved, match="running; The cloud did not answer"):
+        lifecycle.end(lab.session, lab.rows()[0], why="a test")
+
+
 def test_an_end_that_was_done_and_not_answered_is_proved(lab):
     lab.up(name="fox")
-    lab.cloud._order(Fault.of("terminate", SILENT, times=99, after=True))
+    lab.cloud._order(Fault.of("terminate", SILENT, times=9999, after=True))
     row = lifecycle.end(lab.session, lab.rows()[0], why="a test")
     assert (bool(row["ended"]), lab.machines()) == (True, [])
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import ProviderUnavailable, RateLimited
+from cloudgpu.errors import ProviderUnavailable, RateLimited, Silent
 
 THROTTLED, BROKEN = 429, 500  # and all statuses from that on
 _LINK_LOCAL = "169.254."  # a machine's own identity: nobody answers there outside Azure, which says nothing
@@ -20,7 +20,7 @@ _LINK_LOCAL = "169.254."  # a machine's own identity: nobody answers there outsi
 class Watched:
     """A credential of azure-core's protocol: the one that `make` returns, given the hooks of azure-core's pipelines.
 
-    Raises RateLimited and ProviderUnavailable where the service that gives tokens is at fault, and else what the
+    Raises RateLimited, Silent and ProviderUnavailable where the service that gives tokens is at fault, else what the
     credential raises.
     """
 
@@ -39,7 +39,7 @@ class Watched:
             for host, answer in self._noted.last.items():
                 fault = _fault(host, answer)
                 if fault is not None:
-                    raise fault from error
+                    raise (Silent(fault.message, field="provider") if _is_late(error) else fault) from error
             raise
 
     def _asked(self, request: Any) -> None:
@@ -54,6 +54,13 @@ class Watched:
         """Keep the last answer of each host; None while it is silent."""
         if hasattr(self._noted, "last"):
             self._noted.last[host] = answer
+
+
+def _is_late(error: BaseException | None) -> bool:
+    """Say whether the time of a call has run out, which azure-identity wraps into an error of its own."""
+    while error is not None and not isinstance(error, Silent):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _fault(host: str, answer: Any) -> ProviderUnavailable | None:
