@@ -107,6 +107,7 @@ class SetsTimerContract(ContractBase):
         assert self.is_at(provider, one.id, timers.timer(one.id), at)
         region = provider.get(one.id).region
         assert set(timers.timers(region)) >= {one.id}
+        assert one.id in timers.timers(of=[one.id])
 
     def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The machine is not billed afterwards: stopped, where it can be, else gone."""
