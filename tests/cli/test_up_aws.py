@@ -112,8 +112,9 @@ def test_up_asks_aws_no_more_than_it_needs(line):
     first, second, spot = calls(), calls(), calls(" --spot")
     in_all_regions = ["DescribeInstances"] * 2  # the look at the account, a quarter of an hour old at most
     assert sorted(first) == sorted([*LOOKS, *in_all_regions, *NETWORK, *MADE_ONCE, "RunInstances"])
-    assert sorted(second) == sorted([*LOOKS, *NETWORK, "RunInstances"])
-    assert sorted(spot) == sorted([*LOOKS, "DescribeSpotPriceHistory", *NETWORK, "RunInstances"])
+    group = "DescribeSecurityGroups"  # the plan says what was made by hand in it; before the first launch there is none
+    assert sorted(second) == sorted([*LOOKS, group, *NETWORK, "RunInstances"])
+    assert sorted(spot) == sorted([*LOOKS, group, "DescribeSpotPriceHistory", *NETWORK, "RunInstances"])
     assert [one[-1] for one in (first, second, spot)] == ["RunInstances"] * 3
 
 
@@ -164,3 +165,47 @@ def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_
 
 def test_every_answer_names_the_machine_as_the_console_does(line):
     told_id(line, lambda: line.aws.instances(live=True)[0].id, f"up --gpu t4 --yes --no-wait {FROM}")
+
+
+def by_hand(group, cidr="", port=22, **more):
+    """A rule that somebody makes in the console."""
+    source = {"IpRanges": [{"CidrIp": cidr}]} if cidr else more
+    ports = {"IpProtocol": "-1"} if port is None else {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
+    return {"GroupId": group, "IpPermissions": [{**ports, **source}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "says", "command"),
+    [
+        ({"cidr": "0.0.0.0/0"}, "lets everybody (0.0.0.0/0) reach tcp port 22", "IpRanges=[{CidrIp=0.0.0.0/0}]'"),
+        ({"cidr": "0.0.0.0/1", "port": 8888}, "reach tcp port 8888", "FromPort=8888,ToPort=8888"),
+        ({"cidr": "0.0.0.0/0", "port": None}, "reach every port", "'IpProtocol=-1,IpRanges="),
+        ({"Ipv6Ranges": [{"CidrIpv6": "::/0"}]}, "everybody (::/0)", "Ipv6Ranges=[{CidrIpv6=::/0}]'"),
+        ({"PrefixListIds": [{"PrefixListId": "pl-1a2b3c4d"}]}, "prefix list pl-1a2b3c4d", "PrefixListId=pl-1a2b3c4d"),
+    ],
+)
+def test_a_rule_that_somebody_opened_in_our_own_group_is_told_with_what_closes_it(line, rule, says, command):
+    up = f"up --gpu t4 --region us-east-1 --yes --no-wait --new {FROM}"
+    assert line(up).code == 0
+    plan = f"{up} --dry-run -o json"
+    assert not [one for one in line(plan).json["plan"]["remarks"] if "RISK" in one]
+    (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
+    opened = by_hand(group, **rule)
+    client(region="us-east-1").authorize_security_group_ingress(**opened)
+    (risk,) = [one for one in line(plan).json["plan"]["remarks"] if one.startswith("RISK: ")]
+    assert says in risk
+    assert f"aws ec2 revoke-security-group-ingress --region us-east-1 --group-id {group} --ip-permissions" in risk
+    assert command in risk
+    assert "RISK" in line(f"{up} --dry-run").out
+    (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
+    assert (check["verdict"], says in check["said"], command in check["next"]) == ("warn", True, True)
+    client(region="us-east-1").revoke_security_group_ingress(**opened)
+    assert "RISK" not in line(f"{up} --dry-run").out
+
+
+def test_a_rule_of_ours_and_a_small_network_made_by_hand_are_no_risk(line):
+    up = "up --gpu t4 --region us-east-1 --yes --no-wait --new --ssh-from-anywhere"
+    assert line(up).code == 0
+    (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
+    client(region="us-east-1").authorize_security_group_ingress(**by_hand(group, "198.51.100.0/24", 443))
+    assert "RISK" not in line(f"{up} --dry-run").out

@@ -12,6 +12,7 @@ from tests.cli.azure_line import Line
 from tests.cli.line import on_time_of, told_id
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.azure.model import DISKS, MACHINES
+from tests.clouds.azure.sdk import Sdk
 
 __all__ = ["azure_arm", "azure_process"]
 CALLER = "203.0.113.7"
@@ -247,3 +248,28 @@ def test_a_size_that_is_never_sold_as_spot_says_so_and_no_later_try_helps(line):
     assert (said.code, error["field"], error["value"]) == (2, "--spot", "spot")
     assert error["message"] == "azure sells Standard_NC4as_T4_v3 only on demand in the regions of account lab."
     assert line(f"{wish} --or-on-demand").json["plan"]["market"] == "on_demand"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({}, "lets everybody (*) reach port 22"),
+        ({"sourceAddressPrefix": "Internet", "destinationPortRange": "*"}, "(Internet) reach every port"),
+        ({"sourceAddressPrefix": "0.0.0.0/0", "destinationPortRange": "8888"}, "reach port 8888"),
+        ({"sourceAddressPrefix": "::/0"}, "(::/0)"),
+        ({"sourceAddressPrefix": "10.0.0.0/8"}, ""),
+        ({"priority": 4050}, ""),  # after the rule that shuts everybody out
+        ({"access": "Deny"}, ""),
+    ],
+)
+def test_a_rule_that_somebody_opened_in_a_machines_own_group_is_told_by_doctor(line, more, says):
+    assert line(UP).code == 0
+    group, usual = group_of(line), {"protocol": "Tcp", "access": "Allow", "direction": "Inbound", "priority": 150}
+    usual |= {"sourceAddressPrefix": "*", "sourcePortRange": "*", "destinationAddressPrefix": "*"}
+    rule = {**usual, "destinationPortRange": "22", **more}
+    Sdk(line.azure).network.security_rules.begin_create_or_update(group, group, "mine", {"properties": rule}).result()
+    (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
+    assert (check["verdict"], says in check["said"]) == ("warn" if says else "ok", True)
+    if says:
+        assert f"az network nsg rule delete --resource-group {group} --nsg-name {group} --name mine" in check["next"]
+    assert "RISK" not in line(f"{UP} --new --dry-run").out  # a further machine has a group of its own

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.gcp_line import Line
 from tests.cli.line import on_time_of, told_id
 from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.clouds.gcp.plain import Plain
 
 __all__ = ["gcp", "gcp_process"]
 CALLER = "203.0.113.7"
@@ -201,3 +202,44 @@ def test_a_type_that_is_sold_as_spot_alone_says_so_and_no_later_try_helps(line):
     assert (said.code, error["field"], error["value"]) == (2, "--on-demand", "on_demand")
     assert error["message"] == "gcp sells 1x h100 only as a spot machine in the regions of account lab."
     assert line(f"up --gpu h100 --spot --dry-run {FROM} -o json").json["plan"]["market"] == "spot"
+
+
+def by_hand(gcp, **more):
+    """Make a firewall rule as somebody does in the console: ahead of all others, for everybody."""
+    usual = {"name": "mine", "network": "global/networks/default", "priority": 50, "source_ranges": ["0.0.0.0/0"]}
+    usual |= {"direction": "INGRESS", "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}
+    Plain(gcp)("Firewalls", "insert_unary", at="", firewall_resource={**usual, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({}, "lets everybody (0.0.0.0/0) reach port 22"),
+        ({"allowed": [{"I_p_protocol": "all"}]}, "reach every port"),
+        (
+            {"allowed": [{"I_p_protocol": "tcp", "ports": ["8888"]}], "source_ranges": ["::/0"]},
+            "(::/0) reach port 8888",
+        ),
+        ({"target_tags": ["cloudgpu"]}, "reach port 22"),
+        ({"target_tags": ["machine"]}, "reach port 22"),  # the tag of one machine of ours
+        ({"priority": 1000}, ""),  # after the rule that shuts our machines: it opens none of them
+        ({"target_tags": ["web"]}, ""),
+        ({"target_service_accounts": ["web@cloudgpu-test.iam.gserviceaccount.com"]}, ""),
+        ({"source_ranges": ["10.0.0.0/8"]}, ""),
+        ({"disabled": True}, ""),
+    ],
+)
+def test_a_rule_ahead_of_ours_that_lets_everybody_in_is_told_with_the_command_that_removes_it(line, gcp, more, says):
+    assert line(UP).code == 0
+    if more.get("target_tags") == ["machine"]:
+        more = {"target_tags": [gcp.instances(live=True)[0].partition("/")[2]]}
+    by_hand(gcp, **more)
+    risks = [one for one in line(f"{UP} --new --dry-run -o json").json["plan"]["remarks"] if one.startswith("RISK")]
+    (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
+    if not says:
+        assert (risks, check["verdict"]) == ([], "ok")
+        return
+    (risk,) = risks
+    assert says in risk
+    assert risk.endswith("gcloud compute firewall-rules delete mine --project cloudgpu-test")
+    assert (check["verdict"], says in check["said"]) == ("warn", True)

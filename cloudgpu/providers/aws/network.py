@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, Attempt, Network
-from cloudgpu.core.names import digest
+from cloudgpu.core.names import digest, tag_value
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import access, rules
 from cloudgpu.providers.aws.request import Call
 from cloudgpu.providers.aws.storage import code_of
 from cloudgpu.providers.callers import callers as callers_of
+from cloudgpu.providers.openings import Opening
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws
@@ -156,8 +157,30 @@ def group_name(attempt: Attempt) -> str:
 
     Two people whose login names are alike, or one person at two desks, do not move each other's rule.
     """
-    owner = attempt.tags[TAG_OWNER]
-    return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, attempt.ledger)[:10]}"
+    return name_of_group(attempt.tags[TAG_OWNER], attempt.ledger)
+
+
+def name_of_group(owner: str, ledger: str) -> str:
+    """Return the name of the security group of an owner (as the tag has it) and a ledger."""
+    return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, ledger)[:10]}"
+
+
+def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]:
+    """Return the rules, made by hand, by which everybody gets in to the group that a launch will use. One call.
+
+    None before the ledger's first line: there is no group yet.
+    """
+    if not aws.ledger:
+        return ()
+    name = name_of_group(tag_value(owner), aws.ledger)
+    return tuple(one for found in _named(aws, region, vpc, name) for one in rules.openings(found, region))
+
+
+def _named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
+    asked = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
+    with aws.said("DescribeSecurityGroups", region, value=name):
+        found: Sequence[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(Filters=asked)["SecurityGroups"]
+    return found
 
 
 def group(aws: Aws, attempt: Attempt, call: Call) -> str:
@@ -194,12 +217,10 @@ def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
 
 def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     name = group_name(attempt)
-    asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
-    with aws.said("DescribeSecurityGroups", call.region, value=name):
-        found = aws.ec2(call.region).describe_security_groups(Filters=asked)["SecurityGroups"]
+    found = _named(aws, call.region, call.vpc, name)
     if not found:
         return None
-    one: Mapping[str, Any] = found[0]
+    one = found[0]
     if not rules.is_ours(one, attempt.tags[TAG_OWNER]):
         raise InvalidRequest(
             f"The security group {name} in {call.vpc} does not carry cloudgpu's tag: it is somebody else's.",

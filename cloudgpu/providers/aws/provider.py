@@ -27,7 +27,7 @@ from cloudgpu.core.facts import (
 from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import Bound, Firing, Login, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -150,6 +150,12 @@ class AwsProvider:
         from cloudgpu.providers.aws import power
 
         power.tag(self._aws, id, tags)
+
+    def findings(self, region: str | None = None) -> Sequence[Finding]:
+        """Return whether somebody has opened our own security groups to everybody."""
+        from cloudgpu.providers.aws import findings
+
+        return findings.findings(self._aws, region)
 
     def leftovers(self, region: str | None = None) -> Leftovers:
         """Return the disks, snapshots and images with our tags, in use or not, and the regions that did not answer."""

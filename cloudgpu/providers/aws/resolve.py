@@ -19,6 +19,7 @@ from cloudgpu.providers.aws.timer import no_timer
 from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.data import Data
 from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
+from cloudgpu.providers.openings import Opening
 from cloudgpu.providers.wishes import disk_gb
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class _Found:
     choice: Choice
     subnet: network.Subnet
     callers: Mapping[str, str]
+    openings: tuple[Opening, ...]
     quota: str | None
     volume: Data | None
 
@@ -79,17 +81,20 @@ def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
         place = pool.submit(_place, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, item.vcpus)
         volume = pool.submit(data_volume, aws, item, setup.volume)
-        subnet, callers = place.result()  # the first fault in this order is said, whichever came first
-        return _Found(choice.result(), subnet, callers, quota.result(), volume.result())
+        where = place.result()  # the first fault in this order is said, whichever came first
+        return _Found(choice.result(), *where, quota.result(), volume.result())
 
 
-def _place(aws: Aws, request: LaunchRequest, item: Available) -> tuple[network.Subnet, Mapping[str, str]]:
+def _place(
+    aws: Aws, request: LaunchRequest, item: Available
+) -> tuple[network.Subnet, Mapping[str, str], tuple[Opening, ...]]:
     wanted = request.setup.network
     subnet = network.subnet(aws, item.region, item.zone, wanted)
     if wanted.security_group is not None:
         network.check_group(aws, item.region, subnet, wanted.security_group)
-        return subnet, {}
-    return subnet, network.callers(aws, item.region, subnet, wanted)
+        return subnet, {}, ()
+    callers = network.callers(aws, item.region, subnet, wanted)
+    return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
@@ -128,6 +133,7 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
 
 
 def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+    yield from (one.risk for one in found.openings)
     yield from found.choice.remarks
     if item.market is Market.SPOT and request.want.max_price is None:
         yield _may_rise(item)

@@ -7,13 +7,14 @@ network, so labels that come from one network stand in one rule. Rules without o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.facts import TAG_OWNER
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.callers import CALLER, INSIDE
+from cloudgpu.providers.openings import Opening, is_wide
 
 LONGEST = 255  # characters of a description (EC2's API reference, IpRange)
 _OURS = "cloudgpu "
@@ -95,6 +96,51 @@ def description(labels: Sequence[str]) -> str:
 def is_ours(group: Mapping[str, Any], owner: str) -> bool:
     """Say whether a group is the one that cloudgpu keeps for this owner (the value of the tag cloudgpu-owner)."""
     return {"Key": TAG_OWNER, "Value": owner} in list(group.get("Tags", ()))
+
+
+def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:
+    """Return the rules of a group of ours that cloudgpu did not make and that let everybody, or others' lists, in."""
+    return tuple(
+        _opening(group, region, permission, key, source, whom)
+        for permission in group.get("IpPermissions", ())
+        for key, source, whom in _strangers(group, permission)
+    )
+
+
+def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield whom a permission lets in that no label of ours names, as the key and value of EC2's, and in words."""
+    for source in permission.get("IpRanges", ()):
+        if is_wide(source["CidrIp"]) and not _labels(source.get("Description", "")):
+            yield "IpRanges", f"CidrIp={source['CidrIp']}", f"everybody ({source['CidrIp']})"
+    for source in permission.get("Ipv6Ranges", ()):
+        if is_wide(source["CidrIpv6"]):
+            yield "Ipv6Ranges", f"CidrIpv6={source['CidrIpv6']}", f"everybody ({source['CidrIpv6']})"
+    for source in permission.get("PrefixListIds", ()):
+        name = source["PrefixListId"]
+        yield (
+            "PrefixListIds",
+            f"PrefixListId={name}",
+            f"the networks of the prefix list {name} (not read)",
+        )
+    for source in permission.get("UserIdGroupPairs", ()):
+        name = source.get("GroupId")
+        if name and name != group["GroupId"]:
+            yield "UserIdGroupPairs", f"GroupId={name}", f"the machines of the security group {name}"
+
+
+def _opening(
+    group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, whom: str
+) -> Opening:
+    protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
+    ports = "" if protocol == "-1" or first is None else f",FromPort={first},ToPort={last}"
+    which = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
+    which += f" to {last}" if ports and first != last and "every" not in which else ""
+    name = f"{group.get('GroupName', group['GroupId'])} ({group['GroupId']}, {region})"
+    return Opening(
+        f"the security group {name} lets {whom} reach {which}, by a rule that is not cloudgpu's",
+        f"aws ec2 revoke-security-group-ingress --region {region} --group-id {group['GroupId']} "
+        f"--ip-permissions 'IpProtocol={protocol}{ports},{key}=[{{{source}}}]'",
+    )
 
 
 def _labels(text: str) -> tuple[str, ...]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.facts import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.azure import permissions, places, plainly, role, services
+from cloudgpu.providers.azure import permissions, places, plainly, role, rules, services
 from cloudgpu.providers.base import Finding
+from cloudgpu.providers.openings import WHAT, finding
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
 
 _ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 _INIT = "Run: cloudgpu init azure"
+_SHUT = "no security group of this ledger's machines lets everybody in by one"
 
 
 def findings(azure: Azure, region: str | None) -> list[Finding]:
-    """Return how it stands with the subscription, its services, the role of machines and timers. Up to six calls.
+    """Return how it stands with the subscription, its services, the role of machines and timers. Up to seven calls.
 
     What could not be looked at has `good` None. Raises InvalidRequest for a region that the account does not use.
     """
@@ -30,6 +33,7 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
         (services.NETWORK, lambda: [_needed(azure, services.NETWORK)]),
         ("machine role", lambda: _machine_role(azure)),
         ("timers", lambda: [_timers(azure)]),
+        (WHAT, lambda: [_openings(azure)]),
     ]
     with Pool(len(looks)) as pool:
         return [one for found in pool.map(lambda look: _tried(*look), looks) for one in found]
@@ -99,3 +103,21 @@ def _timers(azure: Azure) -> Finding:
         says = f"{services.TIMERS} is not switched on in the subscription"
         return Finding("timers", good=False, says=says, next=f"Run: {services.way_on(services.TIMERS)}")
     return Finding("timers", good=True, says="Azure deallocates each machine at its renew-until")
+
+
+def _openings(azure: Azure) -> Finding:
+    """Return whether somebody has opened a machine's own security group to everybody.
+
+    A call per page of groups; none before the ledger's first line.
+    """
+    if not azure.ledger:
+        return finding((), _SHUT)
+    with azure.said("Microsoft.Network/networkSecurityGroups/read"):
+        groups = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
+    ours = [one for one in groups if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
+    found = [
+        opening
+        for one in ours
+        for opening in rules.openings(str(one["name"]), (one.get("properties") or {}).get("securityRules") or ())
+    ]
+    return finding(found, _SHUT)

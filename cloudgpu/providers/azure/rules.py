@@ -13,6 +13,7 @@ from typing import Any
 
 from cloudgpu.core.names import digest
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.openings import Opening, is_wide
 
 FIRST, LAST, DENY = 100, 3999, 4000
 _PREFIX, _OURS = "ssh-", "cloudgpu "
@@ -67,6 +68,38 @@ def free_priority(found: Collection[Mapping[str, Any]]) -> int:
     """Return a number that no rule of a security group has."""
     taken = {int((one.get("properties") or {}).get("priority") or 0) for one in found}
     return next(number for number in range(FIRST, LAST) if number not in taken)
+
+
+def openings(group: str, found: Sequence[Mapping[str, Any]]) -> tuple[Opening, ...]:
+    """Return the rules of a machine's own group that cloudgpu did not make and that let everybody in."""
+    return tuple(
+        Opening(
+            f"the security group {group} lets everybody ({_sources(one)[0]}) reach {_ports(one)}, by the rule "
+            f"{one.get('name')}, which is not cloudgpu's",
+            f"az network nsg rule delete --resource-group {group} --nsg-name {group} --name {one.get('name')}",
+        )
+        for one in found
+        if _read(one) is None and _is_open(one.get("properties") or {}) and _sources(one)
+    )
+
+
+def _is_open(said: Mapping[str, Any]) -> bool:
+    """Say whether a rule lets somebody in before the rule that shuts everybody out."""
+    inward = str(said.get("direction")).lower() == "inbound" and str(said.get("access")).lower() == "allow"
+    return inward and int(said.get("priority") or 0) < DENY
+
+
+def _sources(one: Mapping[str, Any]) -> list[str]:
+    said = one.get("properties") or {}
+    every = [said.get("sourceAddressPrefix") or "", *(said.get("sourceAddressPrefixes") or ())]
+    return [str(source) for source in every if is_wide(str(source))]
+
+
+def _ports(one: Mapping[str, Any]) -> str:
+    said = one.get("properties") or {}
+    every = [said.get("destinationPortRange") or "", *(said.get("destinationPortRanges") or ())]
+    named = [str(port) for port in every if port]
+    return "every port" if "*" in named or not named else f"port {', '.join(named)}"
 
 
 def _read(found: Mapping[str, Any]) -> Rule | None:

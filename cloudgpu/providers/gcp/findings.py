@@ -12,6 +12,8 @@ from cloudgpu.providers.base import Finding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.quotas import ALL_REGIONS, page, read
+from cloudgpu.providers.gcp.rules import openings
+from cloudgpu.providers.openings import finding
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -110,7 +112,12 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
         yield Finding(NETWORK, good=False, says=says, next=f"Make it: {way}, {setting}", needed=True)
     else:
         yield Finding(NETWORK, good=True, says=f"{named} is there")
-    yield _unknown(OPEN, rules) if isinstance(rules, CloudgpuError) else _open(gcp, rules)
+    if isinstance(rules, CloudgpuError):
+        yield _unknown(OPEN, rules)
+        return
+    yield _open(gcp, rules)
+    ahead = openings(rules, named, gcp.project, gcp.options.service_account)
+    yield finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
 
 
 def _open(gcp: Gcp, rules: Sequence[Raw]) -> Finding:

@@ -11,7 +11,7 @@ from cloudgpu.core.facts import Available, LaunchRequest, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Beside, Resolved
-from cloudgpu.providers.gcp import images, network, quotas
+from cloudgpu.providers.gcp import access, images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.images import Choice, Image
@@ -38,6 +38,7 @@ class _Found:
     choice: Choice
     place: network.Place
     callers: Mapping[str, str]
+    risks: Sequence[str]  # who can connect beside them
     unchecked: Sequence[str]  # what could not be asked
     volume: Data | None
 
@@ -95,8 +96,8 @@ def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
         unasked = offered.result()  # the first fault in this order is said, whichever came first
-        where, callers = place.result()
-        return _Found(choice.result(), where, callers, [*unasked, *quota.result()], volume.result())
+        where, callers, risks = place.result()
+        return _Found(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
 
 
 def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
@@ -115,10 +116,19 @@ def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
     return []
 
 
-def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.Place, Mapping[str, str]]:
+def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.Place, Mapping[str, str], list[str]]:
+    """Return where it hangs, who may connect, and who can beside that."""
     wanted = request.setup.network
     found = network.place(gcp, item.region, wanted)
-    return found, network.callers(gcp, item.region, found, wanted)
+    callers = network.callers(gcp, item.region, found, wanted)
+    return found, callers, [] if wanted.security_group is not None else _risks(gcp, found.network)
+
+
+def _risks(gcp: Gcp, network: str) -> list[str]:
+    try:
+        return [one.risk for one in access.openings(gcp, network)]
+    except CloudgpuError as fault:
+        return [f"whether a firewall rule lets everybody in could not be asked: {fault.message}"]
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
@@ -141,6 +151,7 @@ def _guards() -> tuple[str, ...]:
 
 
 def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+    yield from found.risks
     yield from found.choice.remarks
     if item.market is Market.SPOT:
         yield "Google can take a spot machine at any time, half a minute after it says so: its disk stays"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.request import NETWORK_TAG
 from cloudgpu.providers.gcp.things import at
+from cloudgpu.providers.openings import Opening, is_wide
 
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower comes first; a network's own rules usually stand at 1000 and more
 PREFIX = "cloudgpu-"
@@ -73,6 +74,44 @@ def is_shut(found: Raw) -> bool:
         and NETWORK_TAG in found.get("targetTags", ())
         and any(one.get("IPProtocol") == "all" for one in found.get("denied", ()))
     )
+
+
+def openings(found: Sequence[Raw], network: str, project: str, acts_as: str | None = None) -> tuple[Opening, ...]:
+    """Return the rules of a network, made by hand, that let everybody in to machines of ours ahead of our own `shut`.
+
+    They apply to all machines, to our network tag, to one machine's own tag, or to the service account of our machines.
+    A rule that comes later does nothing here. Firewall policies of a folder or an organisation are not read.
+    """
+    machines = {ids.machine(one.machine)[1] for one in map(rule, found) if one is not None}
+
+    def applies(one: Raw) -> bool:
+        tags, accounts = one.get("targetTags", ()), one.get("targetServiceAccounts", ())
+        everything = not tags and not accounts
+        return everything or bool({NETWORK_TAG, *machines}.intersection(tags)) or acts_as in accounts
+
+    name = ids.last(network)
+    here = [one for one in found if ids.last(one.get("network", "")) == name and rule(one) is None]
+    return tuple(
+        Opening(
+            f"the firewall rule {one['name']} of {name} lets everybody ({source}) reach {_ports(one)}, ahead of the "
+            "rule by which cloudgpu shuts its machines",
+            f"gcloud compute firewall-rules delete {one['name']} --project {project}",
+        )
+        for one in here
+        for source in [next(filter(is_wide, one.get("sourceRanges", ())), "")]
+        if source and _is_ahead(one) and applies(one)
+    )
+
+
+def _is_ahead(one: Raw) -> bool:
+    inward = one.get("direction", "INGRESS") == "INGRESS" and not one.get("disabled")
+    return inward and bool(one.get("allowed")) and int(one.get("priority", 1000)) < DENY_PRIORITY
+
+
+def _ports(one: Raw) -> str:
+    named = [str(port) for part in one.get("allowed", ()) for port in part.get("ports", ())]
+    whole = any(not part.get("ports") for part in one.get("allowed", ()))
+    return "every port" if whole else f"port {', '.join(named)}"
 
 
 def allow_name(machine: str, label: str) -> str:

@@ -10,6 +10,7 @@ from cloudgpu.providers.aws.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (
     ChecksPermissionsContract,
+    ExaminesContract,
     HasBudgetAlertContract,
     HasLeftoversContract,
     HasLoginContract,
@@ -54,6 +55,7 @@ class TestAws(
     RaisesQuotaContract,
     HasRegionsContract,
     ChecksPermissionsContract,
+    ExaminesContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasTimerContract,

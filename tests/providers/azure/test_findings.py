@@ -26,6 +26,7 @@ def test_looking_changes_nothing(account, azure_arm):
         "Providers.Get",
         "RoleDefinitions.Get",
         "Permissions.ListForSubscription",
+        "NetworkSecurityGroups.ListAll",
     }
 
 

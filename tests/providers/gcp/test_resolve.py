@@ -107,6 +107,7 @@ def test_a_launch_is_made_exact_by_few_reads(gcp, cloud):
     with calls(gcp) as asked:
         found = resolved(cloud)
     assert sorted(asked) == [
+        "compute.firewalls.list",
         "compute.images.getFromFamily",
         "compute.machineTypes.get",
         "compute.networks.get",
