@@ -32,6 +32,11 @@ def command(
     from cloudgpu.control.view import listed
 
     session = open_session(os.environ, tell=tell)
+    if not refresh:  # with it, the account is among those that did not answer, and why
+        from cloudgpu.control.tables import table_faults
+
+        for sentence in table_faults(session.settings):
+            tell(sentence)
     document = listed(session, refresh=refresh, ended=all_)
     text = _text(document, session.clock(), lambda: bool(session.ledger.machines()), verbose=verbose, asked=refresh)
     emit(output, document, text)

@@ -209,3 +209,11 @@ def test_a_rule_of_ours_and_a_small_network_made_by_hand_are_no_risk(line):
     (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
     client(region="us-east-1").authorize_security_group_ingress(**by_hand(group, "198.51.100.0/24", 443))
     assert "RISK" not in line(f"{up} --dry-run").out
+
+
+@pytest.mark.parametrize("words", ["ls", "ls --refresh"])
+def test_an_unknown_key_of_an_account_is_told_once_by_a_list_too(line, words):
+    line.config('owner = "ada"\n[accounts.lab]\nprovider = "aws"\nregoins = ["us-east-1"]\n')
+    said = line(words)
+    assert said.err.count("accounts.lab.regoins is no option of an aws account; did you mean 'regions'?") == 1
+    assert said.code == (8 if "--refresh" in words else 0)
