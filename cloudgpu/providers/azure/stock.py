@@ -41,7 +41,7 @@ def available(azure: Azure, want: Want) -> Stock:
     regions = wanted_regions(azure, want, names)
     if not regions:
         return Stock(())
-    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE)
+    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.changes)
     items = tuple(
         item
         for region in sorted(answers)

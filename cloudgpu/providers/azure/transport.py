@@ -12,6 +12,7 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.calls import count
 from cloudgpu.providers.patience import Patience
 
+_SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"
 _KIND = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 
@@ -51,7 +52,8 @@ class Transport:
         action, read = named(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
             self._patience.check(action, place)
-        seconds = self._patience.reads if read else self._patience.changes
+        quick = read and action != _SLOW
+        seconds = self._patience.reads if quick else self._patience.changes
         begun = self._patience.now()
         count("azure", action)
         try:
@@ -59,7 +61,7 @@ class Transport:
                 request, **{**how, "connection_timeout": self._patience.connect, "read_timeout": seconds}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
-            if not self._patience.is_spent(begun, read=read):
+            if not self._patience.is_spent(begun, read=quick):
                 raise
             if read:
                 raise self._patience.silent(action, place, seconds) from error
