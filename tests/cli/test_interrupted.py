@@ -5,6 +5,7 @@ At every call of a launch: tests/soak/test_ctrl_c_aws.py.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sqlite3
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import psycopg
 import pytest
 
 from tests.cli.many import Many
-from tests.cli.program import Program
+from tests.cli.program import Program, until
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.azure.server import ENVIRON as AZURE
@@ -160,11 +162,11 @@ def test_a_command_that_waits_for_a_ledger_in_postgresql_ends_on_ctrl_c(tmp_path
     url = postgres.schema()
     program = Program(tmp_path / "home", {"CLOUDGPU_LEDGER": url})
     assert program("reap").code == 0
-    with psycopg.connect(url) as holder:
+    with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as observer:
         holder.execute("LOCK TABLE line IN ACCESS EXCLUSIVE MODE")
         process = program.start("reap")
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        assert until(lambda: observer.execute(waits).fetchone())
         assert pressed(process) == (CTRL_C, f"\n{NOTHING}\n")
 
 
@@ -175,8 +177,9 @@ def test_a_command_that_waits_for_the_ledger_ends_on_ctrl_c(tmp_path):
     holder = sqlite3.connect(file, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     process = program.start("reap")
+    assert until(lambda: str(file) in [one.path for one in psutil.Process(process.pid).open_files()])
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(1)
+        process.wait(0.5)  # it has the file, and waits for the lock on it
     assert pressed(process) == (CTRL_C, f"\n{NOTHING}\n")
     holder.close()
 
@@ -211,6 +214,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("script", [SWALLOWED, MARKED], ids=["swallowed, then a clean-up that hangs", "in an exec"])
-def test_no_library_and_no_clean_up_keeps_the_process_from_its_end(script):
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=LEFT_WITHIN_S, check=False)
+def test_no_library_and_no_clean_up_keeps_the_process_from_its_end(script, tmp_path):
+    (tmp_path / "left.py").write_text(script)
+    command = [sys.executable, "-m", "left"]
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environ, capture_output=True, timeout=LEFT_WITHIN_S, check=False)
     assert (done.returncode, done.stderr) == (CTRL_C, b"")
