@@ -92,7 +92,7 @@ def test_expired_credentials_are_one_fault(model, capsys):
 def test_an_account_that_is_not_in_the_settings_is_the_usual_one(aws, own_home, capsys):  # noqa: F811
     assert run(["doctor", "--provider", "aws", "-o", "json"]) == 0
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]]
-    assert names[-2:] == ["account aws", "permissions aws"]
+    assert names[-3:] == ["account aws", "rules made by hand aws", "permissions aws"]
 
 
 @pytest.mark.parametrize(
