@@ -10,6 +10,7 @@ from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.session import Session, living
+from cloudgpu.control.underway import changing
 from cloudgpu.core.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
@@ -68,7 +69,8 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
             with told_if_gone(session, row), alone(session, row):
                 before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
-                moves.machines.append(_moved(row, keeper, cidr, before, known))
+                with changing(f"Who may reach {row['name']} may have changed already. Run the same command again."):
+                    moves.machines.append(_moved(row, keeper, cidr, before, known))
         except CallerUnknown:
             raise
         except (InvalidRequest, InstanceNotFound) as fault:

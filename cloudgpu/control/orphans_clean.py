@@ -16,6 +16,7 @@ from cloudgpu.control.orphans import again, there
 from cloudgpu.control.orphans_image import saved
 from cloudgpu.control.shared_things import LOCK
 from cloudgpu.control.silence import Silence
+from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Kind, Leftover, Leftovers
 from cloudgpu.core.names import digest, lock_name
@@ -59,7 +60,8 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     """
     going = [one for one in found if one.do is not Do.STAY]
     ended: dict[str, Cleaned] = {}
-    with session.hold(ONE_AT_A_TIME, wait=False):
+    left = "Some of what is left over is removed, some is not. Run the same command again to go on."
+    with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = []
         for one in sorted(going, key=_place):
             if one.do is Do.END and one.row is not None:

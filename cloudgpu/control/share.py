@@ -11,6 +11,7 @@ from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.reach import reached
+from cloudgpu.control.underway import changing
 from cloudgpu.core.names import digest
 from cloudgpu.core.network import cidr_wish
 from cloudgpu.errors import InvalidRequest
@@ -52,13 +53,14 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
     with told_if_gone(session, row):
         before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
     network = _network(session, row, from_, before) if kept else None
-    with reached(session, row) as connection:
-        changed = let_in(connection, key)
-        target = connection.target
-    if network is not None and keeper is not None:
-        changed |= before.get(_label(row, key)) != network
-        with told_if_gone(session, row), alone(session, row):
-            keeper.allow(row["provider_id"], _label(row, key), network)
+    with changing(_half_done(row)):
+        with reached(session, row) as connection:
+            changed = let_in(connection, key)
+            target = connection.target
+        if network is not None and keeper is not None:
+            changed |= before.get(_label(row, key)) != network
+            with told_if_gone(session, row), alone(session, row):
+                keeper.allow(row["provider_id"], _label(row, key), network)
     return {
         "name": row["name"],
         "shared": True,
@@ -75,10 +77,11 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
 
     The address first: it goes even where the machine cannot be reached. Raises Unreachable.
     """
-    with told_if_gone(session, row):
-        closed = _closed(session, row, key)
-    with reached(session, row) as connection:
-        changed = let_out(connection, key)
+    with changing(_half_done(row)):
+        with told_if_gone(session, row):
+            closed = _closed(session, row, key)
+        with reached(session, row) as connection:
+            changed = let_out(connection, key)
     fingerprint = key.fingerprint if key else None
     value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
     return {**value, "from": None, "ssh": None, "host_key": None}
@@ -109,6 +112,10 @@ def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
         for label in gone:
             keeper.allow(row["provider_id"], label, None)
     return bool(gone)
+
+
+def _half_done(row: Row) -> str:
+    return f"Who may log in to {row['name']} may be changed in part. Run the same command again to finish it."
 
 
 def _label(row: Row, key: GuestKey) -> str:

@@ -12,6 +12,7 @@ from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.observe import kept_entry
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write, write_removed
+from cloudgpu.control.underway import changing
 from cloudgpu.core.facts import (
     TAG_ID,
     TAG_IMAGE,
@@ -100,6 +101,13 @@ def remove(session: Session, thing: Leftover) -> None:
     """Remove it and prove that it is gone. Raises InvalidRequest while a machine uses it, StopUnproved."""
     if thing.attached_to is not None:
         raise _used(session, thing)
+    with changing(
+        f"The {thing.kind} {thing.name} may still be there and cost. Run the same command again to remove it."
+    ):
+        _remove(session, thing)
+
+
+def _remove(session: Session, thing: Leftover) -> None:
     provider, deadline, pause = _provider(session, thing.account), session.clock() + REMOVED_WITHIN, 0.2
     silence = Silence(session)
     if not isinstance(provider, HasLeftovers):
@@ -149,7 +157,8 @@ def save(session: Session, row: Row, name: str | None, *, restart: bool = True) 
     name = name or f"{row['name'][:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
     _check_free(session, provider.leftovers(row["region"]), row, name)
-    return _saved(session, provider, row, name, restart=restart)
+    with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
+        return _saved(session, provider, row, name, restart=restart)
 
 
 def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restart: bool) -> Leftover:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control import underway
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.control.lifecycle import end, start, stop
 from cloudgpu.control.look import look_at_all
@@ -269,8 +270,25 @@ def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
     assert lab.cloud.leftovers().items == (lab.cloud.leftovers().items[0],)
 
 
+def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
+    monkeypatch.setattr(underway, "_now", {})
+    row = lab.up(name="otter").row
+    lab.later(minutes=5)
+
+    def killed():
+        raise KeyboardInterrupt
+
+    lab.cloud.fail_next("save_image", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(lab.session, row, "ready")
+    assert underway.left() == (
+        "Interrupted. The image ready may be in the making, and costs once it is there: cloudgpu image ls shows it."
+    )
+
+
 @pytest.mark.parametrize("dies_at", ["save_image", "remove"])
-def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at):
+def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, monkeypatch):
+    monkeypatch.setattr(underway, "_now", {})
     interrupted(lab, name="otter")
     lab.later(hours=2)
 
@@ -281,6 +299,8 @@ def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at):
     there = survey(lab.session, Wish())
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans, snapshot=True)
+    left = "Some of what is left over is removed, some is not. Run the same command again to go on."
+    assert underway.left() == f"Interrupted. {left}"
     document, fault = cleans(lab, snapshot=True)
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
     assert [one.kind for one in lab.cloud.leftovers().items] == [Kind.IMAGE]
