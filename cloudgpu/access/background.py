@@ -166,8 +166,10 @@ def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> sub
 def _listen(reader: int, timeout: float) -> bytes | None:
     """Return the one line that the new process says, nothing if it ended without; None when time is up."""
     deadline, told = time.monotonic() + timeout, b""
+    waiting = select.poll()  # select() takes no descriptor above 1,023
+    waiting.register(reader, select.POLLIN)
     while not told.endswith(b"\n"):
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        ready = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
         piece = os.read(reader, LINE)

@@ -33,7 +33,8 @@ def line(many, tmp_path):
 
 
 def narrow(text):
-    return max(map(len, text.splitlines()), default=0) <= 80
+    words = (line for line in text.splitlines() if len(line.split()) > 1)  # a long path keeps a line of its own
+    return max(map(len, words), default=0) <= 80
 
 
 def test_every_policy_is_listed_with_what_it_is_for(line):

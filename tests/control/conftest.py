@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,17 @@ from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient
 from tests.receivers.mail import MailReceiver
 from tests.receivers.web import WebReceiver
+
+OPENED: list[weakref.ref] = []  # sessions of the labs of one test
+
+
+@pytest.fixture(autouse=True)
+def closed_ledgers():
+    """Close what a test has opened: thousands of tests would leave three open files each."""
+    yield
+    for session in filter(None, (one() for one in OPENED)):
+        session.ledger.close()
+    OPENED.clear()
 
 
 @pytest.fixture
@@ -54,6 +66,7 @@ class Lab:
         environ = {"CLOUDGPU_HOME": str(self.home), "USER": "ada"}
         session = open_session(environ, clock=self.clock, tell=self.said.append)
         session.pause = self.clock.advance
+        OPENED.append(weakref.ref(session))
         return session
 
     def prepare(self, *, gpu="v100", **more):
