@@ -65,7 +65,7 @@ class Part(Generic[Answer]):
         self._pool = pool
         self._call = call
         self._above: Part[Any] | None = getattr(_HERE, "part", None)
-        self._left = False
+        self.is_left = False  # whether it itself is waited for no more
         self._over = threading.Event()
         self._begun: float | None = None
         self._heard: float | None = None
@@ -75,7 +75,7 @@ class Part(Generic[Answer]):
     @property
     def is_abandoned(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self._left or self._pool.is_left or (self._above is not None and self._above.is_abandoned)
+        return self.is_left or self._pool.is_left or (self._above is not None and self._above.is_abandoned)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has ended, at most so long; return whether it has. Ctrl-C interrupts it."""
@@ -91,7 +91,7 @@ class Part(Generic[Answer]):
             if self._left_s(silent_s, at_most_s) <= 0:
                 self.abandon()
                 beat()  # the caller goes on, without it
-                return not self._left
+                return not self.is_left
         return True
 
     def _left_s(self, silent_s: float, at_most_s: float) -> float:
@@ -132,13 +132,13 @@ class Part(Generic[Answer]):
 
     def drop(self) -> None:
         """End it before it has begun."""
-        self._left, self._fault = True, Abandoned()
+        self.is_left, self._fault = True, Abandoned()
         self._over.set()
 
     def give_up(self) -> bool:
         """Mark it as abandoned while it runs; return False where it has ended before."""
-        self._left = not self._over.is_set()
-        return self._left
+        self.is_left = not self._over.is_set()
+        return self.is_left
 
 
 class Pool:
@@ -217,8 +217,8 @@ class Pool:
 
     def _next(self, done: Part[Any] | None = None) -> Part[Any] | None:
         with self._lock:
-            if done is not None and done.is_abandoned:
-                return None  # its place is another thread's, or nobody's
+            if done is not None and done.is_left:
+                return None  # its place is another thread's
             if self._waiting and not self.is_left:
                 return self._waiting.popleft()
             self._running -= 1

@@ -211,3 +211,17 @@ def test_a_call_that_is_answered_without_an_end_is_left():
     with Pool(1) as pool:
         assert not pool.submit(drips).listen(PATIENCE_S, 0.1)
     over.set()
+
+
+def test_a_part_that_was_left_ends_with_all_that_waits_in_its_own_pool():
+    release, parts = threading.Event(), []
+
+    def outer():
+        with Pool(1) as pool:
+            parts.extend(pool.submit(release.wait, PATIENCE_S) for _ in range(3))
+
+    with Pool(1) as pool:
+        left = pool.submit(outer)
+        assert not left.listen(0.1, PATIENCE_S)
+    release.set()
+    assert [one.wait(PATIENCE_S) for one in [left, *parts]] == [True] * 4
