@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.look import close_request
+from cloudgpu.control.missing import PAUSES, pauses_of
 from cloudgpu.control.observe import not_before, too_fresh, vanished
 from cloudgpu.control.seen import news_of
 from cloudgpu.core.facts import Instance
@@ -29,11 +30,11 @@ def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) 
     """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
 
     A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
-    end is of now. One that the provider surely does not have is written down as gone.
+    end is of now. One that the provider surely does not have, by every look at it, is written down as gone.
     """
     faults: dict[str, CloudgpuError] = {}
     news: list[Draft] = []
-    for row, found in _asked(session, rows):
+    for row, found in _surely(session, rows):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
             faults[row["id"]] = found
             continue
@@ -46,6 +47,23 @@ def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) 
     if news:
         session.ledger.append(news)
     return faults
+
+
+def _surely(session: Session, rows: Sequence[Row]) -> list[tuple[Row, Instance | CloudgpuError]]:
+    """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
+    said = list(_asked(session, rows))
+    for pause in PAUSES:
+        doubtful = [row for row, found in said if isinstance(found, InstanceNotFound) and _is_doubtful(session, row)]
+        if not doubtful:
+            break
+        session.pause(pause)
+        again = {row["id"]: found for row, found in _asked(session, doubtful)}
+        said = [(row, again.get(row["id"], found)) for row, found in said]
+    return said
+
+
+def _is_doubtful(session: Session, row: Row) -> bool:
+    return not row["ended"] and bool(pauses_of(session.provider(row["account"])))
 
 
 def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:

@@ -10,20 +10,25 @@ from cloudgpu.errors import InstanceNotFound
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.facts import Instance
+    from cloudgpu.providers.base import Provider
 
 PAUSES = (2.0, 5.0)  # seconds between the looks
 
 
-def got(session: Session, row: dict[str, Any]) -> Instance:
-    """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone.
+def pauses_of(provider: Provider) -> tuple[float, ...]:
+    """Return how many seconds to wait before each further look at a machine that was not found.
 
     A cloud's reads may be behind its writes: one "not found" about a machine that was there is no proof. Where nothing
     else says from when on such an answer holds (`gone_proves_after` is 0 and listings are late), it has to be repeated.
     """
-    provider = session.provider(row["account"])
     rule = provider.token_rule
-    pauses = PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
-    for pause in pauses:
+    return PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
+
+
+def got(session: Session, row: dict[str, Any]) -> Instance:
+    """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
+    provider = session.provider(row["account"])
+    for pause in pauses_of(provider):
         try:
             return provider.get(row["provider_id"])
         except InstanceNotFound:

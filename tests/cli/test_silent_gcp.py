@@ -109,3 +109,36 @@ def test_what_somebody_has_deleted_is_gone_after_several_looks(line, gcp):
     gcp.faults.add(GET, error="notFound", times=99)
     said, called = line.calls("stop otter --yes")
     assert (said.code, called.count(GET)) == (7, 3)
+
+
+@pytest.fixture
+def due(line, gcp):
+    """Have a stop due: what a machine has cost is more than its budget."""
+    assert line(UP).code == 0
+    gcp.advance(3600)
+    assert line("budget set small --amount 0.01 --period month --action stop --yes").code == 0
+
+
+@pytest.mark.usefixtures("due")
+def test_a_pass_stops_a_machine_that_one_read_does_not_find(line, gcp):
+    gcp.faults.add(GET, error="notFound")
+    said = line("reap")
+    assert (said.code, gcp.instances(live=True)) == (0, []), said.err
+    assert [row["state"] for row in line("ls -o json").json["machines"]] == ["stopped"]
+
+
+@pytest.mark.usefixtures("due")
+def test_a_pass_that_gets_no_answer_after_not_found_takes_no_machine_for_gone(line, gcp):
+    gcp.faults.add(GET, error="notFound")
+    gcp.faults.refuse(GET, times=99)
+    said = line("reap")
+    assert (said.code, "its timer" in said.out) == (8, False), said.out
+    assert [row["ended"] for row in line("ls -o json").json["machines"]] == [None]
+
+
+@pytest.mark.usefixtures("due")
+def test_a_pass_believes_that_a_machine_is_gone_when_three_reads_say_so(line, gcp):
+    gcp.faults.add(GET, error="notFound", times=99)
+    said, called = line.calls("reap")
+    assert (said.code, called.count(GET)) == (0, 3), said.err
+    assert line("ls -o json").json["machines"] == []
