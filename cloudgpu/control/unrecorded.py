@@ -45,12 +45,18 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
     provider = session.provider(row["account"])
     why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
     session.tell(f"{row['name']}: {why}; ending the machine all the same")
-    for instance in _known_of(session, provider, row, fault):
+    known = _known_of(session, provider, row, fault)
+    refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
+    left = list(refused.values())
+    for one in (one for one in known if one not in refused):
         try:
-            provider.terminate(instance)
-        except EndRefused as refusal:
-            raise stop_anyway(provider, instance, refusal) from fault
-        _prove(session, row, partial(_gone, provider, instance))
+            _prove(session, row, partial(_gone, provider, one))
+        except CloudgpuError as unproved:
+            left.append(unproved)
+    for other in left[1:]:
+        session.tell(f"{row['name']}: {other.message}")
+    if left:
+        raise left[0] from fault
     if whole:
         _prove(session, row, partial(_nothing_kept, session, provider, row))
     return Unrecorded(
@@ -59,6 +65,17 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
         value=fault.value,
         next="Free some space there, then run: cloudgpu ls --refresh",
     )
+
+
+def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
+    """Ask for the end of one; return why it was refused, which keeps none of the others on."""
+    try:
+        provider.terminate(instance)
+    except EndRefused as refusal:
+        return stop_anyway(provider, instance, refusal)
+    except CloudgpuError as refusal:
+        return refusal
+    return None
 
 
 def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuError) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.lifecycle import end_all_of, remove_unfit, stop
+from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.core.alert_findings import machine_findings
-from cloudgpu.errors import EndRefused, Unreachable
+from cloudgpu.core.facts import TAG_ID
+from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
 
 LIFT = "unlock it"
 
@@ -69,3 +71,14 @@ def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_th
     remove_unfit(lab.session, row, fault)
     assert ("It was stopped instead" in fault.message, LIFT in fault.next) == (True, True)
     assert lab.machines() == []
+
+
+@pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), ProviderUnavailable("Not now.")])
+def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_is_full(lab, refusal):
+    row, twin = (lab.up(name=name, key=name).row for name in ("fox", "owl"))
+    lab.cloud.tag(twin["provider_id"], {TAG_ID: row["id"]})
+    lab.cloud.fail_next("terminate", refusal)
+    with pytest.raises(type(refusal)) as said:
+        ended_unrecorded(lab.session, {**row, "provider_id": None}, LedgerUnavailable("The disk is full."))
+    assert len(lab.machines()) == (0 if isinstance(refusal, EndRefused) else 1)
+    assert ("asked to stop instead" in said.value.message) is isinstance(refusal, EndRefused)
