@@ -23,6 +23,7 @@ from cloudgpu.errors import (
     StopUnproved,
     Unreachable,
 )
+from cloudgpu.parallel import beat
 from cloudgpu.providers.ssh.host import ANSWER
 from cloudgpu.providers.ssh.unsure import LoginUnsure
 
@@ -62,15 +63,17 @@ def host_key(host: Host) -> str:
 
 
 def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_S) -> dict[str, Any]:
-    """Return the host's answer.
+    """Return the host's answer. It has `timeout` seconds to let us in, CONNECT_S at most, and then as many to answer.
 
     Raises Unreachable, WrongHostKey and LoginRefused from the way there, InvalidRequest without a usable key, host
     key or Python, and for what the host says NoCapacity, InstanceNotFound, AuthFailed, StopUnproved,
     ProviderUnavailable.
     """
     known = host_key(host)
-    with visit(host.name, address(host), known=known, key=host.key, timeout=CONNECT_S) as connection:
+    with visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout)) as connection:
+        beat()
         done = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
+    beat()
     return _answer(host, done)
 
 

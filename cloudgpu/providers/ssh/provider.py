@@ -21,11 +21,13 @@ from cloudgpu.errors import (
     InvalidRequest,
     LaunchUncertain,
     ProviderUnavailable,
+    Silent,
     Unreachable,
     WrongHostKey,
 )
-from cloudgpu.parallel import Pool
+from cloudgpu.providers.asking import heard
 from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 from cloudgpu.providers.ssh.unsure import LoginUnsure
@@ -56,6 +58,7 @@ class SshProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._clock = settings.clock
+        self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
 
     def available(self, want: Want) -> Stock:
@@ -71,7 +74,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
-        answers = _at_once(hosts, self._offer)
+        answers = _at_once(hosts, self._offer, self._patience.changes)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -91,7 +94,8 @@ class SshProvider:
         from cloudgpu.providers.ssh.client import ask, settled_later
 
         try:
-            return translate.available(self.account, host, ask(host, "facts", {}))
+            said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
+            return translate.available(self.account, host, said)
         except LoginRefused as fault:
             raise settled_later(fault) from fault
 
@@ -126,21 +130,29 @@ class SshProvider:
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when its host has none of that id."""
         host = self._host(id)
-        said = self._ask(host, "look", {})["machine"]
+        (answer,) = self._looks([host])
+        if isinstance(answer, CloudgpuError):
+            raise answer
+        said = answer["machine"]
         if said is None or said["id"] != id:
             raise _not_found(id)
         return self._instance(host, said)
 
     def list(self) -> Listing:
         """Return the machine of every host; hosts that do not answer are named."""
-        answers = _at_once(list(self._hosts.values()), lambda host: (host, self._ask(host, "look", {})["machine"]))
+        hosts = list(self._hosts.values())
         instances, unanswered = [], []
-        for name, answer in zip(self._hosts, answers, strict=True):
+        for host, answer in zip(hosts, self._looks(hosts), strict=True):
             if isinstance(answer, CloudgpuError):
-                unanswered.append(Unanswered(f"{self.account}/{name}", answer.message))
-            elif answer[1] is not None:
-                instances.append(self._instance(*answer))
+                unanswered.append(Unanswered(f"{self.account}/{host.name}", answer.message))
+            elif answer["machine"] is not None:
+                instances.append(self._instance(host, answer["machine"]))
         return Listing(tuple(instances), tuple(unanswered))
+
+    def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
+        """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
+        seconds = self._patience.reads
+        return _at_once(hosts, lambda host: self._ask(host, "look", {}, timeout=seconds), seconds)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
@@ -194,17 +206,25 @@ class SshProvider:
             raise settled_later(fault) from fault
 
 
-def _at_once(hosts: Sequence[Host], call: Callable[[Host], Answer]) -> Sequence[Answer | CloudgpuError]:
-    """Return what each host says, or the error that kept it from saying it."""
+def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float) -> Sequence[Answer | CloudgpuError]:
+    """Return what each host says, or the error that kept it from saying it; none may be silent for longer."""
 
     def guarded(host: Host) -> Answer | CloudgpuError:
         try:
-            return call(host)
+            return read(host)
         except CloudgpuError as fault:
             return fault
 
-    with Pool(AT_ONCE) as pool:
-        return list(pool.map(guarded, hosts))
+    answers = heard(hosts, guarded, AT_ONCE, patience=seconds)
+    return [_named(host, answer) for host, answer in zip(hosts, answers, strict=True)]
+
+
+def _named(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError:
+    """Return the answer; an error that names the host, where it was waited for no more."""
+    if not isinstance(answer, Silent):
+        return answer
+    message = f"{host.name} does not answer: {answer.message}"
+    return Silent(message, field=answer.field, value=host.name, next=answer.next)
 
 
 def _not_found(id_: str) -> InstanceNotFound:
