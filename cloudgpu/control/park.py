@@ -65,14 +65,14 @@ def _end_keeping_disk(session: Session, row: Row) -> Row:
     session.tell(f"{row['name']}: ending it, its disk is kept")
     count_before_end(session, row)
     ask = partial(provider.end_keeping_disk, row["provider_id"])
-    row = _proved(session, row, ask, watched=True)
+    row = _proved(session, row, ask, keeping_disk=True)
     pin_to_the_end(session, row)
     return timers.drop(session, row)
 
 
-def _proved(session: Session, row: Row, ask: Callable[[], None], *, watched: bool = False) -> Row:
+def _proved(session: Session, row: Row, ask: Callable[[], None], *, keeping_disk: bool = False) -> Row:
     try:
-        return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=watched)
+        return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=keeping_disk, unsure=keeping_disk)
     except EndRefused as refusal:
         raise stopped_instead(session, row, refusal) from refusal.__cause__
 

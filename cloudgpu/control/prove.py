@@ -26,14 +26,21 @@ ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 
 def prove(
-    session: Session, row: Row, done: Callable[[Row], bool], ask: Callable[[], None], *, watched: bool = False
+    session: Session,
+    row: Row,
+    done: Callable[[Row], bool],
+    ask: Callable[[], None],
+    *,
+    watched: bool = False,
+    unsure: bool = False,
 ) -> Row:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
     Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
     since a read before it did not find the machine, and some clouds accept what they then fail to do.
-    `watched`: it was seen to be there a moment ago, so that its end is now. Raises StopUnproved when the proof did not
-    come in time, and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
+    `watched`: it was seen to be there a moment ago, so that its end is now. `unsure`: nothing is sent where a read does
+    not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did not come in time,
+    and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
@@ -43,7 +50,7 @@ def prove(
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
-            row, arrived = _look_hard(session, row, watched=watched)
+            row, arrived = _look_hard(session, row, watched=watched, unsure=unsure)
             watched, last = True, row["state"]
             arrived = arrived and not silence.is_now
         except LedgerUnavailable:
@@ -79,7 +86,7 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
         silence.note(fault)
 
 
-def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]:
+def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tuple[Row, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
@@ -87,7 +94,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool) -> tuple[Row, bool]
     """
     provider, now = session.provider(row["account"]), not_before(row, session.clock())
     try:
-        instance: Instance = provider.get(row["provider_id"]) if watched else got(session, row)
+        instance: Instance = got(session, row) if unsure or not watched else provider.get(row["provider_id"])
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -64,6 +66,24 @@ def left(lab):
 
 def kinds_kept(row):
     return [entry["kind"] for entry in row["kept"]]
+
+
+def test_a_machine_that_one_read_after_the_other_does_not_find_is_parked_only_when_it_has_ended(lab, monkeypatch):
+    """The end keeps the disk only where it sees it, and asks for nothing where a read does not find the machine."""
+    row, real, asked = spot(lab), lab.cloud.end_keeping_disk, []
+
+    def end_keeping_disk(machine):
+        asked.append(machine)
+        if len(asked) == 1:
+            lab.cloud.fail_next("get", InstanceNotFound("A read that is behind."))
+        else:
+            real(machine)
+
+    late = replace(lab.cloud.token_rule, listing_proves_after=timedelta(minutes=10), gone_proves_after=timedelta(0))
+    monkeypatch.setattr(lab.cloud, "token_rule", late)
+    monkeypatch.setattr(lab.cloud, "end_keeping_disk", end_keeping_disk)
+    assert keeping.is_parked(stop(lab.session, row, why="test"))
+    assert (lab.machines(), len(asked)) == ([], 2)
 
 
 def test_a_start_that_another_has_overtaken_says_so(lab):
