@@ -49,13 +49,26 @@ def before_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: boo
     `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
     that runs as before, but only since later: it was stopped in between, unseen. `billed_at` is when it was last known
     to be billed, and `asked_at` when we asked for its end where no other cause is told: an end that its cloud tells is
-    measured by them. `watched`: it was seen to be there just before we asked.
+    measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a look last saw one
+    only start that has started, or ended, by now.
     """
+    return _of_its_end(ledger, row, instance, watched=watched) | _started(ledger, row, instance)
+
+
+def _of_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) -> dict[str, str]:
     ended = row["billed"] and not instance.billed
     if (ended and instance.since is None) or _runs_anew(row, instance):
         alive = None if watched else alive_at(ledger, row)
         return {} if alive is None else {"alive_at": alive}
     return _measures(ledger, row, instance, watched=watched) if ended else {}
+
+
+def _started(ledger: Ledger, row: Row, instance: Instance) -> dict[str, str]:
+    if row["state"] != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
+        return {}
+    lines = (ledger.last(scope) for scope in scopes_of(row["provider"] or "", row["account"] or ""))
+    seen = [line.occurred_at for line in lines if line and _proves(line, row, things=False, before=None)]
+    return {"pending_at": max(seen)} if seen else {}
 
 
 def _measures(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) -> dict[str, str]:

@@ -28,9 +28,9 @@ class Rule:
     A run that the provider takes away within `free_when_taken_us` of its start is free (0: no such rule); of a machine
     that it starts again, only where `free_every_run` is sure. `drops_part_when_taken`: the granule in which it was
     taken is free. Where sources disagree or are silent, `maybe_...` is the dearer or the other reading: charges show
-    it as a range. `from_running`: a machine that is only starting is not billed, or perhaps not. `status` is
-    `verified` (the provider's own text), `secondary` (others' texts), `derived`, `recalled` (from memory) or
-    `convention` (ours).
+    it as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a
+    part of that time is, and a look cannot tell which. `status` is `verified` (the provider's own text), `secondary`
+    (others' texts), `derived`, `recalled` (from memory) or `convention` (ours).
     """
 
     provider: str
@@ -52,6 +52,7 @@ class Rule:
     maybe_month_hours: int = 0
     gb_bytes: int = GB
     from_running: bool = False
+    maybe_starting: bool = False
 
     def length(self, run_us: int, *, taken: bool) -> int:
         """Return how long a run of this length is billed for; `taken`: the provider ended it."""
@@ -204,7 +205,7 @@ RULES = (
         "azure", ANY, Resource.INSTANCE, SECOND, 0, None, _AZURE_STATES,
         "Microsoft Learn, States and billing status; by the second: others' texts, of which one has a minimum of 60 s "
         "and one has none", "2025", "verified; the second: secondary; the minimum: sources disagree",
-        maybe_minimum_us=MINUTE, from_running=True,
+        maybe_minimum_us=MINUTE, from_running=True, maybe_starting=True,
     ),
     Rule(
         "azure", ANY, Resource.DISK, HOUR, HOUR, None, _ALWAYS,

@@ -7,15 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.core.billing import Charge, charge
-from cloudgpu.core.billing_rules import rule_of
+from cloudgpu.core.billing_rules import Rule, rule_of
 from cloudgpu.core.events import Line
 from cloudgpu.core.metering_things import kept, thing_observed, thing_vanished, traffic_counted
 from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource, use_from_json
 
 _EMPTY = (0,) * 7
-LAUNCHES_WITHIN = timedelta(minutes=15)  # a launch takes its time, in which no cloud bills yet
+STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
 _STARTING = "it was only seen to start, which is not billed"
 _SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 
@@ -117,6 +117,7 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
         return
+    _waited(state, row, body.get("pending_at"))
     if not body["billed"]:
         at, maybe = _ended(line, before)
         _begin_unseen(state, row, line, before, at)
@@ -137,6 +138,8 @@ def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         _doubt_the_price_before(state, since)
     if body["billed"] and _from_running(row):
         _say_when_it_ran(state, line, set(state["open"]) - already)
+        if body["state"] == "pending":
+            _waited(state, row, line.occurred_at)
 
 
 def _changed_since(state: Meter, line: Line) -> str | None:
@@ -196,7 +199,11 @@ def _was_billed(before: Mapping[str, Any]) -> bool:
 
 
 def _from_running(row: Row) -> bool:
-    return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE).from_running
+    return _rule(row).from_running
+
+
+def _rule(row: Row) -> Rule:
+    return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE)
 
 
 def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
@@ -213,34 +220,42 @@ def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
 
 
 def _ran_by(use: Made, seen: str) -> None:
-    """Count a run, whose start was taken at its `begin`, from when it was first seen to run.
+    """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
 
-    Where nobody looked for longer than a start takes, the amount counts it since the start was taken.
+    A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill.
     """
-    taken = use["begin"]
-    latest = iso(from_iso(taken) + LAUNCHES_WITHIN)
     if use["sure_from"] is not None:
-        use["sure_from"] = max(use["sure_from"], min(seen, latest))
-    elif seen > latest:
-        use["sure_from"] = latest
-    elif seen > taken:
-        use |= {"begin": seen, "maybe_since": taken}
+        use["sure_from"] = max(use["sure_from"], seen)
+    elif from_iso(seen) - from_iso(use["begin"]) > STARTS_WITHIN:
+        use["sure_from"] = seen
+    elif seen > use["begin"]:
+        use |= {"begin": seen, "maybe_since": use["begin"]}
+
+
+def _waited(state: Meter, row: Row, seen: str | None) -> None:
+    """Bill nothing before a look that saw a machine only start, where its cloud bills no part of a start.
+
+    Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
+    """
+    if seen is None or not _from_running(row) or _rule(row).maybe_starting or (state["adopted"] and state["runs"] == 1):
+        return
+    for key, use in state["open"].items():
+        if _only_runs(key) and use["at_most"] == _STARTING and (row["last_active"] or "") <= use["begin"]:
+            use["begin"] = max(use["begin"], seen)
 
 
 def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
-    A cloud that does not say since when a machine runs would else bill nothing for the hours in which nobody looked:
-    a launch whose answer nobody heard began when the cloud says, or it may have been as early as the call.
+    A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
+    a launch whose answer nobody heard may have begun when the cloud took it, or as early as the call.
     """
     body = line.body
     if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
         return at, None
     launched = body.get("launched_at")
     began = launched or _not_before(row, before) or at
-    if from_iso(at) - from_iso(began) <= LAUNCHES_WITHIN:
-        return at, None
-    return began, None if launched else at
+    return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
 def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
@@ -248,16 +263,7 @@ def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
     return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
 
-def _surely_ran(state: Meter, at: str) -> None:
-    """Count what was only seen to start as run, where it ended later than any start takes."""
-    for use in state["open"].values():
-        latest = iso(from_iso(use["begin"]) + LAUNCHES_WITHIN)
-        if use["at_most"] == _STARTING and at > latest:
-            use |= {"at_most": "", "sure_from": latest}
-
-
 def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
-    _surely_ran(state, at)
     _forget_prices(state)
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
@@ -352,6 +358,7 @@ def _vanished(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
         said = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     at = said or min(alive, line.occurred_at)
+    _waited(state, row, line.body.get("alive_at"))
     yield from _all_ended(state, at, row.get("reason"), maybe_until=None if said else line.occurred_at)
 
 
@@ -362,7 +369,6 @@ def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> 
 
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
-    _surely_ran(state, at)
     keys = [key for key in state["open"] if not key.startswith("thing:")]
     if keys:
         disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from cloudgpu.core.billing import charge
 from cloudgpu.core.events import Event
 from cloudgpu.core.fold import folded
 from cloudgpu.core.uses import use_from_json
-from tests.core.lives import START, asked, at, seen
+from tests.core.lives import START, asked, at, line, seen
 from tests.core.test_metering import DAY, HOUR, down, launch, range_of, up
 
 
@@ -37,13 +38,14 @@ class Life:
     told: float | None  # its end, by its cloud
     cause: str | None
     provider: str
+    starting: bool  # its cloud billed its start, too: Azure, which does so once a machine has its hardware
     later: float  # the look that saw the end came so much later
 
 
 @st.composite
 def lives(draw: st.DrawFn) -> Life:
     moments = st.integers(0, 20 * HOUR * 10).map(lambda tenth: tenth / 10)
-    ran = draw(st.integers(0, 3000)) / 10
+    ran = draw(st.one_of(st.integers(0, 3000), st.integers(0, 2 * HOUR * 10))) / 10
     ended = ran + draw(moments)
     looks = sorted(look for look in draw(st.lists(moments, max_size=6)) if look < ended)
     saw = [look for look in looks if ran <= look < ended]
@@ -60,7 +62,8 @@ def lives(draw: st.DrawFn) -> Life:
         ends.append(draw(st.integers(0, int(proof) - 1)))  # a lie that something proves to be one
     told = draw(st.sampled_from(ends))
     provider = draw(st.sampled_from(["aws", "gcp", "azure"]))
-    return Life(ran, ended, looks, call, ours, watched, told, cause, provider, draw(st.integers(1, 9000)))
+    starting = provider == "azure" and draw(st.booleans())
+    return Life(ran, ended, looks, call, ours, watched, told, cause, provider, starting, draw(st.integers(1, 9000)))
 
 
 def lines(life: Life) -> list[Event]:
@@ -68,11 +71,17 @@ def lines(life: Life) -> list[Event]:
     found = [launch(0, life.provider, beside=[]), seen(0, "pending", billed=True, since=0)]
     for look in life.looks:
         if life.ran <= look < life.ended and len(found) == 2:
-            found.append(up(look, since=0))
+            found.append(up(look, since=0, **waited(life)))
     if life.call is not None:
         found.append(asked(life.call, "end"))
     last = max(life.ended, life.call or 0, 1) + life.later
-    return [*found, down(last, "terminated", life.told, reason=life.cause, **known(life))]
+    more = known(life) | (waited(life) if len(found) == 2 or found[-1].kind == "end_asked" else {})
+    return [*found, down(last, "terminated", life.told, reason=life.cause, **more)]
+
+
+def waited(life: Life) -> dict[str, Any]:
+    """Return when a look last saw it only start, as the line has it that saw what came then."""
+    return {"pending_at": at(max([0, *[look for look in life.looks if look < life.ran]]))}
 
 
 def known(life: Life) -> dict[str, Any]:
@@ -88,16 +97,22 @@ def known(life: Life) -> dict[str, Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(lives())
-def test_the_truth_is_within_the_range_and_the_least_is_never_more_than_it(life: Life) -> None:
+def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_than_a_minute(life: Life) -> None:
     told = folded(lines(life))
     assert told is not None
     (data,) = told.closed
     found = charge(use_from_json(data), START)
-    truth = charge(use_from_json({**data, **TRUE, "begin": at(life.ran), "end": at(life.ended)}), START)
+    began = 0 if life.starting else life.ran
+    truth = charge(use_from_json({**data, **TRUE, "begin": at(began), "end": at(life.ended)}), START)
     second = charge(use_from_json({**data, **TRUE, "begin": at(0), "end": at(61)}), START).amount // 61
     assert found.low <= found.amount <= found.high
     assert found.low - second <= truth.low, "a look's time and a cloud's are cut to the second"
     assert truth.amount <= found.high + second
+    if life.told == int(life.ended):
+        assert truth.amount <= found.amount + 61 * second
+    if life.provider != "azure":
+        assert data["begin"] >= waited(life)["pending_at"], "what a look proved to be free is in no amount"
+        assert (data["maybe_since"] or data["begin"]) >= waited(life)["pending_at"]
 
 
 TRUE: dict[str, Any] = {"sure_from": None, "maybe_since": None, "maybe_until": None, "at_most": ""}
@@ -108,7 +123,30 @@ def test_ec2_bills_no_machine_that_is_pending() -> None:
     assert range_of(HOUR + 40, *waited) == (1, 1, round(Decimal(HOUR + 40) / HOUR, 9))
     assert range_of(40, *waited[:2])[0] == 0
     late = [*waited[:2], up(5 * HOUR, since=0)]
-    assert range_of(5 * HOUR, *late) == (Decimal("4.75"), 5, 5), "nobody looked for longer than a start takes"
+    assert range_of(5 * HOUR, *late) == (0, 5, 5), "nobody looked for hours"
+
+
+@pytest.mark.parametrize(("look", "least", "amount"), [(60, 59, 59), (300, 55, 60), (840, 46, 60), (960, 44, 60)])
+def test_a_start_that_nobody_watched_is_in_the_amount_and_not_in_the_least(look: int, least: int, amount: int) -> None:
+    life = [launch(0, beside=[]), seen(0, "pending", billed=True, since=0), up(look, since=0)]
+    whole = down(HOUR, "terminated", HOUR, billed_at=at(look))
+    assert [round(60 * usd, 6) for usd in range_of(DAY, *life, whole)] == [least, amount, 60]
+
+
+def test_a_machine_that_looks_saw_only_start_is_not_billed_until_the_last_of_them() -> None:
+    begun = [launch(0, beside=[]), seen(0, "pending", billed=True, since=0)]
+    ended = down(HOUR, "terminated", HOUR, pending_at=at(HOUR - 900))
+    assert range_of(DAY, *begun, ended) == (0, Decimal("0.25"), Decimal("0.25"))
+    missed = line(HOUR, "instance_vanished", {"provider_id": "i-1", "proof": "", "alive_at": at(HOUR - 900)})
+    assert range_of(DAY, *begun, missed)[2] == Decimal("0.25")
+    ran = up(HOUR, since=0, pending_at=at(HOUR - 900))
+    assert range_of(2 * HOUR, *begun, ran) == (1, Decimal("1.25"), Decimal("1.25"))
+
+
+def test_azure_may_bill_a_start_so_the_amount_has_it_though_looks_saw_the_machine_only_start() -> None:
+    begun = [launch(0, "azure", beside=[]), seen(0, "pending", billed=True, since=0)]
+    ran = up(HOUR, since=0, pending_at=at(HOUR - 30))
+    assert range_of(2 * HOUR, *begun, ran) == (1, 2, 2)
 
 
 def test_an_end_before_a_look_that_saw_it_billed_is_not_believed() -> None:

@@ -15,6 +15,7 @@ from cloudgpu.core.billing import money
 from cloudgpu.core.events import Event
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.money import Money
+from cloudgpu.core.times import from_iso
 from tests.core.lives import (
     HOUR_NANOS,
     START,
@@ -106,12 +107,17 @@ def _end_told(look: Event, moment: str, billed_at: str) -> str:
     return max(moment, billed_at) if told else moment
 
 
+def _second(moment: str) -> float:
+    return (from_iso(moment) - START).total_seconds()
+
+
 def slow_total(lines: list[Event], end: float) -> Fraction:
     """Price a life second by second: billed from `since` on, at the price in force, the first one before that.
 
     One that vanished was billed until it was last seen; where its end had been asked, until that was found.
-    One that had stopped when it was first seen had run since its launch, or since an earlier look. An end that is told
-    does not lie before a look that saw it billed.
+    One that had stopped when it was first seen had run since its launch, or since an earlier look; so too one that
+    runs then, of which nobody says since when, but for a minute. An end that is told does not lie before a look that
+    saw it billed.
     No second is billed twice: what is seen again goes on from where it ended.
     """
     prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
@@ -132,9 +138,10 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
             done = {"running": "start_asked", "stopped": "stop_asked"}[look.body["state"]]
             asked_for = None if asked_for == done else asked_for
             begun = begun or (None if look.body["billed"] or spans or seen_at >= moment else seen_at)
-        seen_at = look.occurred_at
+        unsaid = look.body.get("since") is None and not spans and moment > at(60 + _second(seen_at))
+        before, seen_at = seen_at, look.occurred_at
         if look.kind == "instance_observed" and look.body["billed"]:
-            begun = begun or moment
+            begun = begun or (before if unsaid else moment)
         elif begun:
             spans.append((begun, moment))
             begun = None

@@ -172,13 +172,14 @@ def test_a_machine_that_is_over_when_it_is_first_seen_was_billed_since_its_launc
     assert spans("disk", *stopped) == [(at(60), None)]
 
 
-@pytest.mark.parametrize(("seen", "begins"), [(3 * HOUR, 60), (300, 300)])
+@pytest.mark.parametrize(("seen", "begins"), [(3 * HOUR, 60), (300, 60), (110, 110)])
 def test_a_machine_that_nobody_saw_since_its_launch_is_billed_since_then_where_the_cloud_does_not_say(
     seen: int, begins: int
 ) -> None:
-    """Its launch was cut off, and it runs on; the minutes that a launch takes are billed by no cloud."""
-    life = [launch(0), up(seen, launched_at=at(60)), down(4 * HOUR, "terminated")]
+    """Its launch was cut off, and it runs on; when it began to run nobody knows, but for a minute."""
+    life = [launch(0, beside=[]), up(seen, launched_at=at(60)), down(4 * HOUR, "terminated")]
     assert spans("instance", *life) == [(at(begins), at(4 * HOUR))]
+    assert range_of(DAY, *life)[0] == round(Decimal(4 * HOUR - seen) / HOUR, 9)
 
 
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:

@@ -2,7 +2,7 @@
 
 Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": what is stopped and
 not deallocated is billed as if it ran. One that is being deallocated counts until it is so: that is the proof. What is
-creating is not billed, what is starting is: both are pending here, and the bill shows that time as a range.
+creating is not billed, what is starting is: both are pending here, and the amount of the bill has both.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""The line of a machine that has started says until when looks saw it only start: no such look is a line of its own."""
+
+from __future__ import annotations
+
+from cloudgpu.control.lifecycle import end
+from cloudgpu.control.look import look_at_all
+from cloudgpu.core.times import iso
+
+
+def seen_of(lab, row):
+    return [line.body for line in lab.session.ledger.events(row["id"]) if line.kind == "instance_observed"]
+
+
+def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_it_run(make_lab):
+    lab = make_lab("boot_s = 600")
+    row = lab.up().row
+    for _ in range(2):
+        lab.later(minutes=4)
+        looked = iso(lab.clock())
+        look_at_all(lab.session)
+    lab.later(minutes=4)
+    look_at_all(lab.session)
+    assert [(one["state"], one.get("pending_at")) for one in seen_of(lab, row)] == [
+        ("pending", None),
+        ("running", looked),
+    ]
+
+
+def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_its_end(make_lab):
+    lab = make_lab("boot_s = 6000\nkeep_s = 9000")
+    row = lab.up().row
+    lab.later(minutes=4)
+    looked = iso(lab.clock())
+    look_at_all(lab.session)
+    lab.later(minutes=1)
+    end(lab.session, row, why="test")
+    assert {one["state"]: one.get("pending_at") for one in seen_of(lab, row)} == {"pending": None, "terminated": looked}
