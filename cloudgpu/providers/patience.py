@@ -40,14 +40,18 @@ class Patience:
     def __init__(self, seconds: float = USUAL_S, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.reads = seconds
         self.changes = _CHANGES * seconds
-        self.connect = min(CONNECT_S, seconds)
+        self.connect = min(CONNECT_S, seconds / 2)  # so that a way that was lost once can be tried again
         self.now = monotonic
         self._lock = threading.Lock()
         self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and what was said
 
     def is_spent(self, begun: float, *, read: bool) -> bool:
-        """Say whether a call that began at `begun` has had its time: then it is not sent again."""
-        return self.now() - begun >= (self.reads if read else self.changes)
+        """Say whether a call that began at `begun` has no time left to connect again: then it is not sent again."""
+        return self.left(begun, read=read) < self.connect
+
+    def left(self, begun: float, *, read: bool) -> float:
+        """Return how many seconds a call that began at `begun` has left, 0 or less where it has had its time."""
+        return begun + (self.reads if read else self.changes) - self.now()
 
     def check(self, action: str, where: str) -> None:
         """Raise Silent where this read was silent there a moment ago."""

@@ -109,7 +109,11 @@ class Aws:
     def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
         """Raise Silent where a call was not answered, and has had its time."""
         context, read = request_dict["context"], _is_read(operation.name)
-        if caught_exception is None or not self.patience.is_spent(context.get(_BEGUN, 0.0), read=read):
+        begun = context.get(_BEGUN, 0.0)
+        if caught_exception is None:
+            return
+        if not self.patience.is_spent(begun, read=read):
+            context["read_timeout"] = self.patience.left(begun, read=read)  # older botocore does not look at it
             return
         where = _place(context)
         if read:

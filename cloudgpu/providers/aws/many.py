@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cloudgpu.core.facts import Instance
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.asking import heard
 from cloudgpu.providers.aws import ids, owner, spot_end
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.listing import instances
@@ -46,12 +47,17 @@ def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuErr
 def get_many(aws: Aws, many: Sequence[str]) -> Found:
     """Return each machine now, or why not, by id: a call per region where all of them are there.
 
+    A region that says nothing keeps no other one's answer.
     AWS refuses a call by ids whole where it has one of them no more: then it is asked by a filter, 200 ids a call.
     """
     known, faults = _by_region(many)
     found: Found = dict(faults)
-    for of_region in _each(known, lambda region: _looked(aws, region, known[region])):
-        found |= of_region
+    told = heard(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
+    for (region, own), of_region in zip(known.items(), told, strict=True):
+        if isinstance(of_region, Silent):
+            found.update(dict.fromkeys((ids.joined(region, one) for one in own), of_region))
+        else:
+            found |= of_region
     return found
 
 

@@ -20,7 +20,8 @@ _KIND = re.compile(r"/providers/[^/?]+/([A-Za-z]+)(?!.*/providers/)")
 class Transport:
     """azure-core's protocol HttpTransport, over its own transport; `pause` waits before a call is sent again.
 
-    A call that was not answered within the patience raises Silent, which azure-core does not send again.
+    A call that was not answered within the patience raises Silent, which azure-core does not send again. So does a read
+    that was not even connected: azure-core would try that five times.
     """
 
     def __init__(self, inner: Any, pause: Callable[[float], None], patience: Patience) -> None:
@@ -61,7 +62,10 @@ class Transport:
                 request, **{**how, "connection_timeout": self._patience.connect, "read_timeout": seconds}
             )
         except (ServiceRequestError, ServiceResponseError) as error:
-            if not self._patience.is_spent(begun, read=quick):
+            took = self._patience.now() - begun
+            if read and took >= self._patience.connect and isinstance(error, ServiceRequestError):
+                raise self._patience.silent(action, place, self._patience.connect) from error
+            if took < seconds:
                 raise
             if read:
                 raise self._patience.silent(action, place, seconds) from error

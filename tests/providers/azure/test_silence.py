@@ -1,0 +1,31 @@
+"""An endpoint of Azure that drops packets: how long a read of it takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from azure.core.exceptions import ServiceRequestError
+
+from cloudgpu.errors import Silent
+from cloudgpu.providers.azure.transport import Transport
+from cloudgpu.providers.patience import USUAL_S, Patience
+
+
+def test_a_read_that_is_not_even_connected_ends_within_its_time(account):
+    seconds = [0.0]
+    azure = account()
+    azure.patience = Patience(monotonic=lambda: seconds[0])
+
+    def wait(more):
+        seconds[0] += more
+
+    def drop(_request, *, connection_timeout, **_how):
+        wait(connection_timeout)
+        raise ServiceRequestError("timed out")
+
+    nothing = SimpleNamespace(send=drop, open=lambda: None, close=lambda: None)
+    azure._transport = Transport(nothing, wait, azure.patience)
+    with pytest.raises(Silent, match="did not answer"), azure.said("read"):
+        list(azure.compute.virtual_machines.list_all())
+    assert seconds[0] <= USUAL_S
