@@ -72,17 +72,18 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
 def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
-    Asked again is what nobody knows to have arrived. What is refused is looked at once: somebody else may have ended
-    it. Where nothing is answered about any that is left, they are left to the next pass.
+    Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
+    looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
+    the next pass.
     """
     deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
     while True:
         refused = _refused(session, to_ask.values())
-        to_ask = {one: rows[one] for one, fault in refused.items() if isinstance(fault, ProviderUnavailable)}
         silent = look_again(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
+        to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
         _note(session, rows, final)
         failed |= {one: with_way(fault) for one, fault in final.items()}

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cloudgpu.errors import ProviderUnavailable, RateLimited
+from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, RateLimited
 from tests.soak.idleness import TEN, World
 
 
@@ -32,6 +32,13 @@ def box(world):
 @pytest.mark.parametrize("fault", [RateLimited, ProviderUnavailable])
 def test_one_failing_call_puts_no_end_off(world, box, method, fault):
     world.clouds["red"].fail_next(method, fault("not now", next="wait"))
+    done = world.reap()
+    assert ([one.name for one in done.ended], done.exit_code) == (["fox"], 0)
+    assert not world.runs(box)
+
+
+def test_a_stop_that_did_not_find_its_machine_is_asked_again_where_a_look_does(world, box):
+    world.clouds["red"].fail_next("stop_many", InstanceNotFound("A read that is behind."))
     done = world.reap()
     assert ([one.name for one in done.ended], done.exit_code) == (["fox"], 0)
     assert not world.runs(box)
