@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.reap_again import is_stale, judged_again
@@ -17,6 +18,7 @@ from cloudgpu.parallel import Pool
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
+Check = Callable[[], None]
 _BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
 
 
@@ -31,7 +33,23 @@ def carry_out(
     """
     items = [Item(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
     places = _by_place(items) if apart else {"": items}
-    return _side_by_side(session, [partial(_carried_out, items=some, judge=judge) for some in places.values() if some])
+    check = _checker(session)
+    ways = [partial(_carried_out, items=some, judge=judge, check=check) for some in places.values() if some]
+    return _side_by_side(session, ways)
+
+
+def _checker(session: Session) -> Check:
+    """Return what raises where this pass has lost the reaper's lock; any thread may call it.
+
+    A session beside this one holds no lock, and would find none lost.
+    """
+    one_by_one = Lock()
+
+    def check() -> None:
+        with one_by_one:
+            session.check_hold(LOCK)
+
+    return check
 
 
 def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
@@ -59,7 +77,7 @@ def _side_by_side(session: Session, ways: Sequence[Callable[[Session], Outcome]]
     return outcome
 
 
-def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge) -> Outcome:
+def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
     _wait_out(session, items)
     ends, outcome = judged_again(session, items, judge)
     late = [one for one in ends if one.decision.rule in _BY_USE and is_stale(session, one)]
@@ -68,14 +86,11 @@ def _carried_out(session: Session, *, items: Sequence[Item], judge: Judge) -> Ou
         outcome.add(more)
         again = {one.id for one in late}
         ends = [one for one in ends if one.id not in again] + fresh
-    outcome.add(_ended(session, ends, judge))
+    outcome.add(_ended(session, ends, judge, check))
     return outcome
 
 
-def _ended(session: Session, items: Sequence[Item], judge: Judge) -> Outcome:
-    def check() -> None:
-        session.check_hold(LOCK)
-
+def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) -> Outcome:
     together, apart = list[Item](), list[Item]()
     for one in items:
         batched = one.decision.do is Do.STOP and goes_in_batches(session, one.row)

@@ -9,6 +9,7 @@ from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.session import open_session
 from cloudgpu.errors import LedgerUnavailable
 from tests.control.conftest import Fleet
+from tests.control.test_hanging import SILENT, let_all_be_over
 
 
 class Shared(Fleet):
@@ -51,13 +52,20 @@ def test_while_one_computer_makes_a_pass_another_makes_none(shared):
     assert shared.kinds().count("stop_asked") == 1
 
 
-def test_a_pass_whose_lock_the_server_has_forgotten_stops_nothing(shared, postgres):
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_pass_whose_lock_the_server_has_forgotten_stops_nothing(shared, postgres, silent):
+    """Where a region was silent, each other one's machines are ended in a thread of their own."""
+
     def forget():
         with psycopg.connect(postgres.url(), autocommit=True) as raw:
             raw.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
 
+    if silent:
+        shared.up(name="owl", region="south", key="b")
+        let_all_be_over(shared)
+        shared.cloud.fail_next("list", SILENT, times=2)
     shared.cloud.fail_next("get_many", forget)
     with pytest.raises(LedgerUnavailable, match="nothing was sent"):
         shared.pass_()
-    assert len(shared.machines()) == 1
+    assert len(shared.machines()) == 1 + silent
     assert "stop_asked" not in shared.kinds()
