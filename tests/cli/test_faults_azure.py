@@ -145,6 +145,16 @@ def test_a_read_that_finds_nothing_after_the_call_was_taken_loses_no_machine(lin
     assert (row["state"], row["region"]) == ("running", made.region)
 
 
+def test_a_pass_stops_a_machine_that_one_read_does_not_find(line):
+    assert line(UP, "--region eastus").code == 0
+    line.azure.advance(3600)
+    assert line("budget set small --amount 0.01 --period month --action stop --yes").code == 0
+    line.azure.faults.add("VirtualMachines.Get", error="ResourceNotFound")
+    said = line("reap")
+    assert (said.code, [one.state for one in line.azure.instances()]) == (0, ["deallocated"]), said.err
+    assert [row["state"] for row in line("ls -o json").json["machines"]] == ["deallocated"]
+
+
 def test_a_token_that_expires_on_the_way_is_named(line):
     line.azure.faults.add(PUT, error="ExpiredAuthenticationToken", status=401, times=FOREVER)
     error = refused(line(UP, "--region eastus -o json"), 6)
