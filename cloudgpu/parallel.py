@@ -23,6 +23,7 @@ Item = TypeVar("Item")
 Asked = ParamSpec("Asked")
 _HERE = threading.local()  # `.part`: what this thread runs
 _SOON_S = 0.001
+LONGEST_PAUSE_S = 30.0  # that is listened through: who listens has others to serve
 
 
 _THREADS: WeakSet[threading.Thread] = WeakSet()
@@ -44,11 +45,15 @@ def go_on() -> None:
         raise Abandoned
 
 
-def beat() -> None:
-    """Say that this thread's call was answered something: whoever listens to it, and to its callers, listens on."""
+def beat(pause: float = 0.0) -> None:
+    """Say that this thread's call was answered something: whoever listens to it, and to its callers, listens on.
+
+    `pause` is how many seconds it waits now before it asks again, as it was told to: that is no silence,
+    up to LONGEST_PAUSE_S.
+    """
     part: Part[Any] | None = getattr(_HERE, "part", None)
     if part is not None:
-        part.beat()
+        part.beat(min(pause, LONGEST_PAUSE_S))
 
 
 def join(seconds: float) -> None:
@@ -100,11 +105,11 @@ class Part(Generic[Answer]):
         now = time.monotonic()
         return min(self._heard + silent_s, self._begun + at_most_s) - now
 
-    def beat(self) -> None:
-        """Note that it was answered something; its callers' calls were so, too."""
-        self._heard = time.monotonic()
+    def beat(self, pause: float = 0.0) -> None:
+        """Note that it was answered something; its callers' calls were so, too. It asks again after `pause` seconds."""
+        self._heard = max(self._heard or 0.0, time.monotonic() + pause)
         if self._above is not None:
-            self._above.beat()
+            self._above.beat(pause)
 
     def result(self, seconds: float | None = None) -> Answer:
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""

@@ -27,6 +27,8 @@ KIND = "aws"
 AT_ONCE = 32  # regions asked side by side
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
 SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+_REFUSED = 400
+_LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
 _BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
@@ -96,6 +98,7 @@ class Aws:
         session.events.register("before-send.*", _counted)  # metrics tell of it
         session.events.register("before-call.*", self._begins)
         session.events.register("needs-retry.*", self._sends_again)
+        session.events.register("needs-retry.*", _refused)
         session.events.register("after-call.*", self._answered)
         for one in SIGN_IN:
             session.events.register(f"after-call.{one}", self._note)
@@ -184,6 +187,12 @@ def _session(profile: str | None) -> tuple[Any, int]:
 
 def _place(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
+
+
+def _refused(attempts: int, response: Any = None, **_call: Any) -> None:
+    """Note a refusal: it is an answer, and botocore may wait so long before it sends the call again."""
+    if response is not None and response[0].status_code >= _REFUSED:
+        beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _LONGER_IF_ASKED_S)
 
 
 def _is_read(operation: str) -> bool:

@@ -76,6 +76,7 @@ class Transport:
 
     def sleep(self, duration: float) -> None:
         """Wait by our clock: azure-core asks its transport for every wait."""
+        beat(duration)
         self._pause(duration)
 
 

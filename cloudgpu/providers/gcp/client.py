@@ -141,12 +141,16 @@ class Gcp:
             except Silent:
                 if read or send == sends or self.patience.is_spent(begun, read=read):
                     raise
-            except (RateLimited, ProviderUnavailable) as fault:
+            except CloudgpuError as fault:
+                beat()
+                if not isinstance(fault, RateLimited | ProviderUnavailable):
+                    raise
                 if send == sends or _is_for_good(fault) or self.patience.is_spent(begun, read=read):
                     raise
                 seconds = _wait(fault, send)
                 if seconds >= SOON_S:
                     self.tell(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
+                beat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from cloudgpu.core.facts import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.aws.client import ATTEMPTS
+from tests.listened import Waits, in_a_part
 from tests.providers.aws.accounts import account, impatient, machine
 
 
@@ -26,6 +28,15 @@ def test_throttling_is_waited_out_and_then_said(aws, provider, monkeypatch, stat
         provider.list()
     assert len(aws.called("DescribeInstances")) == ATTEMPTS
     assert len(waits) == ATTEMPTS - 1
+
+
+def test_a_read_that_waits_after_throttling_is_not_taken_for_silent(aws, provider, monkeypatch):
+    waits = Waits()
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=waits))
+    aws.faults.add("DescribeInstances", error="RequestLimitExceeded", times=99)
+    with pytest.raises(RateLimited):
+        in_a_part(provider.list)
+    assert (len(waits.all), waits.given_up) == (ATTEMPTS - 1, [])
 
 
 def test_throttling_that_ends_is_not_noticed(aws, provider, monkeypatch):

@@ -23,6 +23,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.azure import groups, ids, launch
+from tests.listened import Waits, in_a_part
 from tests.providers.azure.attempts import (
     A10,
     CALLER,
@@ -381,6 +382,16 @@ def test_throttled_again_and_again_is_throttled_and_waits_as_it_was_told(azure_a
     with pytest.raises(RateLimited):
         launched(provider, attempt)
     assert waits == [7.0] * 3
+
+
+def test_a_call_that_waits_as_azure_says_is_not_taken_for_silent(azure_arm, tmp_path):
+    waits = Waits()
+    provider = provider_of(azure_arm, tmp_path, pause=waits)
+    attempt = attempt_at(provider)
+    azure_arm.faults.add("ResourceGroups.CreateOrUpdate", error="TooManyRequests", retry_after=7, times=100)
+    with pytest.raises(RateLimited):
+        in_a_part(lambda: launched(provider, attempt))
+    assert (waits.all, waits.given_up) == ([7.0] * 3, [])
 
 
 def test_throttled_once_is_sent_again(azure_arm, provider):

@@ -9,6 +9,7 @@ from cloudgpu.providers.calls import calls as counted
 from cloudgpu.providers.gcp.client import Gcp, request_name
 from cloudgpu.providers.gcp.options import GcpOptions, gcp_options
 from tests.clouds.gcp.fixtures import gcp, gcp_process
+from tests.listened import Waits, in_a_part
 from tests.providers.gcp.accounts import account, key_file_in
 
 __all__ = ["gcp", "gcp_process"]
@@ -168,6 +169,15 @@ def test_waits_are_those_that_google_names_and_have_an_end(gcp, tmp_path):
     with pytest.raises(RateLimited):
         cloud._gcp.ask(GET)
     assert waited == [9, 2, 4, 8]
+
+
+def test_a_read_that_waits_as_google_says_is_not_taken_for_silent(gcp, tmp_path):
+    waits = Waits()
+    cloud = account(gcp, tmp_path, pause=waits)
+    gcp.faults.add(GET, error="rateLimitExceeded", status=429, retry_after=9, times=99)
+    with pytest.raises(RateLimited):
+        in_a_part(lambda: cloud._gcp.ask(GET))
+    assert (waits.all, waits.given_up) == ([9] * 4, [])
 
 
 def test_a_list_without_an_end_is_given_up(gcp, tmp_path):

@@ -1,0 +1,20 @@
+"""Who is waited for: a part that goes on answering is read to its end, however long that takes."""
+
+from __future__ import annotations
+
+import threading
+
+from cloudgpu.parallel import beat
+from cloudgpu.providers.asking import heard
+
+SILENT_S = 0.15
+
+
+def test_a_part_that_goes_on_answering_is_read_to_its_end():
+    def pages(region):
+        for _ in range(70):
+            threading.Event().wait(SILENT_S / 7)
+            beat()
+        return f"all of {region}"
+
+    assert heard(["north"], pages, patience=SILENT_S, grace=0) == ["all of north"]
