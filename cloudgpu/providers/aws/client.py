@@ -46,7 +46,7 @@ class Aws:
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.Lock()
         self._session: Any = None
-        self._clients: dict[tuple[str, str, int | None], Any] = {}
+        self._clients: dict[tuple[str, str, int | None, float], Any] = {}
         self._regions: tuple[str, ...] | None = None
         self._attempts = ATTEMPTS
         self._signed_in = 0  # the status of the last answer of AWS's sign-in services
@@ -58,19 +58,26 @@ class Aws:
         return self._ledger
 
     def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
-        """Return the client of a service in a region, made once.
+        """Return the client of a service in a region, made once. It waits longer for a change than for a read.
 
         It sends a call up to `sends` times; None is what AWS_MAX_ATTEMPTS or the profile's `max_attempts` says, else
-        ATTEMPTS. Raises AuthFailed for a profile that is not there, InvalidRequest for an endpoint that is none.
+        ATTEMPTS. What is sent once is a change. Raises AuthFailed for a profile that is not there, InvalidRequest for
+        an endpoint that is none.
         """
-        key = (service, region, sends)
+        if sends == 1:
+            return self._kept(service, region, sends, self.patience.changes)
+        reads = self._kept(service, region, sends, self.patience.reads)
+        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.changes))
+
+    def _kept(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
+        key = (service, region, sends, seconds)
         with self._lock:
             if key not in self._clients:
                 with self.said("credentials", region):
-                    self._clients[key] = self._made(service, region, sends)
+                    self._clients[key] = self._made(service, region, sends, seconds)
             return self._clients[key]
 
-    def _made(self, service: str, region: str, sends: int | None) -> Any:
+    def _made(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
             self._watch(self._session)
@@ -79,7 +86,7 @@ class Aws:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": sends or self._attempts},
             connect_timeout=self.patience.connect,
-            read_timeout=self.patience.changes if sends == 1 else self.patience.reads,
+            read_timeout=seconds,
             max_pool_connections=AT_ONCE,
         )
         try:
@@ -170,6 +177,17 @@ class Aws:
             if found is None:
                 raise
             raise found from error
+
+
+class _Client:
+    """A service's client for reads, and one that waits longer for changes: botocore has one time for all calls."""
+
+    def __init__(self, reads: Any, changes: Callable[[], Any]) -> None:
+        self._reads, self._changes = reads, changes
+
+    def __getattr__(self, name: str) -> Any:
+        operation = self._reads.meta.method_to_api_mapping.get(name)
+        return getattr(self._reads if operation is None or _is_read(operation) else self._changes(), name)
 
 
 def _session(profile: str | None) -> tuple[Any, int]:

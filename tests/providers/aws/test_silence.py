@@ -14,7 +14,7 @@ from cloudgpu.errors import Silent
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import USUAL_S, Patience
-from tests.providers.aws.accounts import machine
+from tests.providers.aws.accounts import calls, machine
 
 EAST = "us-east-1/i-0123456789abcdef0"
 BOUND_S = 10.0  # against a test that hangs
@@ -77,3 +77,12 @@ def test_a_region_that_hangs_keeps_no_answer_of_another(aws, tmp_path):
     assert not released.is_set()
     released.set()
     assert (type(found[there]), type(found[EAST])) == (Instance, Silent)
+
+
+def test_a_change_that_takes_longer_than_a_read_may_is_sent_once_and_answered(aws, tmp_path):
+    there = machine("us-west-2")
+    provider = AwsProvider(replace(SETTINGS, home=tmp_path, patience=1.0))
+    aws.faults.latency_s = 1.3
+    with calls(aws) as sent:
+        assert provider.stop_many([there]) == {}
+    assert sent == [("StopInstances", "us-west-2")]
