@@ -49,4 +49,5 @@ def _text(value: dict[str, Any], farewell: Farewell) -> str:
     name = value["account"]
     if farewell.forgotten:
         return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
-    return f"Account {name} is forgotten: no look asks it any more. To use it again, add [accounts.{name}]."
+    launch = f", or launch there (--provider {name})" if name == farewell.provider else ""
+    return f"Account {name} is forgotten: no look asks it any more. To use it again, add [accounts.{name}]{launch}."

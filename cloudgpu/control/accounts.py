@@ -23,7 +23,7 @@ def used_accounts(session: Session) -> list[str]:
     Those are all of config.toml, one of each further cloud of which this computer has a credential, as `up` would use
     it, and those of which the ledger knows something that is not over, or has been for less than `LOOKED_BACK`: an
     account of a cloud needs no table, and what a launch has left there shall be found. One that was forgotten
-    (`init --forget`) counts again with what is not over, or has ended since.
+    (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since.
     """
     since = iso(session.clock() - LOOKED_BACK)
     rows, left = session.ledger.bills(), forgotten_at(session.ledger.events(SUBJECT))
@@ -32,18 +32,33 @@ def used_accounts(session: Session) -> list[str]:
         return row["ended"] is None or _stays(row) or row["ended"] > max(since, left.get(row["account"], ""))
 
     used = {row["account"] for row in rows if counts(row)}
-    return sorted(used.union(session.settings.accounts, _found_here(session)))
+    return sorted(used.union(_configured(session), found_here(session)))
 
 
-def _found_here(session: Session) -> set[str]:
-    """Return one account of each cloud that config.toml does not name and of which this computer has a credential."""
+def _configured(session: Session) -> set[str]:
+    """Return the accounts of config.toml, and those that were found here and are not forgotten."""
+    return {name for name in session.settings.accounts if name not in session.found or not is_forgotten(session, name)}
+
+
+def is_forgotten(session: Session, account: str) -> bool:
+    """Say whether an account was retired (`init --forget`) and nothing has been launched there since."""
+    at = forgotten_at(session.ledger.events(SUBJECT)).get(account)
+    rows = session.ledger.bills() if at is not None else ()
+    return at is not None and all(row["ended"] and row["ended"] <= at for row in rows if row["account"] == account)
+
+
+def found_here(session: Session) -> set[str]:
+    """Return one account of each cloud that config.toml does not name and of which this computer has a credential.
+
+    One that was forgotten is left out until it is used again.
+    """
     from cloudgpu.config.credentials import clouds_here
     from cloudgpu.providers.registry import kinds
 
     having = {one.provider for one in session.settings.accounts.values()}
     # The SDKs look for credentials in this process's environment, whatever the session was opened with.
     further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
-    return {kind for kind in further if session.account(kind) is not None}
+    return {kind for kind in further if not is_forgotten(session, kind) and session.account(kind) is not None}
 
 
 def gone_from_settings(session: Session, account: str) -> InvalidRequest | None:
@@ -91,10 +106,10 @@ def cloud_accounts(session: Session) -> list[str]:
     """Return the names of all accounts that `any` stands for.
 
     Those are all of config.toml but local and ssh, and one of each further cloud of which this computer has a
-    credential. Raises InvalidRequest where there is none.
+    credential, unless it was forgotten. Raises InvalidRequest where there is none.
     """
-    found = {name for name, one in session.settings.accounts.items() if one.provider not in HERE}
-    found |= _found_here(session)
+    found = {name for name in _configured(session) if session.settings.accounts[name].provider not in HERE}
+    found |= found_here(session)
     if found:
         return sorted(found)
     raise InvalidRequest(

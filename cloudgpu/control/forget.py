@@ -1,4 +1,4 @@
-"""Retires an account: proves by the ledger, and by a look where it is configured, that nothing of it costs any more."""
+"""Retires an account: proves by the ledger, and by a look where it can be asked, that nothing of it costs any more."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.config.edit import value_at, without_table
 from cloudgpu.control import init
+from cloudgpu.control.accounts import found_here
 from cloudgpu.control.look import look_at
 from cloudgpu.control.session import Session
 from cloudgpu.core.accounts import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
@@ -42,20 +43,23 @@ class Farewell:
 
 
 def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell:
-    """Return what retiring an account means. Looks at it where config.toml still has it; changes nothing there.
+    """Return what retiring an account means. Looks at it where config.toml has it, or a credential of it is found here.
+
+    Changes nothing there.
 
     Raises InvalidRequest for an account that nobody knows, that needs no table, or of which something lives or is kept;
-    StopUnproved where it is not known whether something lives; ProviderUnavailable where it is configured and does not
+    StopUnproved where it is not known whether something lives; ProviderUnavailable where it can be asked and does not
     answer.
     """
     found = init.look(environ)
     draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
     if draft is None and account in found.settings.accounts:
         raise _always_there(account, found.settings.accounts[account].provider)
-    beside = _look(session, account) if draft is not None else []
-    rows = [row for row in session.ledger.bills() if row["account"] == account]
-    if draft is None and not rows:
+    if draft is None and all(row["account"] != account for row in session.ledger.bills()):
         raise _unknown(session, account)
+    asked = draft is not None or account in found_here(session)
+    beside = _look(session, account, configured=draft is not None) if asked else []
+    rows = [row for row in session.ledger.bills() if row["account"] == account]
     _check_costs_nothing(account, rows, beside)
     machines = tuple(row for row in rows if not row["thing"])
     at = forgotten_at(session.ledger.events(SUBJECT)).get(account) if draft is None else None
@@ -106,19 +110,21 @@ def _without(found: init.Found, account: str) -> init.Draft:
     return made
 
 
-def _look(session: Session, account: str) -> list[str]:
-    """Look at an account that is configured; return what of this ledger costs there, or can, beside its rows."""
+def _look(session: Session, account: str, *, configured: bool) -> list[str]:
+    """Look at an account; return what of this ledger costs there, or can, beside its rows."""
     look, provider = look_at(session, [account], kept=True), session.provider(account)
     for sentence in look.sentences:
         session.tell(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
+    table = f"take [accounts.{account}] out of config.toml by hand"
+    way = table if configured else f"take the credentials of {account} away from this computer"
     for gap in (*look.unanswered, *beside.unanswered):
         raise ProviderUnavailable(
             f"Account {account} cannot be forgotten while it is not known what is there: {gap.scope}: {gap.why}",
             field="--forget",
             value=account,
-            next=f"Run it again later. If the account is closed, take [accounts.{account}] out of config.toml by hand "
-            "and run it again: then the ledger alone decides.",
+            next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone "
+            "decides.",
         )
     ours = (one for one in (*look.things, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
     costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import Barred
 from cloudgpu.control import kept, timers
+from cloudgpu.control.accounts import is_forgotten
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
@@ -204,6 +205,8 @@ def _launch_anew(session: Session, prepared: Prepared) -> Row:
         except refused.unsent as fault:  # known before anything is sent
             session.tell(refused.add(offer, fault))
             continue
+        if is_forgotten(session, offer.available.account):
+            session.tell(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
         attempt = record(session, prepared, offer, resolved)
         session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
         try:

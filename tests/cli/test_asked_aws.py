@@ -78,3 +78,19 @@ def test_the_ledger_alone_does_not_say_that_there_is_no_machine(stranger):
 def test_doctor_says_that_no_cloud_is_asked(stranger):
     checks = {one["name"]: one for one in json.loads(stranger("doctor -o json").out)["checks"]}
     assert (checks["clouds"]["verdict"], "none is asked" in checks["clouds"]["said"]) == ("warn", True)
+
+
+def test_an_account_without_a_table_is_looked_at_before_it_is_forgotten_and_asked_no_more_from_then_on(bare):
+    up = "up --provider aws --gpu t4 --yes --no-wait --ssh-from 203.0.113.7"
+    assert bare(up).code == 0
+    assert bare("down --all --yes").code == 0
+    before = len(bare.server.calls)
+    said = bare("init --forget aws --yes")
+    assert said.code == 0, said.err
+    assert "DescribeInstances" in [call.action for call in bare.server.calls[before:]]
+    assert "no look asks it any more" in said.out
+    before = len(bare.server.calls)
+    assert bare("reap --dry-run -o json").json["asked"] == [{"account": "local", "provider": "local"}]
+    assert bare.server.calls[before:] == []
+    said = bare(up)
+    assert "account aws was forgotten: from this launch on, looks ask it again" in said.err

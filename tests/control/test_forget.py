@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.check import Verdict
 from cloudgpu.control.doctor import examine
 from cloudgpu.control.forget import document, forget, plan
 from cloudgpu.control.lifecycle import end, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.core.accounts import forgetting
+from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Setup, Volume
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab
+from tests.core.test_metering import down, launch
 
 
 class Two(Lab):
@@ -162,3 +167,26 @@ def test_what_cannot_be_forgotten_is_bad_input(two, account, says):
         plan(two.session, two.environ, account)
     assert says in caught.value.message
     assert caught.value.field == "--forget"
+
+
+def over(second, account, lab):
+    """Write the life of a machine that was launched and ended there, by a ledger of another computer say."""
+    body = dict(launch(second, account, beside=[]).body) | {"account": account}
+    lived = (("launch_intended", body), ("instance_observed", dict(down(second, "terminated").body)))
+    for number, (kind, what) in enumerate(lived):
+        moment = lab.clock() + timedelta(seconds=second + number)
+        lab.session.ledger.append([Draft(kind, f"cg-{second}", what, moment, f"{kind}:{second}")])
+
+
+def test_an_account_that_is_only_found_here_is_asked_no_more_until_it_is_used_again(lab, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    over(0, "aws", lab)
+    assert "aws" in used_accounts(lab.session)
+    retired = forgetting("aws", "aws", "asked", "here", lab.clock() + timedelta(seconds=5))
+    lab.session.ledger.append([retired])
+    for session in (lab.session, lab.opened()):  # the one that has found it already, and a new one
+        assert "aws" not in used_accounts(session)
+        assert "aws" not in cloud_accounts(session)
+    over(60, "aws", lab)
+    lab.later(days=99)
+    assert "aws" in used_accounts(lab.opened())
