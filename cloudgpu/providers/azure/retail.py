@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
+from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import CONNECT_S, patience_s
 
 USUAL, PATH = "https://prices.azure.com", "/api/retail/prices"
@@ -68,6 +69,7 @@ class Retail:
         except AzureError as error:
             self._is_silent = isinstance(error, ServiceRequestTimeoutError | ServiceResponseTimeoutError)
             raise _unavailable(f"did not answer ({type(error).__name__})") from error
+        beat()
         if status != 200:  # noqa: PLR2004  (the only status of a page)
             raise _refused(status, answer.headers)
         try:

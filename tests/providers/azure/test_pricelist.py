@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cloudgpu import parallel
 from cloudgpu.core.facts import Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import RowKey
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure.pricelist import price_list
+from cloudgpu.providers.azure.retail import Retail
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.azure_prices import REGIONS, AzurePrices, item, machine
 from tests.clouds.price_server import Wrong
+from tests.listened import in_a_part
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 T4 = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
@@ -202,3 +205,13 @@ def test_without_a_list_all_regions_of_the_catalogue_are_asked(azure_prices, wai
     silent = {gap.scope for gap in found.unanswered}
     assert not silent
     assert len({query["$filter"].split("armRegionName eq ")[1].split(" ")[0] for query in azure_prices.asked}) == 17
+
+
+def test_each_page_of_prices_is_an_answer_to_whoever_listens(azure_prices):
+    def pages():
+        part = parallel._HERE.part
+        begun = part._heard
+        next(Retail().items("serviceName eq 'Virtual Machines'"))
+        return part._heard > begun
+
+    assert in_a_part(pages)
