@@ -11,11 +11,12 @@ from cloudgpu.core.billing_rules import Rule, rule_of
 from cloudgpu.core.events import Line
 from cloudgpu.core.metering_things import kept, thing_observed, thing_vanished, traffic_counted
 from cloudgpu.core.metering_uses import Made, Meter, Row, end_uses, open_use, segment_of, use_of
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.times import from_iso, iso
 from cloudgpu.core.uses import Resource, use_from_json
 
 _EMPTY = (0,) * 7
 STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
+RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
 _STARTING = "it was only seen to start, which is not billed"
 _SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
 
@@ -216,18 +217,20 @@ def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
             use["at_most"] = _STARTING
         elif line.body["state"] != "pending" and use["at_most"] == _STARTING:
             use["at_most"] = ""
-            _ran_by(use, line.occurred_at)
+            _ran_by(use, line.occurred_at, line.body.get("pending_at"))
 
 
-def _ran_by(use: Made, seen: str) -> None:
+def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
     """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
 
-    A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill.
+    A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill. What
+    was last seen to start at `pending_at` is taken to run soon after, though nobody looks.
     """
+    sure = min(seen, iso(from_iso(max(use["begin"], pending_at or "")) + RUNS_WITHIN))
     if use["sure_from"] is not None:
-        use["sure_from"] = max(use["sure_from"], seen)
+        use["sure_from"] = max(use["sure_from"], sure)
     elif from_iso(seen) - from_iso(use["begin"]) > STARTS_WITHIN:
-        use["sure_from"] = seen
+        use["sure_from"] = sure
     elif seen > use["begin"]:
         use |= {"begin": seen, "maybe_since": use["begin"]}
 
