@@ -91,11 +91,11 @@ class Site:
         self._server.server_close()
 
 
-def until(found, *, within_s=60, pause=0.1):
-    """Return what `found` says once it is true, asked every `pause` seconds; fail, saying the last answer, else."""
+def until(found, *, within_s=60, pause=0.1, said=()):
+    """Return what `found` says once it is true, asked every `pause` seconds; fail else, with that and `said`."""
     deadline = time.monotonic() + within_s
     while not (answer := found()):
-        assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r}"
+        assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer!r} {said or ''}"
         for _ in range(round(pause / 0.1)):  # who asks a busy machine asks it seldom
             time.sleep(0.1)
     return answer

@@ -45,12 +45,14 @@ class House:
     def judged(self, name, activity, what):
         """Wait until it counts as that, because of `what`; return all that is said of it."""
 
+        said = []
+
         def found():
             why = self.why(name)
-            seen = (*counting(why), why["because"])
-            return why["activity"] == activity and any(what in one for one in seen) and why
+            said[:] = [why["activity"], why["because"], *counting(why)]
+            return activity == said[0] and any(what in one for one in said[1:]) and why
 
-        return until(found, within_s=LONG, pause=1)
+        return until(found, within_s=LONG, pause=1, said=said)
 
     def reap(self):
         done = self.run("reap", "-o", "json")
@@ -136,7 +138,9 @@ def test_each_real_machine_is_judged_rightly_and_the_idle_one_is_warned_stopped_
 
     # idle: a quiet shell, and a kernel that does nothing, to which a browser is connected
     house.judged("desk", "IDLE", "terminal")
-    house.judged("lab", "IDLE", "kernel")
+    found = house.judged("lab", "IDLE", " ago")  # its last sign: the kernel, or the disk that JupyterLab wrote after it
+    kernel = next(one for one in found["signals"] if one["what"] == "kernel")
+    assert (kernel["ago_s"] > 0, kernel["counts"]) == (True, False)
     assert [one["execution_state"] for one in jupyter.kernels()] == ["idle", "idle"]
     assert any(one["connections"] for one in jupyter.kernels()), "no browser is connected"
 
