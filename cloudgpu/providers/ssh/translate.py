@@ -24,7 +24,6 @@ from cloudgpu.core.names import digest
 from cloudgpu.providers.ssh.options import Host
 
 KIND = "ssh"
-REGION = "own"
 STOP_MEANS = "ends what cloudgpu started there and keeps ~/.cloudgpu; the machine itself stays on"
 _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
 _MIB_PER_GIB = 1024
@@ -46,7 +45,7 @@ def available(account: str, host: Host, facts: Mapping[str, Any]) -> Available:
     return Available(
         provider=KIND,
         account=account,
-        region=REGION,
+        region=host.name,
         zone=host.name,
         instance_type=host.name,
         market=Market.ON_DEMAND,
@@ -91,7 +90,7 @@ def instance(account: str, host: Host, address: Address, said: Mapping[str, Any]
         state=state,
         billed=state is not State.STOPPED,
         tags=_tags(said),
-        region=REGION,
+        region=host.name,
         zone=host.name,
         instance_type=host.name,
         market=Market.ON_DEMAND,
