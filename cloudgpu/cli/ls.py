@@ -11,13 +11,14 @@ from cloudgpu.cli.common import Format, Output, emit, tell
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cloudgpu.control.session import Session
 
 
 def command(
     *,
     refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also machines that have ended.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only machines that you own.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also each machine's id at its cloud, and when each layer ends it.")
     ] = False,
@@ -25,6 +26,7 @@ def command(
 ) -> None:
     """List machines: state, price, what each has cost so far, and when its lease ends.
 
+    Shows who owns each machine when one of them is not yours; --mine leaves those out.
     Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
     account did not answer: its machines are shown as last seen.
     """
@@ -37,21 +39,20 @@ def command(
 
         for sentence in table_faults(session.settings):
             tell(sentence)
-    document = listed(session, refresh=refresh, ended=all_)
-    text = _text(document, session.clock(), lambda: bool(session.ledger.machines()), verbose=verbose, asked=refresh)
+    document = listed(session, refresh=refresh, ended=all_, mine=mine)
+    text = _text(document, session, verbose=verbose, asked=refresh, mine=mine)
     emit(output, document, text)
     if document["unanswered"]:
         raise _part_missing(document["unanswered"])
 
 
-def _text(
-    document: dict[str, Any], now: Any, any_ever: Callable[[], bool], *, verbose: bool = False, asked: bool = False
-) -> str:
+def _text(document: dict[str, Any], session: Session, *, verbose: bool, asked: bool, mine: bool) -> str:
     from cloudgpu.cli.render import ago, machines
 
+    now = session.clock()
     lines = []
     if document["machines"]:
-        lines.append(machines(document["machines"], now))
+        lines.append(machines(document["machines"], now, me=session.settings.owner))
         if document["view_as_of"]:
             older = "" if asked else "; cloudgpu ls --refresh asks now"
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}{older}.")
@@ -68,7 +69,7 @@ def _text(
             lines += ["\nAt the cloud", facts((one["name"], at_cloud(one)) for one in document["machines"])]
             lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
-        lines.append(_none(ever=any_ever(), asked=asked))
+        lines.append(_none_of_mine(session) if mine else _none(ever=bool(session.ledger.machines()), asked=asked))
     lines += [
         f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
         for other in document["foreign"]
@@ -88,6 +89,11 @@ def _none(*, ever: bool, asked: bool) -> str:
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
     return f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks the clouds.{first}"
+
+
+def _none_of_mine(session: Session) -> str:
+    """Return that no machine is the user's, by the name that counts as theirs."""
+    return f"No machine of {session.settings.owner} is running, as far as this ledger knows."
 
 
 def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:

@@ -8,9 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.money import Money
+from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import duration_text, from_iso
 
 TEN_MINUTES = 600
+NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?"}  # as `gpus` and `cost` have them
 
 
@@ -100,8 +102,8 @@ def price(value: dict[str, Any] | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 
-def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
-    """Return the table of `ls`."""
+def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str = "") -> str:
+    """Return the table of `ls`; where a machine is not of `me` alone, it says whose each is."""
     rows = [
         [
             value["name"],
@@ -115,7 +117,23 @@ def machines(values: Sequence[dict[str, Any]], now: datetime) -> str:
         ]
         for value in values
     ]
-    return table(rows, ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], right=(5, 6))
+    headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
+    if all(value["owner"] in (me, tag_value(me), "", None) for value in values):
+        return table(rows, headings, right)
+    rest = max(len(line) for line in table(rows, headings, right).splitlines())
+    owners = [_clipped(value["owner"] or "?", max(NARROWEST, _columns() - rest - 2)) for value in values]
+    rows = [[row[0], owner, *row[1:]] for row, owner in zip(rows, owners, strict=True)]
+    return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
+
+
+def _columns() -> int:
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 2]}.."
 
 
 def spent(value: dict[str, Any], places: int) -> str:

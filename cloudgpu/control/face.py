@@ -94,12 +94,14 @@ class Cloudgpu(Advice):
         on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
         return documents.launched(self._session, prepared, done, on_start)
 
-    def ls(self, *, refresh: bool = False, all: bool = False) -> Document:  # noqa: A002  (the option's name)
+    def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> Document:  # noqa: A002  (option)
         """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
+
+        With `mine` only those that the settings' owner has.
 
         An account that does not answer raises nothing: it is named under `unanswered`, its machines as last seen.
         """
-        return listed(self._session, refresh=refresh, ended=all)
+        return listed(self._session, refresh=refresh, ended=all, mine=mine)
 
     def show(
         self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.session import Session, living, present
+from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import iso
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import foreign_value, machine_value
@@ -39,10 +40,16 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
     return min(ages, default=None)
 
 
-def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> dict[str, Any]:
+def is_mine(session: Session, row: dict[str, Any]) -> bool:
+    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
+    return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
+
+
+def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> dict[str, Any]:
     """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
 
-    An account that did not answer is named under `unanswered`: its machines are as last seen.
+    With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
+    its machines are as last seen.
     """
     look = _look(session) if refresh else None
     doubt = session.doubt()
@@ -53,8 +60,9 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False) -> d
     late = overdue(session, rows, last)
     if late is not None:
         session.tell(late)
+    shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     return {
-        "machines": [machine_value(row, now) for row in (rows if ended else present(rows))],
+        "machines": [machine_value(row, now) for row in shown],
         "view_as_of": age_of_view(session, rows),
         "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
