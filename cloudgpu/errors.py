@@ -7,6 +7,7 @@ CloudgpuError                    1   ours: report it
 |-- NoCapacity                   4   try the next offer
 |-- QuotaExceeded                5   stop; name the quota and how to raise it
 |-- AuthFailed                   6   stop; name the credential or permission
+|   `-- RoleNeeded               6   the lab's team allows it to another role: ask somebody who has it
 |-- InstanceNotFound             7   gone: nothing to do there
 |-- ProviderUnavailable          8   we know nothing; ask later
 |   |-- RateLimited              8   wait `retry_after` seconds
@@ -113,6 +114,12 @@ class AuthFailed(CloudgpuError):
 
     exit_code = 6
     kind = "auth_failed"
+
+
+class RoleNeeded(AuthFailed):
+    """The ledger's team allows this to another role than the caller's."""
+
+    kind = "role_needed"
 
 
 class InstanceNotFound(CloudgpuError):

@@ -56,6 +56,7 @@ budget_set           budgets  name nanos paid_in(amount code per_usd as_of sourc
 budget_removed       budgets  name
 budget_overridden    budgets  machine name reason passed(of each: name, nanos too much) host
 report_sent          reports  month receiver
+team_set             team     members payers(the database's roles of those who write, and of those who decide)
 account_forgotten    accounts account provider why host; it is asked no more unless it is configured, or used, again
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why

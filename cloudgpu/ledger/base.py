@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from cloudgpu.core.roles import Role
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.sql import Connection
 
@@ -145,6 +146,18 @@ class Ledger(View, Protocol):
 
     def check_hold(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
+        ...
+
+    def role(self) -> Role:
+        """Return what this client's user may do here; ALONE where no team shares the ledger."""
+        ...
+
+    def person(self) -> str:
+        """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
+        ...
+
+    def payers(self) -> tuple[str, ...]:
+        """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
         ...
 
     def close(self) -> None:

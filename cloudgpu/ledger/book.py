@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     import sqlite3
 
     from cloudgpu.core.events import Draft, Event, Said
+    from cloudgpu.core.roles import Role
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
@@ -30,8 +31,9 @@ _REMEMBERED = 256  # subjects whose state a writer keeps in memory for its next 
 class Book:
     """`cloudgpu.ledger.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
 
-    Makes nothing before the first append. `actor` is written beside every line; `clock` returns aware UTC;
-    `patience` is how many seconds a lock is waited for. May be used by several threads and processes at once.
+    Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
+    the database user is. `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. May be used by
+    several threads and processes at once.
     """
 
     def __init__(
@@ -221,6 +223,18 @@ class Book:
         """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
         self._store.check_hold(name)
 
+    def role(self) -> Role:
+        """Return what this client's user may do here; ALONE where no team shares the ledger."""
+        return self._read(lambda _: self._store.who(), missing_ok=True)[0]
+
+    def person(self) -> str:
+        """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
+        return self._read(lambda _: self._store.who(), missing_ok=True)[1]
+
+    def payers(self) -> tuple[str, ...]:
+        """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
+        return self._read(lambda _: self._store.payers(), missing_ok=True)
+
     def close(self) -> None:
         """Let go of the database."""
         with self._own, self._store.told():
@@ -306,7 +320,8 @@ class Book:
 
         states = self._states if self._states_at == start[1] else {}
         self._states_at = None  # until these lines stand
-        written, end = append_lines(connection, drafts, start, actor=self._actor, recorded_at=iso(self._clock()))
+        actor = self._store.signature or self._actor
+        written, end = append_lines(connection, drafts, start, actor=actor, recorded_at=iso(self._clock()))
         refresh(connection, written, states)
         while len(states) > _REMEMBERED:
             del states[next(iter(states))]

@@ -15,6 +15,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import faults, migrations
 
 if TYPE_CHECKING:
+    from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
@@ -70,6 +71,21 @@ class SqliteFile:
     def is_lost(self) -> bool:
         """Never: a file has no connection that others could cut."""
         return False
+
+    @property
+    def signature(self) -> str:
+        """Nobody: a file knows no users."""
+        return ""
+
+    def who(self) -> tuple[Role, str]:
+        """Return that nobody shares a file."""
+        from cloudgpu.core.roles import Role
+
+        return Role.ALONE, ""
+
+    def payers(self) -> tuple[str, ...]:
+        """Return nobody: a file has no team."""
+        return ()
 
     def told(self) -> AbstractContextManager[None]:
         """Let every sqlite3.Error and OSError out of this block as LedgerUnavailable."""

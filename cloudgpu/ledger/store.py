@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
 
@@ -89,6 +90,19 @@ class Store(Protocol):
 
     def check_hold(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """Who has to stand in each line of the open transaction as its actor; "" for whomever the client names."""
+        ...
+
+    def who(self) -> tuple[Role, str]:
+        """Return the role and the name of this client's user, after `reader`; ALONE and "" without a team."""
+        ...
+
+    def payers(self) -> tuple[str, ...]:
+        """Return the names of the users who have the payer's role, after `reader`."""
         ...
 
     def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.core.roles import PAYER_KINDS
+
 if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection
 
@@ -51,8 +53,17 @@ MIGRATIONS: list[tuple[str, ...]] = [
     ),
     (),  # what the next line needs is kept without what stands in the row: all is folded anew
     (),  # rows say when a machine was launched first: they are folded anew
+    # No row: whoever can write to the ledger may do everything.
+    (
+        """
+CREATE TABLE ledger_team (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    members text COLLATE "C" NOT NULL,
+    payers text COLLATE "C" NOT NULL
+)""",
+    ),
 ]
-TABLES = ("ledger_schema", "line", "machine", "used")
+TABLES = ("ledger_schema", "ledger_team", "line", "machine", "used")
 
 _REFUSE = "\nBEGIN\n    RAISE EXCEPTION '{words}' USING ERRCODE = 'integrity_constraint_violation';\nEND\n"
 _APPEND = """
@@ -66,6 +77,31 @@ BEGIN
     RETURN NEW;
 END
 """
+FORGED, UNPAID = "line_names_its_writer", "line_is_a_payers"  # what the refusals of the next one call themselves
+_SIGN = f"""
+DECLARE
+    team record;
+BEGIN
+    SELECT members, payers INTO team FROM ledger_team;
+    IF NOT FOUND THEN
+        RETURN NEW;
+    END IF;
+    IF NEW.actor IS DISTINCT FROM session_user::text THEN
+        RAISE EXCEPTION 'a line of a team names the database user who writes it'
+            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{FORGED}';
+    END IF;
+    IF NEW.kind IN ({", ".join(f"'{kind}'" for kind in sorted(PAYER_KINDS))})
+        AND NOT pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE')
+        AND NOT EXISTS (
+            SELECT 1 FROM pg_roles WHERE rolname = team.payers AND pg_has_role(session_user, oid, 'USAGE')
+        )
+    THEN
+        RAISE EXCEPTION 'only payers write lines of the kind %', NEW.kind
+            USING ERRCODE = 'insufficient_privilege', CONSTRAINT = '{UNPAID}';
+    END IF;
+    RETURN NEW;
+END
+"""  # noqa: S608  (kinds are words of ours)
 # name: (when it fires, what it does, pg_trigger.tgtype). A function's body is compared with what stands there.
 _GUARDS = {
     "line_is_never_changed": (
@@ -84,6 +120,7 @@ _GUARDS = {
         34,
     ),
     "line_is_only_appended": ("BEFORE INSERT ON line FOR EACH ROW", _APPEND, 7),
+    "line_is_by_its_writer": ("BEFORE INSERT ON line FOR EACH ROW", _SIGN, 7),
 }
 GUARDS = frozenset(_GUARDS)
 

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from cloudgpu.ledger import faults
 from cloudgpu.ledger.postgresql import faults as sentences
-from cloudgpu.ledger.postgresql import locks, schema
+from cloudgpu.ledger.postgresql import locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address, connected
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection, Rows
 
@@ -43,6 +44,7 @@ class PostgresStore:
         self._version = 0
         self._holds: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
+        self.signature = ""
 
     @property
     def place(self) -> str:
@@ -77,7 +79,7 @@ class PostgresStore:
             if connection is None:
                 return None
             try:
-                self._lock()
+                self.signature = self._lock(team.SIGNATURE)
             except psycopg.OperationalError:
                 if is_last or not self.is_lost:
                     raise
@@ -155,10 +157,13 @@ class PostgresStore:
         self._lock()
         try:
             check(present)
+            shared_by = team.team_of(present) if present else None
             aside = schema.set_aside(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
             pour(source, self._open())
             rebuild(self._open())
+            if shared_by is not None:
+                team.put(self._open(), shared_by)  # last: the lines are by others than who restores them
             self._open().execute("COMMIT")
         finally:
             self.undo()
@@ -183,6 +188,16 @@ class PostgresStore:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it with its connection."""
         if name in self._holds:
             locks.check(self._holds[name], self._address, self._schema_name(), name)
+
+    def who(self) -> tuple[Role, str]:
+        """Return the role and the name of this client's user; ALONE and "" without a team."""
+        from cloudgpu.core.roles import Role
+
+        return team.who(self._open()) if self._version else (Role.ALONE, "")
+
+    def payers(self) -> tuple[str, ...]:
+        """Return the names of the users who have the payer's role."""
+        return team.payers(self._open()) if self._version else ()
 
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
@@ -225,18 +240,24 @@ class PostgresStore:
             raise
         self._version = self._known_version()
 
-    def _lock(self) -> None:
-        """Begin a transaction that sees all that stood when it got the lock, and hold the lock to its end."""
+    def _lock(self, ask: str = "SELECT ''") -> str:
+        """Begin a transaction that sees all that stood when it got the lock, and hold the lock to its end.
+
+        Return what `ask` finds in it, "" for nothing.
+        """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
         patience = max(1, int(self._patience * 1000))
         try:
-            self._connection().execute(
+            cursor = self._connection().execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-                f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key})"
+                f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
             )
         except psycopg.errors.LockNotAvailable:
             self.undo()
             raise
+        while cursor.nextset():
+            pass
+        return str((cursor.fetchone() or ("",))[0])
 
     def _learn(self, end: End, words: str) -> None:
         """Return when the line `end` stands after all; raise when it does not, or when nobody can tell.
