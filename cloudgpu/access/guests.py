@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.access.keys import COMMENT
 from cloudgpu.access.known_hosts import is_public_key
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -21,7 +22,10 @@ WITHIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GuestKey:
-    """A public key: `ssh-ed25519 AAAA...`, its comment, and its fingerprint as ssh-keygen -l shows it."""
+    """A public key: `ssh-ed25519 AAAA...`, whose it is, and its fingerprint as ssh-keygen -l shows it.
+
+    Whose it is says its comment; every home's own key has the same, so for such a one its file's name says it.
+    """
 
     line: str
     comment: str
@@ -41,7 +45,14 @@ def read_guest_key(path: Path) -> GuestKey:
     if not lines or not is_public_key(lines[0]):
         way_out = "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
         raise _refused(path, "holds no OpenSSH public key", way_out)
-    kind, blob, *comment = lines[0].split(maxsplit=2)
+    key = guest_key(lines[0])
+    says_who = key.comment not in ("", COMMENT) or path.stem.startswith("id_")
+    return key if says_who else replace(key, comment=path.stem)
+
+
+def guest_key(line: str) -> GuestKey:
+    """Return the key of an OpenSSH public line that was checked."""
+    kind, blob, *comment = line.strip().split(maxsplit=2)
     digest = base64.b64encode(hashlib.sha256(base64.b64decode(blob)).digest()).decode().rstrip("=")
     return GuestKey(f"{kind} {blob}", "".join(comment), f"SHA256:{digest}")
 

@@ -246,12 +246,22 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("interrupted", _taken(value, now)),
             ("last active", when(value["last_active"], now) if value["last_active"] else None),
             ("ssh", access),
+            ("shared with", None if value["ended"] else _shared(value)),
             ("template", value["template"]),
             ("owner", f"{value['owner']}, project {value['project']}"),
             ("ended", when(value["ended"], now) if value["ended"] else None),
             ("kept", _kept(value)),
         ]
     )
+
+
+def _shared(value: dict[str, Any]) -> str | None:
+    """Return whose keys were let in beside those of the launch, and from where."""
+    said = []
+    for one in value["shared"]:
+        place = f" from {one['from'].removesuffix('/32')}" if one["from"] else ""
+        said.append(f"{one['label'] or one['key']}{place}")
+    return ", ".join(said) or None
 
 
 def _taken(value: dict[str, Any], now: datetime) -> str | None:

@@ -24,6 +24,9 @@ def command(
 ) -> None:
     """Let a colleague's public key in to a running machine, until the machine ends.
 
+    A colleague on the same ledger then reaches it by its name: the ledger hands over the host key. Their key is
+    keys/id_ed25519.pub in their CLOUDGPU_HOME.
+
     Whoever has the private half then has all the rights that you have on that machine. Where the provider lets nobody
     connect but from named addresses, --from says theirs (`same`: the network that you are in); --remove closes it.
     """
@@ -51,7 +54,8 @@ def _said(value: dict[str, Any]) -> str:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
     return (
         f"{key} can log in to {name}{_place(value)} until it ends, with all the rights that you have there:\n"
-        f"  {value['ssh']}\n"
+        f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n"
+        f"  elsewhere: {value['ssh']}\n"
         f"  its host key: {value['host_key']}"
     )
 

@@ -9,6 +9,7 @@ from cloudgpu.control.caller import CallerUnknown, caller_cidr
 from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
+from cloudgpu.control.guest import label_of, let_in, own_key
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.underway import changing
 from cloudgpu.core.network import ANYWHERE, cidr_wish
@@ -70,7 +71,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
                 before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
                 with changing(f"Who may reach {row['name']} may have changed already. Run the same command again."):
-                    moves.machines.append(_moved(row, keeper, cidr, before, known))
+                    moves.machines.append(_moved(row, keeper, _label(session, row), cidr, before, known))
         except CallerUnknown:
             raise
         except (InvalidRequest, InstanceNotFound) as fault:
@@ -124,13 +125,20 @@ def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves
     return found
 
 
-def _moved(row: Row, keeper: Reachable, cidr: str, before: Mapping[str, str], known: dict[str, Row]) -> Document:
+def _label(session: Session, row: Row) -> str:
+    """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
+    return label_of(row, own_key(session)) if let_in(session, row) else CALLER
+
+
+def _moved(
+    row: Row, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Row]
+) -> Document:
     machine = row["provider_id"]
-    keeper.allow(machine, CALLER, cidr)  # also where it seems so: a crash may have left the old rule beside it
-    for label in before:
-        if _is_of_the_dead(label, known):
-            keeper.allow(machine, label, None)
-    was = before.get(CALLER)
+    keeper.allow(machine, label, cidr)  # also where it seems so: a crash may have left the old rule beside it
+    for other in before:
+        if _is_of_the_dead(other, known):
+            keeper.allow(machine, other, None)
+    was = before.get(label)
     return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
 
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.access import known_hosts
-from cloudgpu.errors import ProviderUnavailable, Unreachable
+from cloudgpu.control.guest import is_launched_here, not_let_in, pin_shared
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, Unreachable
 from cloudgpu.providers.base import ReadsHostKeys
 
 if TYPE_CHECKING:
@@ -36,14 +37,24 @@ def pin_given(session: Session, attempt: Attempt) -> None:
 
 
 def pin_told(session: Session, row: Row) -> None:
-    """Make sure that a key is pinned where the provider can tell one: for whoever connects now, and waits for nothing.
+    """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
 
-    Raises Unreachable where the machine has told none yet, InstanceNotFound, ProviderUnavailable.
+    The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
+    where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
     """
-    if not is_known(session, row):
-        told = _reader(session, row).host_keys(row["provider_id"])
-        if not _pinned(session, row, told, told):
-            raise _untold(row)
+    if pin_shared(session, row):
+        return
+    try:
+        if not is_known(session, row):
+            told = _reader(session, row).host_keys(row["provider_id"])
+            if not _pinned(session, row, told, told):
+                raise _untold(row)
+    except (AuthFailed, InvalidRequest, ProviderUnavailable) as fault:
+        if is_launched_here(session, row):
+            raise
+        raise not_let_in(session, row) from fault
+    if known_hosts.pinned(session.home.known_hosts, row["id"]) is None and not is_launched_here(session, row):
+        raise not_let_in(session, row)
 
 
 def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:

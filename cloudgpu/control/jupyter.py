@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.doors import closed
+from cloudgpu.control.host_keys import pin_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, moved, reached
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
+    AuthFailed,
     CloudgpuError,
     InvalidRequest,
     ProviderUnavailable,
@@ -75,6 +77,7 @@ class JupyterTunnel:
 
     def __enter__(self) -> Self:
         check_reachable(self._session, self._row)
+        pin_told(self._session, self._row)
         try:
             self._tunnel.open()
         except Unreachable as fault:
@@ -129,7 +132,7 @@ class JupyterTunnel:
             row = session.ledger.machine(self._row["id"]) or self._row
             try:
                 row = refresh(session, row)
-            except ProviderUnavailable:
+            except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
                 return session.target(row)
             check_reachable(session, row)
             return session.target(row)
@@ -168,7 +171,7 @@ def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
     told: list[str] = []
 
     def go_on(fault: NotYet) -> bool:
-        if until is None or session.clock() >= until or not isinstance(session.provider(row["account"]), Resolves):
+        if until is None or session.clock() >= until or not _is_set_up(session, row):
             return False
         if not told:
             told.append(fault.message)
@@ -177,6 +180,14 @@ def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
         return True
 
     return go_on
+
+
+def _is_set_up(session: Session, row: Row) -> bool:
+    """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
+    try:
+        return isinstance(session.provider(row["account"]), Resolves)
+    except InvalidRequest:
+        return bool(row["setup"])
 
 
 def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from cloudgpu.access.connection import Connection, connect, passing
 from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
+from cloudgpu.control import guest
 from cloudgpu.control.doors import closed, is_behind, is_told
 from cloudgpu.control.gone import gone
 from cloudgpu.control.host_keys import pin_told, wait_for_key
@@ -19,6 +20,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import (
+    AuthFailed,
     InvalidRequest,
     LedgerUnavailable,
     ProviderUnavailable,
@@ -158,8 +160,8 @@ def moved(session: Session, row: Row, fault: Unreachable) -> Row:
 
 
 def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
-    """Return the fault of a connection, or that SSH there is not open to this client's address where that is why."""
-    return (closed(session, row) if passing(fault) else None) or fault
+    """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
+    return (closed(session, row) if passing(fault) else None) or guest.explained(session, row, fault)
 
 
 def find_way(session: Session, row: Row) -> Row:
@@ -210,7 +212,7 @@ def check_reachable(session: Session, row: Row) -> None:
 
 def _asked_again(session: Session, row: Row) -> Row:
     """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
-    with suppress(ProviderUnavailable, InvalidRequest):
+    with suppress(AuthFailed, ProviderUnavailable, InvalidRequest):
         row = refresh(session, row)
     check_reachable(session, row)
     return row

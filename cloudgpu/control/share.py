@@ -1,7 +1,8 @@
-"""Lets colleagues in to a running machine, and out again: their keys there, their addresses at the provider."""
+"""Lets colleagues in to a running machine, and out again: their keys there, their addresses, a line in the ledger."""
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
@@ -10,10 +11,12 @@ from cloudgpu.control.allow import alone
 from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
+from cloudgpu.control.guest import label_of
 from cloudgpu.control.reach import reached
 from cloudgpu.control.underway import changing
-from cloudgpu.core.names import digest
+from cloudgpu.core.events import Draft
 from cloudgpu.core.network import cidr_wish
+from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -58,9 +61,11 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
             changed = let_in(connection, key)
             target = connection.target
         if network is not None and keeper is not None:
-            changed |= before.get(_label(row, key)) != network
+            changed |= before.get(label_of(row, key)) != network
             with told_if_gone(session, row), alone(session, row):
-                keeper.allow(row["provider_id"], _label(row, key), network)
+                keeper.allow(row["provider_id"], label_of(row, key), network)
+        host_key = known_hosts.pinned(session.home.known_hosts, target.id)
+        _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
         "name": row["name"],
         "shared": True,
@@ -68,7 +73,7 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
         "key": key.fingerprint,
         "from": network,
         "ssh": _command(target),
-        "host_key": known_hosts.pinned(session.home.known_hosts, target.id),
+        "host_key": host_key,
     }
 
 
@@ -82,9 +87,23 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
             closed = _closed(session, row, key)
         with reached(session, row) as connection:
             changed = let_out(connection, key)
-    fingerprint = key.fingerprint if key else None
+        fingerprint = key.fingerprint if key else None
+        if row.get("shared") and (fingerprint is None or fingerprint in row["shared"]):
+            now = session.clock()
+            body = {"key": fingerprint, "host": platform.node()}
+            dedupe = f"unshared:{row['id']}:{fingerprint}:{iso(now)}"
+            session.ledger.append([Draft("machine_unshared", row["id"], body, now, dedupe)])
     value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
     return {**value, "from": None, "ssh": None, "host_key": None}
+
+
+def _hand_over(session: Session, row: Row, key: GuestKey, said: dict[str, Any]) -> None:
+    """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
+    now, known = session.clock(), row.get("shared", {}).get(key.fingerprint, {})
+    if any(known.get(name) != value for name, value in said.items()) or not known:
+        body = {"key": key.fingerprint, **said, "host": platform.node()}
+        dedupe = f"shared:{row['id']}:{key.fingerprint}:{iso(now)}"
+        session.ledger.append([Draft("machine_shared", row["id"], body, now, dedupe)])
 
 
 def _network(session: Session, row: Row, typed: str | None, before: Mapping[str, str]) -> str | None:
@@ -108,7 +127,7 @@ def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
         return False
     with alone(session, row):
         labels = [label for label in keeper.allowed(row["provider_id"]) if label.startswith(f"{row['id']}.")]
-        gone = [label for label in labels if key is None or label == _label(row, key)]
+        gone = [label for label in labels if key is None or label == label_of(row, key)]
         for label in gone:
             keeper.allow(row["provider_id"], label, None)
     return bool(gone)
@@ -116,11 +135,6 @@ def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
 
 def _half_done(row: Row) -> str:
     return f"Who may log in to {row['name']} may be changed in part. Run the same command again to finish it."
-
-
-def _label(row: Row, key: GuestKey) -> str:
-    """Return what names this key on this machine, wherever it is let in from."""
-    return f"{row['id']}.{digest(key.line)[:8]}"
 
 
 def _command(target: Target) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from cloudgpu.access import known_hosts, ssh_config
 from cloudgpu.control import saved, tunnels
 from cloudgpu.control.doors import jump_of
+from cloudgpu.control.guest import pin_all_shared
 from cloudgpu.control.session import Session, living
 from cloudgpu.core.facts import Address
 from cloudgpu.core.names import lock_name
@@ -44,6 +45,7 @@ def put_in_order(session: Session) -> None:
             known_hosts.unpin(session.home.known_hosts, machine)
     gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
     tunnels.end(session, gone)
+    pin_all_shared(session, alive)
     write_ssh_config(session, alive)
 
 

@@ -38,6 +38,10 @@ thing_vanished       thing    id proof alive_at ended_at
 lease_set            machine  expires renew_until why host
 hold_set             machine  until(null: released) why host
 interruption_asked   machine  at
+machine_shared       machine  key(fingerprint of the public key that was let in) label(whose it is) from(the network
+                              that they connect from, null: no such rule) host_key(OpenSSH line that the machine showed
+                              when it was shared) host; holds until the next launch
+machine_unshared     machine  key(null: every one) host
 decision_made        machine  do rule why activity at(when it would be ended if nothing changes, null: nothing says so)
                               host; written where do, rule, at or activity is not what it was
 warning_given        machine  rule due(null: it is only told) why how(the ways it was told) host

@@ -107,7 +107,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
     what the machine's own counter said then; null where they never were. `refused` {asked, why, next}, there only
     while it is so: the provider refused its end, or its stop, as something protects it. `taken_at`, there only while it
-    is so: a spot interruption is rehearsed, and this is when the machine is taken.
+    is so: a spot interruption is rehearsed, and this is when the machine is taken. `shared` {label, from, host_key,
+    at}, by the fingerprint of each key that was let in, there only where there is one.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -303,7 +304,9 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_asked": _interruption,
+    "machine_shared": told.shared,
+    "machine_unshared": told.unshared,
 }
 _OF_ANOTHER = frozenset(
-    "decision_made interruption_asked timer_set warning_given warning_lifted".split()
+    "decision_made interruption_asked machine_shared machine_unshared timer_set warning_given warning_lifted".split()
 )  # alone they tell of no row

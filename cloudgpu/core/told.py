@@ -1,4 +1,4 @@
-"""Folds what else is said of a machine into its row: who chose its policy, warnings, decisions, its cloud's timer.
+"""Folds what else is said of a machine into its row: its policy's origin, warnings, decisions, timer, who was let in.
 
 The fields are there only where there is something to say, so that rows of earlier versions stay as they are.
 """
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 def forget_run(row: Row) -> None:
     """Forget all of it: what was said of one life of a machine is not true of the next."""
-    for name in ("warnings", "decision", "timer"):
+    for name in ("warnings", "decision", "timer", "shared"):
         row.pop(name, None)
 
 
@@ -68,6 +68,20 @@ def timed(row: Row, line: Line) -> None:
     row["timer"] = line.body["at"]
     if row["timer"] is None:
         del row["timer"]
+
+
+def shared(row: Row, line: Line) -> None:
+    """Take whose key was let in, and the host key that came with it."""
+    said = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
+    row["shared"] = row.get("shared", {}) | {line.body["key"]: said}
+
+
+def unshared(row: Row, line: Line) -> None:
+    """Take that a key, or every shared one, was taken out."""
+    key = line.body["key"]
+    left = {one: said for one, said in row.pop("shared", {}).items() if key is not None and one != key}
+    if left:
+        row["shared"] = left
 
 
 def not_before_said(row: Mapping[str, Any], now: datetime) -> datetime:

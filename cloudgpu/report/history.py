@@ -140,6 +140,10 @@ def _thing(body: Body) -> str:
     return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
 
 
+def _named(label: str | None) -> str:
+    return f" ({label})" if label else ""
+
+
 _WORDS: dict[str, Callable[[Body], str]] = {
     "launch_intended": _launched,
     "launch_settled": _settled,
@@ -160,6 +164,8 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_asked": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
+    "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in",
+    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was taken out",
     "decision_made": _decided,
     "warning_given": _warned,
     "warning_lifted": lambda body: f"warning lifted ({body['rule']}): {body['why']}",

@@ -32,6 +32,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
     while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
     `taken_at` is when a rehearsed spot interruption takes it, None where there is none.
+    `shared` are the keys that were let in beside those of the launch.
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     """
     value = {name: row[name] for name in _PLAIN}
@@ -43,6 +44,10 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["unsettled"] = row["attempt"] == "open"
     value["asked"] = row["asked"]
     value["taken_at"] = row.get("taken_at")
+    value["shared"] = [
+        {"key": key, **{name: said[name] for name in ("label", "from", "at")}}
+        for key, said in row.get("shared", {}).items()
+    ]
     value["parked"] = row["parked"]
     value["kept"] = [kept_value(entry) for entry in row["kept"]]
     value["kept_usd_per_month"] = _kept_a_month(row)
