@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, Output, emit, tell
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from collections.abc import Callable
 
 
 def command(
@@ -40,19 +40,35 @@ def command(
         for sentence in table_faults(session.settings):
             tell(sentence)
     document = listed(session, refresh=refresh, ended=all_, mine=mine)
-    text = _text(document, session, verbose=verbose, asked=refresh, mine=mine)
+    text = _text(
+        document,
+        session.clock(),
+        lambda: bool(session.ledger.machines()),
+        verbose=verbose,
+        asked=refresh,
+        mine=mine,
+        me=session.settings.owner,
+    )
     emit(output, document, text)
     if document["unanswered"]:
         raise _part_missing(document["unanswered"])
 
 
-def _text(document: dict[str, Any], session: Session, *, verbose: bool, asked: bool, mine: bool) -> str:
+def _text(
+    document: dict[str, Any],
+    now: Any,
+    any_ever: Callable[[], bool],
+    *,
+    verbose: bool = False,
+    asked: bool = False,
+    mine: bool = False,
+    me: str | None = None,
+) -> str:
     from cloudgpu.cli.render import ago, machines
 
-    now = session.clock()
     lines = []
     if document["machines"]:
-        lines.append(machines(document["machines"], now, me=session.settings.owner))
+        lines.append(machines(document["machines"], now, me=me))
         if document["view_as_of"]:
             older = "" if asked else "; cloudgpu ls --refresh asks now"
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}{older}.")
@@ -69,7 +85,8 @@ def _text(document: dict[str, Any], session: Session, *, verbose: bool, asked: b
             lines += ["\nAt the cloud", facts((one["name"], at_cloud(one)) for one in document["machines"])]
             lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
-        lines.append(_none_of_mine(session) if mine else _none(ever=bool(session.ledger.machines()), asked=asked))
+        nobodys = f"No machine of {me} is running, as far as this ledger knows."
+        lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))
     lines += [
         f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
         for other in document["foreign"]
@@ -89,11 +106,6 @@ def _none(*, ever: bool, asked: bool) -> str:
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
     return f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks the clouds.{first}"
-
-
-def _none_of_mine(session: Session) -> str:
-    """Return that no machine is the user's, by the name that counts as theirs."""
-    return f"No machine of {session.settings.owner} is running, as far as this ledger knows."
 
 
 def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:

@@ -102,8 +102,8 @@ def price(value: dict[str, Any] | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 
-def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str = "") -> str:
-    """Return the table of `ls`; where a machine is not of `me` alone, it says whose each is."""
+def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str | None = None) -> str:
+    """Return the table of `ls`; where a machine is not of `me`, it says whose each is (None: it never does)."""
     rows = [
         [
             value["name"],
@@ -118,7 +118,7 @@ def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str = "") -
         for value in values
     ]
     headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
-    if all(value["owner"] in (me, tag_value(me), "", None) for value in values):
+    if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
     owners = [_clipped(value["owner"] or "?", max(NARROWEST, _columns() - rest - 2)) for value in values]

@@ -31,7 +31,7 @@ def people(lab, tmp_path):
 
 def shown(session, *, mine=False, columns="80", monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
-    return _text(listed(session, mine=mine), session, verbose=False, asked=False, mine=mine)
+    return _text(listed(session, mine=mine), session.clock(), lambda: True, mine=mine, me=session.settings.owner)
 
 
 def test_ls_says_whose_machines_are_where_one_is_somebody_elses(lab, people, monkeypatch):
