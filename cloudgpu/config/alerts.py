@@ -30,8 +30,9 @@ _HTTP = re.compile(r"https?://[^\s/@?#]+(?:[/?][\x21-\x7e]*)?")
 class Alerts:
     """What [alerts] says. `price_jump` is the factor at which a price that moved is news; at least a little above 1.
 
-    `to` and `deadman` hold secrets. `to_file` names a file with an address per line; `template` one with the text.
-    `report` says whether `watch` sends each receiver the report of a month that is over.
+    `people` are the receivers of single owners. `to`, `people` and `deadman` hold secrets. `to_file` names a file with
+    an address per line; `template` one with the text. `report` says whether `watch` sends each receiver the report of a
+    month that is over.
     """
 
     to: tuple[str, ...] = field(default=(), repr=False)
@@ -40,6 +41,7 @@ class Alerts:
     deadman: str | None = field(default=None, repr=False)
     template: str | None = None
     report: str = MONTHLY
+    people: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
 
 def alerts_from(table: object) -> Alerts:
@@ -70,12 +72,18 @@ def with_environment(alerts: Alerts, environ: Mapping[str, str]) -> Alerts:
 
 
 def receivers(alerts: Alerts, home: Home) -> tuple[str, ...]:
-    """Return every receiver's address, each once, those of `to_file` read now.
+    """Return the address of every receiver of the lab, each once, those of `to_file` read now.
 
     Raises InvalidRequest for a file that cannot be read, that others may read, or with a line that is no address.
     """
     found = [*alerts.to, *(_of_file(alerts.to_file, home) if alerts.to_file else ())]
     return tuple(dict.fromkeys(found))
+
+
+def everybody(alerts: Alerts, home: Home) -> tuple[str, ...]:
+    """Return every receiver's address, each once, of the lab and of single owners; raise as `receivers`."""
+    of_people = (address for addresses in alerts.people.values() for address in addresses)
+    return tuple(dict.fromkeys([*receivers(alerts, home), *of_people]))
 
 
 def _of_file(name: str, home: Home) -> list[str]:
@@ -97,6 +105,13 @@ def _receivers(key: str, value: object) -> tuple[str, ...]:
         way = f'Write it like {key.rpartition(".")[2]} = ["ntfy://ntfy.example.org/lab", "{DESKTOP}"]'
         raise _fault(key, "has to be a list of texts", next=way)
     return tuple(_receiver(f"config.toml: {key}", number, one) for number, one in enumerate(value, start=1))
+
+
+def _people(key: str, value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        way = 'Write it like [alerts.people] and below it ada = ["mailto://..."]'
+        raise _fault(key, "has to be a table of owners", next=way)
+    return {owner: _receivers(f"{key}.{owner}", addresses) for owner, addresses in value.items()}
 
 
 def _receiver(where: str, number: int, text: str) -> str:
@@ -160,4 +175,5 @@ READERS: dict[str, Callable[[str, object], Any]] = {
     "deadman": _deadman,
     "template": _path,
     "report": _often,
+    "people": _people,
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.alert_text import message, own_template, shipped_template
-from cloudgpu.config.alerts import MONTHLY, receivers
+from cloudgpu.config.alerts import MONTHLY, everybody
 from cloudgpu.control.alerting_send import label_of
 from cloudgpu.control.alerts import undelivered
 from cloudgpu.control.check import Check, Verdict, failed
@@ -28,7 +28,7 @@ def alert_checks(session: Session) -> Iterator[Check]:
 
 
 def _receivers(session: Session) -> Check:
-    addresses = receivers(session.settings.alerts, session.home)
+    addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
         return Check("alerts", Verdict.WARN, "Nobody is told when something goes wrong.", way)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.session import living
-from cloudgpu.core.alert_findings import held_finding, machine_findings, price_leaps, unproved_since
+from cloudgpu.core.alert_findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.report.guards import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 def found_here(session: Session) -> tuple[Finding, ...]:
     """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
     now, factor = session.clock(), Fraction(session.settings.alerts.price_jump)
-    rows = [_as_seen(session, row, iso(now)) for row in living(session.ledger.bills())]
+    bills = session.ledger.bills()
+    rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
     of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
-    return (*of_machines, *price_leaps(rows, factor), *_held_back())
+    over = ended_findings((row | {"reason": reason_of(row)} for row in bills if "unasked" in row), now)
+    return (*of_machines, *over, *price_leaps(rows, factor), *_held_back())
 
 
 def _held_back() -> Iterator[Finding]:

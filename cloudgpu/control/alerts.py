@@ -11,11 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
-from cloudgpu.config.alerts import receivers
+from cloudgpu.config.alerts import everybody, receivers
 from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
-from cloudgpu.core.alert_findings import TOPICS
-from cloudgpu.core.alerts import SUBJECT, Finding, News, Told, as_now, cleared_line, due, raised_line, sent_line, told
+from cloudgpu.core.alert_findings import ENDED, TOPICS
+from cloudgpu.core.alerts import (
+    SUBJECT,
+    Audience,
+    Finding,
+    News,
+    Told,
+    as_now,
+    cleared_line,
+    due,
+    raised_line,
+    sent_line,
+    told,
+)
+from cloudgpu.core.names import tag_value
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -71,9 +84,9 @@ def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection
     known, raised, cleared = _noted(session, found, {*judged, *TOPICS})
     outcomes = _sent(session, found) if known.news else ()
     known = _told(session) if outcomes else known
-    labels = [label_of(address) for address in _receivers(session)] if known.news else []
-    waiting = {one.id for label in labels for one in known.waiting(label)}
-    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None)
+    heard = _audience(session) if known.news else Audience(frozenset())
+    waiting = {one.id for label in heard.all for one in known.waiting(label, heard)}
+    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and _is_wrong(one))
     return Delivery(raised, cleared, outcomes, len(waiting), titles)
 
 
@@ -87,7 +100,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
     Raises InvalidRequest where no receiver is set or the user's own template has a fault, MissingExtra.
     """
-    addresses = _receivers(session)
+    addresses = _everybody(session)
     if not addresses:
         raise InvalidRequest(
             "Nobody is told of alerts: no receiver is set.",
@@ -109,8 +122,8 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
 def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
-    known = _told(session)
-    found = {label: known.waiting(label) for label in map(label_of, _receivers(session))}
+    known, heard = _told(session), _audience(session)
+    found = {label: known.waiting(label, heard) for label in map(label_of, _everybody(session))}
     return {label: news for label, news in found.items() if news}
 
 
@@ -122,8 +135,9 @@ def _noted(
     raise_, clear = due(findings, known, judged)
     if not raise_ and not clear:
         return known, (), ()
-    labels = [label_of(address) for address in _receivers(session)]
-    lines = [raised_line(one, known, labels, now) for one in raise_] + [cleared_line(one, now) for one in clear]
+    heard = _audience(session)
+    raised = [raised_line(one, known, heard.of(one), now) for one in raise_]
+    lines = raised + [cleared_line(one, now) for one in clear]
     session.ledger.append(lines)
     return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
 
@@ -133,7 +147,8 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
     try:
         with session.hold(LOCK, wait=False):
             known = _told(session)  # as it is under the lock: another command may have sent all of it
-            waiting = {one: as_now(known.waiting(label_of(one)), found) for one in _receivers(session)}
+            heard = _audience(session)
+            waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in _everybody(session)}
             return _tried(session, {address: news for address, news in waiting.items() if news})
     except LedgerUnavailable:
         raise
@@ -165,8 +180,21 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
         return message(news, now, shipped_template())
 
 
-def _receivers(session: Session) -> tuple[str, ...]:
-    return receivers(session.settings.alerts, session.home)
+def _everybody(session: Session) -> tuple[str, ...]:
+    return everybody(session.settings.alerts, session.home)
+
+
+def _audience(session: Session) -> Audience:
+    alerts = session.settings.alerts
+    people: dict[str, frozenset[str]] = {}
+    for owner, addresses in alerts.people.items():
+        people[tag_value(owner)] = people.get(tag_value(owner), frozenset()) | set(map(label_of, addresses))
+    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people)
+
+
+def _is_wrong(one: News) -> bool:
+    """Say whether news that last are of something to be put right: an end is over when it is told."""
+    return one.finding.topic != ENDED or one.finding.urgent
 
 
 def _told(session: Session) -> Told:

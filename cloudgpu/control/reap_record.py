@@ -82,11 +82,12 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
 
 
-def findings(found: Pass) -> Iterator[Finding]:
+def findings(found: Pass, rows: Iterable[Row]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided."""
+    owners = {row["id"]: row["owner"] or "" for row in rows}
     for one in found.decisions:
         if one.urgent and not one.warnings:
-            yield _urgent(one)
+            yield _urgent(one, owners.get(one.machine, ""))
     for fault in found.faults:
         yield Finding(
             key=f"{TOPIC}:fault:{fault}",
@@ -97,13 +98,14 @@ def findings(found: Pass) -> Iterator[Finding]:
         )
 
 
-def _urgent(one: Decision) -> Finding:
+def _urgent(one: Decision, owner: str) -> Finding:
+    facts = {"machine": one.name, "rule": str(one.rule), "activity": one.activity, "owner": owner}
     ends = "is ended" if one.ends else "goes on"
     return Finding(
         key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
         kind="machine",
         title=f"{one.name} {ends} ({one.rule})",
         text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
-        facts={"machine": one.name, "rule": str(one.rule), "activity": one.activity},
+        facts={name: value for name, value in facts.items() if value},
         urgent=True,
     )

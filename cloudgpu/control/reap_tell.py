@@ -28,7 +28,7 @@ def deliver_all(
     `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
     keeps no machine on: it is tried again by the next pass.
     """
-    news = [*budget_findings(standings), *warning_findings(rows), *findings(found)]
+    news = [*budget_findings(standings), *warning_findings(rows), *findings(found, rows)]
     refused: list[str] = []
     try:
         done = deliver(session, news, judged=("budget", WARNING, TOPIC))

@@ -42,7 +42,7 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     """
     given = [(one, warned) for one in decisions for warned in one.warnings]
     at_terminals = _said(session, given, reachable)
-    alerted = bool(session.settings.alerts.to)
+    alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
     told = [
         _told(one, warned, alerted=alerted, terminals=count)
         for (one, warned), count in zip(given, at_terminals, strict=True)

@@ -16,7 +16,9 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso, minute
 
 Row = Mapping[str, Any]
-TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused")
+ENDED = "ended"
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED)
+ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
 _ASKED = ("stop_asked", "end_asked", "park_asked")
@@ -48,6 +50,32 @@ def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], n
             yield from _unproved(row, asked_since[row["id"]], now)
         if row["unpriced"]:
             yield _unpriced(row)
+
+
+def ended_findings(rows: Iterable[Row], now: datetime) -> Iterator[Finding]:
+    """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
+
+    Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
+    """
+    for row in rows:
+        seen = row.get("unasked")
+        if seen is not None and now - from_iso(seen["at"]) <= ENDED_FOR:
+            yield _ended(row, seen["at"])
+
+
+def _ended(row: Row, at: str) -> Finding:
+    name, over = row["name"], "ended" if row["ended"] else str(row["state"])
+    why = row["reason"]
+    cause = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
+    costs = " It is still billed: run cloudgpu stop " + name + "." if row["billed"] else ""
+    return Finding(
+        key=f"{ENDED}:{row['id']}:{at}",
+        kind="machine ended",
+        title=f"{name} is {over}, and nobody asked cloudgpu for it" + (f" ({why})" if why else ""),
+        text=f"{cause} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
+        facts=_facts(row),
+        urgent=bool(row["billed"]),
+    )
 
 
 def unproved_since(lines: Iterable[Event]) -> datetime | None:

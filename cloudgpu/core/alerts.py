@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import from_iso, iso
 
 SUBJECT = "alerts"  # of every line about an alert
+PERSONAL = ("warning", "lease", "ended")  # topics that are the owner's alone, where the owner has a receiver
 RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
 
 
@@ -62,6 +64,26 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
+class Audience:
+    """Who hears of what: the receivers of the lab, and those of single owners, by the owner's name as tags have it."""
+
+    lab: frozenset[str]
+    people: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every receiver."""
+        return self.lab.union(*self.people.values())
+
+    def of(self, finding: Finding) -> frozenset[str]:
+        """Return who hears of a finding: an owner of their machine's ends alone, of what goes wrong beside the lab."""
+        own = self.people.get(tag_value(finding.facts.get("owner", "")), frozenset())
+        if not own:
+            return self.lab
+        return own if finding.topic in PERSONAL else own | self.lab
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
 
@@ -73,9 +95,10 @@ class Told:
         """The news that have not fallen back, by key."""
         return {one.finding.key: one for one in self.news if one.cleared_at is None}
 
-    def waiting(self, receiver: str) -> tuple[News, ...]:
-        """Return what this receiver is still to have, oldest first."""
-        return tuple(one for one in self.news if one.waits_for(receiver))
+    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[News, ...]:
+        """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
+        waiting = (one for one in self.news if one.waits_for(receiver))
+        return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
 
 
 def told(lines: Iterable[Event]) -> Told:

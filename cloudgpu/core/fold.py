@@ -108,7 +108,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     what the machine's own counter said then; null where they never were. `refused` {asked, why, next}, there only
     while it is so: the provider refused its end, or its stop, as something protects it. `taken_at`, there only while it
     is so: a spot interruption is rehearsed, and this is when the machine is taken. `shared` {label, from, host_key,
-    at}, by the fingerprint of each key that was let in, there only where there is one.
+    at}, by the fingerprint of each key that was let in, there only where there is one. `unasked` {at, seq}, there only
+    while it is so: it was seen not to run any more, and nobody had asked for that.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -185,6 +186,7 @@ def _settled(row: Row, line: Line) -> None:
 
 def _observed(row: Row, line: Line) -> None:
     body = line.body
+    told.unasked(row, line, over=body["state"] not in _RUNS, ran=row["launched_at"] and row["state"] in _RUNS)
     if row["billed"] and not body["billed"]:
         told.forget_warnings(row)
     for name in _SEEN:
@@ -210,6 +212,7 @@ def _resized(row: Row, now: Mapping[str, Any]) -> None:
 
 
 def _vanished(row: Row, line: Line) -> None:
+    told.unasked(row, line, over=True, ran=row["launched_at"] and row["state"] in _RUNS)
     row |= {"state": "terminated", "billed": False, "ended": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"asked": None, "address": None}
     row.pop("refused", None)
@@ -220,6 +223,7 @@ def _vanished(row: Row, line: Line) -> None:
 def _asked(row: Row, line: Line) -> None:
     what = line.kind.removesuffix("_asked")
     row["why"] = line.body["why"]
+    told.asked(row, line)
     row["failed"] = row.get("failed", False) or bool(line.body.get("failed"))
     if row["ended"] is None:
         row["asked"] = what

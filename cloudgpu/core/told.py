@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 def forget_run(row: Row) -> None:
     """Forget all of it: what was said of one life of a machine is not true of the next."""
-    for name in ("warnings", "decision", "timer", "shared"):
+    for name in ("warnings", "decision", "timer", "shared", "unasked"):
         row.pop(name, None)
 
 
@@ -68,6 +68,23 @@ def timed(row: Row, line: Line) -> None:
     row["timer"] = line.body["at"]
     if row["timer"] is None:
         del row["timer"]
+
+
+def unasked(row: Row, line: Line, *, over: bool, ran: object) -> None:
+    """Take that a machine runs no more though nobody had asked for it, or that it runs again.
+
+    A spot interruption that is being rehearsed was asked for, too.
+    """
+    if not over:
+        row.pop("unasked", None)
+    elif ran and row["ended"] is None and row["asked"] is None and "taken_at" not in row:
+        row["unasked"] = {"at": line.occurred_at, "seq": line.seq}
+
+
+def asked(row: Row, line: Line) -> None:
+    """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
+    if "unasked" in row and line.seq < row["unasked"]["seq"]:
+        del row["unasked"]
 
 
 def shared(row: Row, line: Line) -> None:

@@ -1,0 +1,144 @@
+"""Who hears of which machine: its owner, or the lab; and of one that ended while nobody looked, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cloudgpu.config.alerts import alerts_from
+from cloudgpu.control.alerts import deliver
+from cloudgpu.control.lifecycle import new_lease, start, stop
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.rehearse import interrupt
+from cloudgpu.core.events import Draft
+from cloudgpu.errors import InvalidRequest
+
+
+@pytest.fixture
+def lab(make_lab, web):
+    """A lab whose alerts go to one receiver, and Ada's own to another."""
+    places = (
+        f'[alerts]\nto = ["json://{web.place}/lab"]\n[alerts.people]\n"Ada@lab.example" = ["json://{web.place}/ada"]\n'
+    )
+    return make_lab(places)
+
+
+def posts(web, place):
+    return [body.decode() for method, path, body in web.got if method == "POST" and path.strip("/") == place]
+
+
+def without_lease(lab, name):
+    (row,) = [one for one in lab.rows() if one["name"] == name]
+    body = {"expires": None, "renew_until": None, "why": "a test", "host": "x"}
+    lab.session.ledger.append([Draft("lease_set", row["id"], body, lab.clock(), f"lease:{row['id']}")])
+    return row
+
+
+def test_an_owner_hears_of_their_machine_and_the_lab_of_everybody_elses(lab, web):
+    lab.up(name="amber-fox", owner="ada@lab.example")
+    lab.up(name="blue-owl", owner="bob")
+    for name in ("amber-fox", "blue-owl"):
+        without_lease(lab, name)
+    deliver(lab.session, [])
+    (of_ada,), (of_lab,) = posts(web, "ada"), posts(web, "lab")
+    assert "amber-fox runs without a lease" in of_ada
+    assert "blue-owl" not in of_ada
+    assert "blue-owl runs without a lease" in of_lab
+    assert "owner: bob" in of_lab
+    assert "amber-fox" not in of_lab
+    deliver(lab.session, [])
+    assert len(web.got) == 2
+
+
+def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web):
+    lab.up(name="amber-fox", owner="ada@lab.example")
+    (row,) = lab.rows()
+    lab.session.ledger.append([Draft("end_asked", row["id"], {"why": "a test", "host": "x"}, lab.clock(), "end")])
+    lab.later(minutes=16)
+    deliver(lab.session, [])
+    assert [len(posts(web, place)) for place in ("ada", "lab")] == [1, 1]
+
+
+def test_a_person_without_an_address_and_one_that_is_no_list_are_refused():
+    for people in (["x"], {"ada": "mailto://x"}, {"ada": ["nothing"]}):
+        with pytest.raises(InvalidRequest, match=r"alerts\.people"):
+            alerts_from({"people": people})
+    assert "mailto" not in repr(alerts_from({"people": {"ada": ["mailto://secret@x"]}}))
+
+
+def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_computers(lab, web):
+    lab.up(name="amber-fox", owner="bob")
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).raised == ()
+    (row,) = lab.rows()
+    lab.cloud.die(row["provider_id"])
+    lab.later(minutes=10)
+    other = lab.opened()
+    look_at_all(lab.session)  # whoever learned of it, `ls --refresh` say, told nobody
+    found = [deliver(one, []) for one in (other, lab.session, other)]
+    assert [len(one.raised) for one in found] == [1, 0, 0]
+    (text,) = posts(web, "lab")
+    assert "amber-fox is stopped, and nobody asked cloudgpu for it (died)" in text
+    assert "owner: bob" in text
+    assert found[0].lasting == (), "it is over: nothing of it is to be put right"
+    lab.later(days=4)
+    assert len(deliver(lab.session, []).cleared) == 1
+    assert len(web.got) == 1
+
+
+def test_one_that_runs_again_and_ends_again_is_told_again(lab, web):
+    lab.up(name="amber-fox")
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    for _ in range(2):
+        (row,) = lab.rows()
+        lab.cloud.die(row["provider_id"])
+        lab.later(minutes=10)
+        look_at_all(lab.session)
+        deliver(lab.session, [])
+        start(lab.session, lab.rows()[0], new_lease(lab.session, lab.rows()[0], None))
+        lab.later(minutes=10)
+        look_at_all(lab.session)
+        deliver(lab.session, [])
+    assert len(web.got) == 2
+
+
+def test_one_that_shut_down_and_is_billed_on_says_what_ends_that(lab, web):
+    lab.up(name="amber-fox")
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    (row,) = lab.rows()
+    lab.cloud.shut_down(row["provider_id"])
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).lasting
+    (text,) = posts(web, "lab")
+    assert "It is still billed: run cloudgpu stop amber-fox" in text
+
+
+def test_what_was_asked_for_is_no_news(lab, web):
+    lab.up(name="amber-fox")
+    lab.up(name="blue-owl", spot=True)
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    fox, owl = (next(row for row in lab.rows() if row["name"] == name) for name in ("amber-fox", "blue-owl"))
+    stop(lab.session, fox, why="asked")
+    interrupt(lab.session, owl)
+    lab.later(minutes=30)
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).raised == ()
+
+
+def test_a_stop_that_was_written_before_by_a_clock_ahead_is_no_news(lab):
+    lab.up(name="amber-fox")
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    (row,) = lab.rows()
+    body = {"why": "asked", "host": "x"}
+    lab.session.ledger.append([Draft("stop_asked", row["id"], body, lab.clock() + timedelta(minutes=30), "ahead")])
+    lab.cloud.die(row["provider_id"])
+    lab.later(minutes=10)
+    look_at_all(lab.session)
+    assert deliver(lab.session, []).raised == ()
