@@ -12,6 +12,7 @@ CloudgpuError                    1   ours: report it
 |-- ProviderUnavailable          8   we know nothing; ask later
 |   |-- RateLimited              8   wait `retry_after` seconds
 |   |-- Silent                   8   took the call and did not answer in time: do not wait for it, serve the others
+|   |-- NotReachableHere         8   it belongs to another account than the one here: do it where that one is
 |   |-- LaunchUncertain          8   settle this very attempt before anything else
 |   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
 |-- StopUnproved                 9   the machine may still be billed: look again
@@ -150,6 +151,12 @@ class Silent(ProviderUnavailable):
     """The provider did not answer within the time that a call has, over all its attempts."""
 
     kind = "silent"
+
+
+class NotReachableHere(ProviderUnavailable):
+    """The machine belongs to an account that no account of this computer is: nothing can be learned or done here."""
+
+    kind = "not_reachable_here"
 
 
 class LaunchUncertain(ProviderUnavailable):

@@ -136,7 +136,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
     row = launch(session, prepared).row
     address = row["address"]
     story.detail(f"{row['name']} runs at {address['host']} port {address['port']}; its tags:")
-    tags = session.provider(row["account"]).get(row["provider_id"]).tags
+    tags = session.provider_of(row).get(row["provider_id"]).tags
     story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
     return row
 

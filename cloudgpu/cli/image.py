@@ -63,7 +63,7 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
     from cloudgpu.control.things import leftover_value, save
 
     row = session.find(name)
-    goes_on = row["state"] == "running" and getattr(session.provider(row["account"]), "saves_running", False)
+    goes_on = row["state"] == "running" and getattr(session.provider_of(row), "saves_running", False)
     if goes_on:
         confirm(f"Save an image of {row['name']}? {_CUT}.", yes=yes)
     elif row["state"] == "running" and restart:

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.cli.render import dollars, table
-from cloudgpu.core.facts import Kind
+from cloudgpu.core.facts import Kind, gap_text
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def listing(session: Session, word: str, output: Format) -> None:
     document = things_value(named(session, Kind(word)), Kind(word))
     emit(output, document, _table(document[f"{word}s"], word, session))
     for gap in document["unanswered"]:
-        tell(f"{gap['scope']} did not answer: {gap['why']}")
+        tell(gap_text(gap["scope"], gap["why"]))
     if document["unanswered"]:
         raise typer.Exit(ProviderUnavailable.exit_code)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, tell
+from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -144,5 +145,5 @@ def _unjudged(machines: list[dict[str, Any]]) -> list[str]:
 
 def _part_missing(unanswered: list[dict[str, str]]) -> Exception:
     for gap in unanswered:
-        tell(f"{gap['scope']} did not answer: {gap['why']}")
+        tell(gap_text(gap["scope"], gap["why"]))
     return typer.Exit(ProviderUnavailable.exit_code)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.core.facts import gap_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.orphans import Survey
@@ -89,7 +90,7 @@ def _leave(document: dict[str, Any], code: int = 0) -> None:
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 
     for gap in document["unanswered"]:
-        tell(f"{gap['scope']} did not answer: {gap['why']}")
+        tell(gap_text(gap["scope"], gap["why"]))
     if document["unanswered"] and code != StopUnproved.exit_code:
         code = ProviderUnavailable.exit_code
     if code:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.decisions import UNKNOWN, Do, Rule
+from cloudgpu.core.facts import gap_text
 from cloudgpu.core.times import duration_text
 from cloudgpu.report.asked import asked_value
 
@@ -49,7 +50,7 @@ def pass_text(found: Pass, *, loud: bool) -> str:
 def wrong_text(found: Pass) -> str:
     """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
     lines = [f"{one.name} may still be billed: {one.why}" for one in found.unproved]
-    lines += [f"{gap.scope} did not answer: {gap.why}" for gap in found.unanswered]
+    lines += [gap_text(gap.scope, gap.why) for gap in found.unanswered]
     lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in found.faults]
     lines += [f"An alert was not taken: {why}." for why in found.undelivered]
     return "\n".join(map(paragraph, lines))

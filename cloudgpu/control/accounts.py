@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
-from cloudgpu.core.accounts import SUBJECT, forgotten_at
+from cloudgpu.core.accounts import SUBJECT, forgotten_at, retired_at
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -25,14 +25,28 @@ def used_accounts(session: Session) -> list[str]:
     account of a cloud needs no table, and what a launch has left there shall be found. One that was forgotten
     (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since.
     """
+    used = {row["account"] for row in used_rows(session) if _is_here_or_own(session, row)}
+    return sorted(used.union(_configured(session), found_here(session)))
+
+
+def used_rows(session: Session) -> list[dict[str, Any]]:
+    """Return what the ledger knows that is not over, or has been for less than `LOOKED_BACK`, in all accounts.
+
+    Without what had ended when its account was retired.
+    """
     since = iso(session.clock() - LOOKED_BACK)
-    rows, left = session.ledger.bills(), forgotten_at(session.ledger.events(SUBJECT))
+    rows, left = session.ledger.bills(), retired_at(session.ledger.events(SUBJECT))
 
     def counts(row: dict[str, Any]) -> bool:
-        return row["ended"] is None or _stays(row) or row["ended"] > max(since, left.get(row["account"], ""))
+        retired = left.get(row["identity"]["id"], "") if row["identity"] else ""
+        return row["ended"] is None or _stays(row) or row["ended"] > max(since, retired)
 
-    used = {row["account"] for row in rows if counts(row)}
-    return sorted(used.union(_configured(session), found_here(session)))
+    return [row for row in rows if counts(row)]
+
+
+def _is_here_or_own(session: Session, row: dict[str, Any]) -> bool:
+    """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
+    return session.account(row["account"]) is not None or row["owner"] == session.settings.owner
 
 
 def _configured(session: Session) -> set[str]:
@@ -42,7 +56,7 @@ def _configured(session: Session) -> set[str]:
 
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was retired (`init --forget`) and nothing has been launched there since."""
-    at = forgotten_at(session.ledger.events(SUBJECT)).get(account)
+    at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
     rows = session.ledger.bills() if at is not None else ()
     return at is not None and all(row["ended"] and row["ended"] <= at for row in rows if row["account"] == account)
 

@@ -14,9 +14,11 @@ from cloudgpu.control.view import scope_of
 from cloudgpu.core.admission import Asking, asking
 from cloudgpu.core.budget import Budget, overridden_line
 from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.facts import gap_text
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -49,7 +51,7 @@ def look_first(session: Session, accounts: Iterable[str], covers: Callable[[Budg
     if not old:
         return
     for gap in look_at(session, old).unanswered:
-        session.tell(f"{gap.scope} did not answer a look before this, so what is known of it counts: {gap.why}")
+        session.tell(f"Of {gap.scope} what the ledger knows counts. {gap_text(gap.scope, gap.why)}")
 
 
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
@@ -62,9 +64,19 @@ def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
 
 
 def _is_old(session: Session, account: str) -> bool:
-    found = session.account(account)
-    last = session.ledger.last(scope_of(found.provider, account)) if found else None
+    last = session.ledger.last(scope) if (scope := _scope(session, account)) else None
     return last is None or session.clock() - from_iso(last.occurred_at) >= FRESH_FOR
+
+
+def _scope(session: Session, account: str) -> str:
+    """Return the subject of the looks at an account; empty where it is not known which account that is here."""
+    found = session.account(account)
+    if found is None:
+        return ""
+    try:
+        return scope_of(found.provider, session.provider(account).identity().id)
+    except CloudgpuError:
+        return ""
 
 
 def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.view import scope_of
+from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.facts import State
 from cloudgpu.core.times import iso
 
@@ -19,9 +19,9 @@ Row = dict[str, Any]
 _ENDINGS = ("stop", "park", "end")
 
 
-def scopes_of(provider: str, account: str) -> tuple[str, str]:
-    """Return the subjects under which looks at an account are written: those wholly answered, and the others."""
-    scope = scope_of(provider, account)
+def scopes_of(row: Row) -> tuple[str, str]:
+    """Return the subjects under which looks at a machine's account are written: those wholly answered, and others."""
+    scope = scope_of_row(row)
     return scope, f"gap:{scope}"
 
 
@@ -66,7 +66,7 @@ def _of_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) 
 def _started(ledger: Ledger, row: Row, instance: Instance) -> dict[str, str]:
     if row["state"] != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
-    lines = (ledger.last(scope) for scope in scopes_of(row["provider"] or "", row["account"] or ""))
+    lines = (ledger.last(scope) for scope in scopes_of(row))
     seen = [line.occurred_at for line in lines if line and _proves(line, row, things=False, before=None)]
     return {"pending_at": max(seen)} if seen else {}
 
@@ -93,7 +93,7 @@ def _runs_anew(row: Row, instance: Instance) -> bool:
 
 
 def _latest_proof(ledger: Ledger, row: Row, *, things: bool, before: str | None) -> str | None:
-    scopes = scopes_of(row["provider"] or "", row["account"] or "")
+    scopes = scopes_of(row)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
     seen = [line.occurred_at for line in lines if _proves(line, row, things=things, before=before)]
     if not seen and lines:  # the latest looks missed it already, or were not answered where it is

@@ -26,10 +26,10 @@ def gap_of(account: str, fault: CloudgpuError) -> Unanswered:
 def told_apart(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unanswered], list[Unanswered]]:
     """Return the gaps that make an answer incomplete, and the accounts that could not be asked and make none so.
 
-    The latter are clouds that config.toml does not name and on which this ledger has never launched anything: only a
-    credential on this computer led there, and it lets nobody in.
+    The latter are clouds that config.toml does not name and on which this user has never launched anything by this
+    ledger: only a credential on this computer led there, or a colleague's launch, and it lets nobody in.
     """
-    used = {row["account"] for row in session.ledger.bills()}
+    used = {row["account"] for row in session.ledger.bills() if row["owner"] == session.settings.owner}
     counted, closed = list[Unanswered](), list[Unanswered]()
     for gap in gaps:
         only_found = isinstance(gap, Closed) and gap.scope in session.found and gap.scope not in used

@@ -42,6 +42,8 @@ Row = dict[str, Any]
 
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
+    provider = session.provider(offer.available.account)
+    identity = provider.identity(offer.available.zone)
     boot = _boot(session, prepared, offer, resolved)
     asked = prepared.candidates.of(offer).request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
@@ -57,7 +59,8 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
         means = stop_means(request, offer)
-        line = intent(attempt, prepared.fingerprint, means, session.clock(), extras, on_demand, resolved.licence)
+        known = (session.clock(), extras, on_demand, resolved.licence)
+        line = intent(attempt, prepared.fingerprint, means, *known, identity=identity)
         found = guarding(prepared.candidates.of(offer).provider, resolved)
         line = replace(line, body={**line.body, "guards": found.to_json()})
         before = next((row for row in rows if row["id"] == attempt.machine), None)

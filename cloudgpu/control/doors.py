@@ -28,7 +28,7 @@ def doorkeeper(session: Session, row: Row) -> Reachable | None:
     """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
     from cloudgpu.providers.base import Reachable
 
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     return provider if isinstance(provider, Reachable) and row["provider_id"] else None
 
 
@@ -114,7 +114,7 @@ def _check(name: str, here: str, fault: Barred | None) -> Check:
 
 def refuse_unkept(session: Session, row: Row, field: str) -> InvalidRequest:
     """Return the error for a machine whose provider lets whoever has a key connect."""
-    kind = session.provider(row["account"]).kind
+    kind = session.provider_of(row).kind
     return InvalidRequest(
         f"The {kind} provider has no rules about who may connect to {row['name']}: a key is enough.",
         field=field,

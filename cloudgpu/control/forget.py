@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.config.edit import value_at, without_table
 from cloudgpu.control import init
 from cloudgpu.control.accounts import found_here
+from cloudgpu.control.identity import Whose
 from cloudgpu.control.look import look_at
 from cloudgpu.control.session import Session
 from cloudgpu.core.accounts import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.facts import TAG_LEDGER, Kind, Leftovers
+from cloudgpu.core.facts import TAG_LEDGER, Elsewhere, Kind, Leftovers
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.base import HasOrphans
@@ -27,7 +28,8 @@ NAMED = 4  # things that a sentence names before it says how many more
 class Farewell:
     """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
 
-    `forgotten` is when it was retired already, and nothing has happened there since.
+    `forgotten` is when it was retired already, and nothing has happened there since. `whose` says which rows of the
+    ledger are its own: a colleague's account may bear its name. None: it could not be asked, and the name decides.
     """
 
     account: str
@@ -35,6 +37,7 @@ class Farewell:
     machines: tuple[Row, ...]
     draft: init.Draft | None
     forgotten: str | None = None
+    whose: Whose | None = None
 
     @property
     def last_ended(self) -> str | None:
@@ -59,13 +62,19 @@ def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell
         raise _unknown(session, account)
     asked = draft is not None or account in found_here(session)
     beside = _look(session, account, configured=draft is not None) if asked else []
-    rows = [row for row in session.ledger.bills() if row["account"] == account]
+    whose = Whose(session, account) if asked else None
+    rows = _rows_of(session.ledger.bills(), account, whose)
     _check_costs_nothing(account, rows, beside)
     machines = tuple(row for row in rows if not row["thing"])
-    at = forgotten_at(session.ledger.events(SUBJECT)).get(account) if draft is None else None
+    at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
     late = at is not None and any((row["ended"] or "") > at for row in rows)
     provider = rows[-1]["provider"] if draft is None else found.settings.accounts[account].provider
-    return Farewell(account, provider, machines, draft, None if late else at)
+    return Farewell(account, provider, machines, draft, None if late else at, whose)
+
+
+def _rows_of(rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:
+    """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
+    return [row for row in rows if (row["account"] == account if whose is None else whose.covers(row))]
 
 
 def forget(session: Session, farewell: Farewell) -> str:
@@ -77,8 +86,9 @@ def forget(session: Session, farewell: Farewell) -> str:
     account = farewell.account
 
     def decide(view: Any) -> list[Any]:
-        _check_costs_nothing(account, [row for row in view.bills() if row["account"] == account])
-        return [forgetting(account, farewell.provider, "asked", platform.node(), session.clock())]
+        rows = _rows_of(view.bills(), account, farewell.whose)
+        _check_costs_nothing(account, rows)
+        return [forgetting(account, farewell.provider, rows, platform.node(), session.clock())]
 
     (line,) = session.ledger.decide(decide)
     if farewell.draft is not None:
@@ -118,7 +128,8 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
     table = f"take [accounts.{account}] out of config.toml by hand"
     way = table if configured else f"take the credentials of {account} away from this computer"
-    for gap in (*look.unanswered, *beside.unanswered):
+    here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
+    for gap in (*here, *beside.unanswered):
         raise ProviderUnavailable(
             f"Account {account} cannot be forgotten while it is not known what is there: {gap.scope}: {gap.why}",
             field="--forget",

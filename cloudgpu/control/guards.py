@@ -38,7 +38,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
 def with_provider(session: Session, row: Row) -> HasTimer | None:
     """Return the machine's provider where it has timers, None where it has none or is configured no more."""
     try:
-        provider = session.provider(row["account"])
+        provider = session.provider_of(row)
     except CloudgpuError:
         return None
     return provider if isinstance(provider, HasTimer) else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.identity import by_account
 from cloudgpu.control.observe import has_moved_on, not_before, told_itself
 from cloudgpu.core.activity import AHEAD
 from cloudgpu.core.times import from_iso
@@ -25,9 +26,9 @@ def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dic
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
     """
-    accounts = sorted({row["account"] for row in rows})
-    askers = [(asker, name) for name in accounts if (asker := _asker(session, name)) is not None]
-    groups = [(asker, [row for row in rows if row["account"] == name]) for asker, name in askers]
+    accounts, _ = by_account(session, rows)  # the look has named the others
+    askers = [(session.provider(name), some) for name, some in accounts.items()]
+    groups = [(asker, some) for asker, some in askers if isinstance(asker, TellsActivity)]
     if not groups:
         return {}
     with Pool(len(groups)) as pool:
@@ -36,14 +37,6 @@ def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dic
     if keep:
         _write(session, rows, words)
     return words
-
-
-def _asker(session: Session, account: str) -> TellsActivity | None:
-    try:
-        provider = session.provider(account)
-    except CloudgpuError:  # the look has named it
-        return None
-    return provider if isinstance(provider, TellsActivity) else None
 
 
 def _words(asker: TellsActivity, rows: Sequence[Row]) -> dict[str, Word]:

@@ -51,7 +51,7 @@ def _moments(session: Session, row: Row, policy: Policy | None, until: datetime)
 def _moved(session: Session, row: Row) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
-        provider = session.provider(row["account"])
+        provider = session.provider_of(row)
         fixed = isinstance(provider, SetsTimer) and provider.timer_limit(row["provider_id"]) is not None
     except CloudgpuError:
         return ""  # extend says it

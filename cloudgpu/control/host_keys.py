@@ -79,11 +79,11 @@ def is_known(session: Session, row: Row) -> bool:
     """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
     if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
         return True
-    return not isinstance(session.provider(row["account"]), ReadsHostKeys)
+    return not isinstance(session.provider_of(row), ReadsHostKeys)
 
 
 def _reader(session: Session, row: Row) -> ReadsHostKeys:
-    return cast("ReadsHostKeys", session.provider(row["account"]))
+    return cast("ReadsHostKeys", session.provider_of(row))
 
 
 def _told(session: Session, row: Row) -> Sequence[str]:

@@ -185,8 +185,8 @@ def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
 def _is_set_up(session: Session, row: Row) -> bool:
     """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
     try:
-        return isinstance(session.provider(row["account"]), Resolves)
-    except InvalidRequest:
+        return isinstance(session.provider_of(row), Resolves)
+    except CloudgpuError:
         return bool(row["setup"])
 
 

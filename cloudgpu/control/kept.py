@@ -40,12 +40,12 @@ LONGEST_PAUSE_S = 15.0
 
 def keeps(session: Session, row: Row) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
-    return keeps_images(session.provider(row["account"]))
+    return keeps_images(session.provider_of(row))
 
 
 def leftovers_at(session: Session, row: Row) -> Leftovers:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if not isinstance(provider, HasLeftovers):
         return Leftovers(())
     found = provider.leftovers(row["region"])

@@ -19,6 +19,7 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.providers.base import HasLeftovers
 
 if TYPE_CHECKING:
+    from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -36,16 +37,18 @@ def leftovers_of(session: Session, account: str) -> Leftovers:
     return Leftovers((), (gap,))
 
 
-def write_leftovers(session: Session, account: str, found: Leftovers, asked_at: datetime) -> list[str]:
-    """Write what stays of this account's machines, and do what can be done now; return a sentence for each thing done.
+def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: datetime) -> list[str]:
+    """Write what stays of the machines of the account that answered, and do what can be done now.
+
+    Return a sentence for each thing done.
 
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
     or to the next look. Things of other ledgers are not touched.
     """
-    said = _adopt(session, account, found.items, asked_at)
+    said = _adopt(session, whose, found.items, asked_at)
     for row in session.ledger.machines():
         things = kept.things_of(session, row, found)
-        if row["account"] != account or not _matters(row, things) or is_silent(found, row):
+        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row, whose.account):
             continue
         lock = lock_name(row["key"] or row["id"])
         if session.held(lock):
@@ -71,7 +74,7 @@ def _settle(session: Session, row: Row, things: list[Leftover], asked_at: dateti
         return []
     if row["kept"] and not things and row["provider_id"]:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
-            session.provider(row["account"]).get(row["provider_id"])
+            session.provider_of(row).get(row["provider_id"])
     row, said = kept.record(session, row, things, asked_at=asked_at), []
     if keeping.is_forgotten(row, session.clock()):
         said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
@@ -98,17 +101,18 @@ def _said(row: Row, step: keeping.Step) -> str:
     return f"{row['name']}: {doing} {what}"
 
 
-def _adopt(session: Session, account: str, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
+def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
     """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
     known = {row["id"] for row in session.ledger.machines()}
     said = []
     for thing in items:
         machine = thing.tags.get(TAG_ID)
         ours = thing.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(thing)
-        if machine is None or machine in known or not ours or thing.attached_to is not None:
+        identity = whose.of(thing.zone)
+        if machine is None or machine in known or not ours or thing.attached_to is not None or identity is None:
             continue
         known.add(machine)
         gone = vanished(machine, "", "only its disk or image is there", asked_at)
-        session.ledger.append([found_without_record(thing, account, asked_at), gone])
+        session.ledger.append([found_without_record(thing, identity, asked_at), gone])
         said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
     return said

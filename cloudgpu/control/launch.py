@@ -160,7 +160,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> R
 
     A timer that was fixed by the launch stays: its own renew-until is the last then.
     """
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     lease = timers.within(session, row, Lease(prepared.plan.expires, prepared.plan.renew_until))
     if not isinstance(provider, Taggable) or (row["expires"], row["renew_until"]) == (
         iso(lease.expires),

@@ -166,7 +166,7 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
 
 
 def _taggable(session: Session, row: Row) -> Taggable:
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if not isinstance(provider, Taggable):
         raise InvalidRequest(
             f"The lease of a machine on {row['provider']} cannot be changed.", field="name", value=row["name"]

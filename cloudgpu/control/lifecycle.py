@@ -277,7 +277,7 @@ def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) ->
         return _end(session, row, why, failed=failed)
     kept.discard_line(session, row, why)
     if row["provider_id"]:
-        session.provider(row["account"]).terminate(row["provider_id"])  # what a killed `down` may have left
+        session.provider_of(row).terminate(row["provider_id"])  # what a killed `down` may have left
     return timers.drop(session, row) if row.get("timer") else row
 
 
@@ -304,7 +304,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
 
 
 def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     session.tell(f"{row['name']}: ending")
     count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
@@ -351,7 +351,7 @@ def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
 
 
 def _pausable(session: Session, row: Row) -> Any:
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if row["stoppable"] is False or not isinstance(provider, Pausable):
         raise InvalidRequest(
             f"{row['name']} cannot be stopped and started ({row['market']} on {row['provider']}).",

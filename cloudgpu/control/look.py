@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -12,6 +12,7 @@ from cloudgpu.control import pricing, saved
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.asking import asked_of, told_apart
+from cloudgpu.control.identity import Whose, elsewhere, is_there, words_of
 from cloudgpu.control.kept_look import write_leftovers
 from cloudgpu.control.look_asked import Answer, asked
 from cloudgpu.control.missing import got
@@ -77,21 +78,45 @@ def look_at(
     rows = session.ledger.machines()
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
-    for answer in asked(session, to_price, asked_at, kept_of=kept_of, again_after=again_after):
+    zones = _zones(rows)
+    found_whose = []
+    for answer in asked(session, to_price, asked_at, zones=zones, kept_of=kept_of, again_after=again_after):
         _, closed = told_apart(session, answer.listing.unanswered)
         if closed:
             look.closed += closed
             continue
+        found_whose.append(answer.whose)
         _write_listing(session, answer, look)
         found = answer.things
         if found is not None:
             look.things += found.items
             named = {gap.scope for gap in look.unanswered}
             look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
-            look.sentences += write_leftovers(session, answer.account, found, asked_at)
+            look.sentences += write_leftovers(session, answer.whose, found, asked_at)
+    look.unanswered += _elsewhere(session, accounts, found_whose, look)
     look.asked = asked_of(session, accounts, look.closed)
     tidy(session)
     return look
+
+
+def _zones(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Return where machines lie that may cost something now, by the kind of provider."""
+    found: dict[str, set[str]] = {}
+    for row in filter(is_there, rows):
+        found.setdefault(row["provider"], set()).add(row["zone"])
+    return found
+
+
+def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose], look: Look) -> list[Unanswered]:
+    """Return what has to be said of machines of other accounts, where those have the names of accounts that were asked.
+
+    All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
+    """
+    every = set(accounts) >= set(used_accounts(session))
+    rows = [row for row in session.ledger.machines() if is_there(row) and (every or row["account"] in accounts)]
+    said = {gap.scope for gap in look.unanswered}
+    rows = [row for row in rows if row["account"] not in said]
+    return elsewhere(session, rows, whose)
 
 
 def refresh(session: Session, row: Row) -> Row:
@@ -99,7 +124,7 @@ def refresh(session: Session, row: Row) -> Row:
 
     Raises ProviderUnavailable when nothing could be learned.
     """
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     now = not_before(row, session.clock())
     try:
         instance = got(session, row)
@@ -136,15 +161,17 @@ def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: 
 
 
 def _write_listing(session: Session, answer: Answer, look: Look) -> None:
-    account, kind, listing, now = answer.account, answer.kind, answer.listing, answer.asked_at
+    account, listing, now = answer.account, answer.listing, answer.asked_at
     look.unanswered += listing.unanswered
     look.unlisted |= {account} if answer.silent else set()
-    rows = {row["id"]: row for row in session.ledger.machines() if row["account"] == account}
-    drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
-    ours: set[str] = set()
     ledger = session.ledger.id
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
+    every = {row["id"]: row for row in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    rows = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
+    drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
+    ours: set[str] = set()
+    mine = [one for one in mine if _is_ours(one, every, rows, answer, look)]
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):
         ours.add(instance.tags[TAG_ID])
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
@@ -157,14 +184,52 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
         unseen += [row["id"]] if found is None else []
         look.answered |= {row["id"]} if found is not None else set()
     if answer.things is not None:
-        lines, silent = news(session.ledger, account, answer.things, now)
+        lines, silent = news(session.ledger, answer.whose, answer.things, now)
         drafts += lines
-        unseen += [*silent, *(one for one, row in rows.items() if row["kept"] and is_silent(answer.things, row))]
+        unseen += [
+            *silent,
+            *(one for one, row in rows.items() if row["kept"] and is_silent(answer.things, row, answer.account)),
+        ]
     drafts += _doubts(session, listing, now)
-    drafts.append(_looked(scope_of(kind, account), len(ours), unseen, answer))
+    for scope in _scopes(answer, rows.values()):
+        drafts.append(_looked(scope, len(ours), unseen, answer))
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
+
+
+def _spoken_of(every: Mapping[str, Row], answer: Answer, listed: Sequence[str]) -> dict[str, Row]:
+    """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
+    asked = {*listed, *answer.priced.history, *answer.priced.now}
+    some = (row for row in every.values() if row["id"] in asked or is_there(row))
+    return {row["id"]: row for row in some if answer.whose.covers(row)}
+
+
+def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Row], answer: Answer, look: Look) -> bool:
+    """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
+
+    One that the ledger has in another account is left alone, and so is one that appeared while it is not known which
+    account answered.
+    """
+    machine = instance.tags[TAG_ID]
+    if machine in rows:
+        return True
+    whose = answer.whose.of(instance.zone)
+    if machine in every and whose is not None:
+        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
+        look.unanswered.append(Unanswered(every[machine]["name"] or machine, why))
+    elif whose is None and answer.whose.fault is not None and machine not in every:
+        look.unanswered.append(Unanswered(answer.account, answer.whose.fault.message))
+    return machine not in every and whose is not None
+
+
+def _scopes(answer: Answer, rows: Iterable[Row]) -> list[str]:
+    """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
+    found = {row["identity"]["id"] for row in rows}
+    if not found:
+        usual = answer.whose.of(None)
+        found = {answer.account if usual is None else usual.id}
+    return [scope_of(answer.kind, one) for one in sorted(found)]
 
 
 def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
@@ -244,13 +309,13 @@ def close_request(session: Session, row: Row, instance: Instance) -> bool:
     persistent = (row["setup"] or {}).get("persistent", False)
     if instance.state is not State.TERMINATED or row["ended"] is not None or not persistent:
         return False
-    session.provider(row["account"]).terminate(instance.id)
+    session.provider_of(row).terminate(instance.id)
     return True
 
 
 def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     proves_after = provider.token_rule.gone_after
     if row["attempt"] == "open":
         return _missing_attempt(session, row, look, now)
@@ -276,7 +341,7 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
 def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
     if session.held(lock_name(row["key"])):
         return None
-    rule = session.provider(row["account"]).token_rule
+    rule = session.provider_of(row).token_rule
     if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
         look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
         return None

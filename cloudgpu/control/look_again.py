@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
+from cloudgpu.control.identity import by_account
 from cloudgpu.control.look import close_request
 from cloudgpu.control.missing import PAUSES, pauses_of
 from cloudgpu.control.observe import not_before, too_fresh, vanished
@@ -63,22 +63,20 @@ def _surely(session: Session, rows: Sequence[Row]) -> list[tuple[Row, Instance |
 
 
 def _is_doubtful(session: Session, row: Row) -> bool:
-    return not row["ended"] and bool(pauses_of(session.provider(row["account"])))
+    return not row["ended"] and bool(pauses_of(session.provider_of(row)))
 
 
 def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:
-    accounts = sorted({row["account"] for row in rows})
-    ids = {one: [row["provider_id"] for row in rows if row["account"] == one] for one in accounts}
-    for account in accounts:
-        with suppress(CloudgpuError):  # said below; made here, for two threads would make two
-            session.provider(account)
-    found = heard(accounts, lambda one: _answers(session, one, ids[one]), len(accounts), grace=OF_ACCOUNTS_S)
+    groups, faults = by_account(session, rows)
+    ids = {one: [row["provider_id"] for row in some] for one, some in groups.items()}
+    found = heard(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
     answers = {
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
-        for account, said in zip(accounts, found, strict=True)
+        for account, said in zip(ids, found, strict=True)
     }
-    pairs = ((row, answers[row["account"]]) for row in rows)
-    return [(row, answer[row["provider_id"]]) for row, answer in pairs]
+    pairs = [(row, answers[account][row["provider_id"]]) for account, some in groups.items() for row in some]
+    told = {row["id"]: answer for row, answer in pairs} | faults
+    return [(row, told[row["id"]]) for row in rows]
 
 
 def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
@@ -103,7 +101,7 @@ def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watche
     row = session.ledger.machine(row["id"]) or row
     now = not_before(row, session.clock())
     if not isinstance(found, Instance):
-        if row["ended"] or too_fresh(row, session.provider(row["account"]).token_rule.gone_after, now):
+        if row["ended"] or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
             return []
         alive = None if watched else alive_at(session.ledger, row)
         return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import pricing
 from cloudgpu.control.asking import gap_of
+from cloudgpu.control.identity import Whose
 from cloudgpu.control.kept_look import leftovers_of
 from cloudgpu.core.facts import Leftovers, Listing, Unanswered
 from cloudgpu.errors import CloudgpuError, Silent
@@ -28,13 +29,14 @@ ToPrice = tuple[str | None, list[Row]]
 class Answer:
     """What an account answered, and when it was asked: a listing says nothing about what came after that.
 
-    `things` are its disks and images, None where they were not asked for. `silent`: it took the question for its
-    machines and said nothing.
+    `whose` says for which machines it speaks. `things` are its disks and images, None where they were not asked for.
+    `silent`: it took the question for its machines and said nothing.
     """
 
     account: str
     kind: str
     listing: Listing
+    whose: Whose
     asked_at: datetime
     things: Leftovers | None = None
     priced: pricing.Priced = pricing.NOTHING_ASKED
@@ -46,27 +48,33 @@ def asked(
     to_price: Mapping[str, ToPrice],
     asked_at: datetime,
     *,
+    zones: Mapping[str, Collection[str]],
     kept_of: Collection[str] = (),
     again_after: float | None = None,
 ) -> list[Answer]:
     """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
 
-    `to_price` is what each account is asked the prices of. An account that did not answer wholly is asked once more
+    `to_price` is what each account is asked the prices of; `zones` are those of its machines, whose identity is asked,
+    by the kind of provider. An account that did not answer wholly is asked once more
     after `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
     listings = [partial(listed, session, one, again_after) for one in to_price]
     things = [partial(leftovers_of, session, one) for one in to_price if one in kept_of]
     prices = [partial(pricing.ask, session, one, *priced) for one, priced in to_price.items()]
-    asks: list[Callable[[], Any]] = [*listings, *things, *prices]
+    whose = {one: Whose(session, one) for one in to_price}
+    names = [partial(whose[one].ask, zones.get(_kind(session, one), ())) for one in to_price]
+    asks: list[Callable[[], Any]] = [*listings, *things, *prices, *names]
     answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in to_price}
     found_things = {one: _things(one, next(answers)) for one in to_price if one in kept_of}
     found_prices = {one: _priced(since, next(answers)) for one, (since, _) in to_price.items()}
+    found_names = {one: _whose(whose[one], next(answers)) for one in to_price}
     return [
         Answer(
             account=one,
             kind=_kind(session, one),
             listing=_listing(one, found_listings[one]),
+            whose=found_names[one],
             asked_at=asked_at,
             things=found_things.get(one),
             priced=found_prices[one],
@@ -128,3 +136,7 @@ def _things(account: str, found: Leftovers | Silent) -> Leftovers:
 
 def _priced(since: str | None, found: pricing.Priced | Silent) -> pricing.Priced:
     return pricing.Priced(since, gap=found.message) if isinstance(found, Silent) else found
+
+
+def _whose(asked: Whose, found: Whose | Silent) -> Whose:
+    return asked.be_silent(found) if isinstance(found, Silent) else found

@@ -27,7 +27,7 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
 
 def got(session: Session, row: dict[str, Any]) -> Instance:
     """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     for pause in pauses_of(provider):
         try:
             return provider.get(row["provider_id"])

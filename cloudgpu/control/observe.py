@@ -21,6 +21,7 @@ from cloudgpu.core.facts import (
     TAG_PROJECT,
     TAG_RENEW_UNTIL,
     TAG_SEQ,
+    AccountIdentity,
     Address,
     Attempt,
     Instance,
@@ -48,11 +49,14 @@ def intent(
     extras: Sequence[Extra] = (),
     on_demand: Price | None = None,
     licence: str = "",
+    *,
+    identity: AccountIdentity,
 ) -> Draft:
     """Return the line that says what is about to be launched, before the call is sent.
 
     `extras` are what is paid beside the machine: what a stopped one costs is known from this line alone. `on_demand`
-    is what the same machine costs on demand, `licence` its system's where that changes how it is billed.
+    is what the same machine costs on demand, `licence` its system's where that changes how it is billed. `identity` is
+    the account to which the machine will belong, whatever it is called here.
     """
     request, item = attempt.request, attempt.offer.available
     body = {
@@ -64,6 +68,7 @@ def intent(
         "name": request.name,
         "provider": item.provider,
         "account": item.account,
+        "identity": identity.to_json(),
         "region": item.region,
         "zone": item.zone,
         "instance_type": item.instance_type,
@@ -247,6 +252,7 @@ def adopted(
     on_demand: Price | None = None,
     beside: Sequence[Extra] = (),
     able: Mapping[str, Any],
+    identity: AccountIdentity,
     unknown: str = "",
 ) -> Draft:
     """Return the line that takes up a machine of this ledger that has no launch record here.
@@ -258,6 +264,7 @@ def adopted(
     body = _of_tags(tags) | {
         "provider": instance.provider,
         "account": instance.account,
+        "identity": identity.to_json(),
         "region": instance.region,
         "zone": instance.zone,
         "instance_type": instance.instance_type,
@@ -278,11 +285,12 @@ def _unknown_launch(instance: Instance) -> str:
     return "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
 
 
-def found_without_record(thing: Leftover, account: str, now: datetime) -> Draft:
+def found_without_record(thing: Leftover, identity: AccountIdentity, now: datetime) -> Draft:
     """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
     body = _of_tags(thing.tags) | {
         "provider": thing.provider,
-        "account": account,
+        "account": thing.account,
+        "identity": identity.to_json(),
         "region": thing.region,
         "zone": thing.zone or None,
         "instance_type": None,

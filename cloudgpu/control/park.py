@@ -53,13 +53,13 @@ def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
 def put_back(session: Session, row: Row, *, why: str) -> Row:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     row = kept.park_line(session, row, why, session.clock())
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     row = _proved(session, row, partial(provider.terminate, row["provider_id"]))
     return timers.drop(session, row)
 
 
 def _end_keeping_disk(session: Session, row: Row) -> Row:
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if not isinstance(provider, Imageable):
         raise _cannot(row)
     session.tell(f"{row['name']}: ending it, its disk is kept")

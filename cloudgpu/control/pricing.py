@@ -100,7 +100,9 @@ def to_ask(session: Session, account: str, rows: Sequence[Row]) -> tuple[str | N
     yet, whatever process died over it.
     """
     known = [row for row in rows if row["account"] == account and row["instance_type"] and row["provider_id"]]
-    since = _asked_before(session.ledger, known[0]["provider"], account) if known else None
+    accounts = {str(row["identity"]): row for row in known}  # one, but for a name that meant another account before
+    before = [_asked_before(session.ledger, row) for row in accounts.values()]
+    since = None if None in before else min(filter(None, before), default=None)
     earliest = since or iso(session.clock() - REMEMBERED_FOR)
     return since, [row for row in known if _is_to_ask(row, earliest)]
 
@@ -111,12 +113,12 @@ def _is_to_ask(row: Row, earliest: str) -> bool:
     return bool(row["market"] == Market.SPOT and row["ended"] >= earliest)
 
 
-def _asked_before(ledger: Ledger, provider: str, account: str) -> str | None:
-    """Return when all prices of an account were last asked for and answered."""
-    lines = [line for scope in scopes_of(provider, account) if (line := ledger.last(scope)) is not None]
+def _asked_before(ledger: Ledger, row: Row) -> str | None:
+    """Return when all prices of a machine's account were last asked for and answered."""
+    lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
     found = [line.occurred_at for line in lines if line.body.get("pinned")]
     if not found and lines:
-        every = (line for scope in scopes_of(provider, account) for line in ledger.events(scope))
+        every = (line for scope in scopes_of(row) for line in ledger.events(scope))
         found = [line.occurred_at for line in every if line.body.get("pinned")]
     return max(found, default=None)
 

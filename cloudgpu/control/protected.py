@@ -57,7 +57,7 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
 
 def _stopped(session: Session, row: Row, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if row["state"] in ("stopped", "deallocated") and not row["billed"]:
         return "It is stopped; its disk goes on costing.", ""
     if not isinstance(provider, Pausable) or row["stoppable"] is False:

@@ -92,7 +92,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tu
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
     may not be visible yet.
     """
-    provider, now = session.provider(row["account"]), not_before(row, session.clock())
+    provider, now = session.provider_of(row), not_before(row, session.clock())
     try:
         instance: Instance = got(session, row) if unsure or not watched else provider.get(row["provider_id"])
     except InstanceNotFound:

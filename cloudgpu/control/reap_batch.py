@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
+from cloudgpu.control.identity import by_account
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.pricing import pin_to_the_end
@@ -32,7 +33,7 @@ def goes_in_batches(session: Session, row: Row) -> bool:
     """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
     if row["stoppable"] is False or (row["stoppable"] is None and row["market"] == "spot"):
         return False
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     return isinstance(provider, StopsMany) and isinstance(provider, Pausable)
 
 
@@ -114,14 +115,15 @@ def _is_final(fault: CloudgpuError) -> bool:
 
 def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
     """Ask for the stops, all accounts side by side; return what was refused, by machine."""
-    by_account: dict[str, dict[str, str]] = {}
-    for row in rows:
-        by_account.setdefault(row["account"], {})[row["provider_id"]] = row["id"]
-    providers = {account: cast("StopsMany", session.provider(account)) for account in by_account}
-    with Pool(len(by_account)) as pool:
-        answers = pool.map(lambda account: _asked_of(providers[account], list(by_account[account])), by_account)
-        pairs = list(zip(by_account, answers, strict=True))
-    return {by_account[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+    groups, faults = by_account(session, list(rows))
+    if not groups:
+        return faults
+    of = {account: {row["provider_id"]: row["id"] for row in some} for account, some in groups.items()}
+    providers = {account: cast("StopsMany", session.provider(account)) for account in of}
+    with Pool(len(of)) as pool:
+        answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
+        pairs = list(zip(of, answers, strict=True))
+    return faults | {of[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
 
 
 def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:

@@ -55,7 +55,7 @@ def _line(one: Decision, now: datetime) -> Draft:
 
 def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the pass has ended, and how."""
-    now, ok = session.clock(), found.exit_code == 0
+    now, ok = session.clock(), found.is_whole_here
     body = {
         "verb": verb,
         "ok": ok,

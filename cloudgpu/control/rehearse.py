@@ -23,7 +23,7 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
     that has ended.
     """
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
         raise InvalidRequest(
             f"{row['name']} cannot be interrupted: it is {row['market'].replace('_', '-')} on {row['provider']}.",

@@ -167,7 +167,7 @@ def plan_move(session: Session, row: Row) -> Move:
     if not kept.keeps(session, row) or row["state"] not in PAUSED:
         raise _not_to_be_moved(row)
     check_comeback(session, row)
-    provider, wish = session.provider(row["account"]), _want(row, wider=True)
+    provider, wish = session.provider_of(row), _want(row, wider=True)
     offers = [
         offer
         for offer in offers_or_known(session, provider, wish, None)

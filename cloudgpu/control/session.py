@@ -60,6 +60,23 @@ class Session:
             self._providers[account] = self._make(account)
         return self._providers[account]
 
+    def provider_of(self, row: Row) -> Provider:
+        """Return the provider of the account to which this machine belongs, by that account's identity.
+
+        Raises NotReachableHere where no account of this computer is that one, and what the provider raises where its
+        identity cannot be known.
+        """
+        return self.provider(self.account_here(row))
+
+    def account_here(self, row: Row) -> str:
+        """Return what the account of this machine is called here; it may bear another name at a colleague's.
+
+        Raises as `provider_of` does.
+        """
+        from cloudgpu.control.identity import account_here
+
+        return account_here(self, row)
+
     def _make(self, account: str) -> Provider:
         from cloudgpu.providers.base import ProviderSettings
         from cloudgpu.providers.registry import open_provider

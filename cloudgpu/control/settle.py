@@ -62,7 +62,7 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
     owner once the token has expired, goes by a listing. Raises LaunchUncertain when neither can tell yet.
     """
     attempt = saved.load(session.home.attempts, row["token"])
-    rule = session.provider(row["account"]).token_rule
+    rule = session.provider_of(row).token_rule
     age = session.clock() - from_iso(row["intended_at"])
     if replay and attempt is not None and age < rule.lifetime:
         session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
@@ -122,7 +122,8 @@ def send(
     Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
     closed as refused.
     """
-    provider = session.provider(attempt.request.account)
+    row = session.ledger.machine(attempt.machine)
+    provider = session.provider(attempt.request.account) if row is None else session.provider_of(row)
     pin_given(session, attempt)
     wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
@@ -161,7 +162,7 @@ def _sent(
 
 def settle_by_listing(session: Session, row: Row) -> None:
     """Close the attempt by what a complete listing proves; raise LaunchUncertain when it proves nothing yet."""
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
     for instance in listing.instances:

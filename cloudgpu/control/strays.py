@@ -43,12 +43,15 @@ def taken_up(session: Session, instance: Instance, found: Leftovers | None, now:
     if price is None:
         session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
+    identity = provider.identity(instance.zone)
     able = {
         "stoppable": None if isinstance(provider, Pausable) else False,
         "parkable": keeps_images(provider),
         "guards": guarding(provider, Resolved({})).to_json(),
     }
-    line = adopted(instance, price, now, on_demand=on_demand, beside=beside, able=able, unknown=unknown)
+    line = adopted(
+        instance, price, now, on_demand=on_demand, beside=beside, able=able, identity=identity, unknown=unknown
+    )
     launch = {"id": line.subject, "intended_at": iso(line.occurred_at), "ended": None}
     return [line, *pins(launch | {"price": price and price_to_json(price)}, history[1:])]
 
@@ -81,7 +84,7 @@ def _disks(session: Session, instance: Instance, found: Leftovers | None) -> tup
         return [], ""
     with suppress(CloudgpuError):
         found = provider.leftovers(instance.region) if found is None else found
-    if found is None or is_silent(found, {"region": instance.region, "account": instance.account}):
+    if found is None or is_silent(found, {"region": instance.region}, instance.account):
         return [], "; what its disks cost is not known"
     ours = [one for one in found.items if one.attached_to == instance.id and one.kind is Kind.DISK]
     return [Beside(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, kept=True) for one in ours], ""

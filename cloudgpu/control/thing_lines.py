@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import AccountIdentity
     from cloudgpu.ledger.base import Ledger
 
 Row = dict[str, Any]
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 
 
-def subject_of(thing: Leftover) -> str:
-    """Return the subject of something that is kept by name."""
-    return f"thing:{thing.account}/{thing.id}"
+def subject_of(thing: Leftover, identity: AccountIdentity) -> str:
+    """Return the subject of something that is kept by name in an account, whatever that is called here."""
+    return f"thing:{identity.id}/{thing.id}"
 
 
 def is_ours(thing: Leftover, ledger: str) -> bool:
@@ -33,12 +35,12 @@ def is_ours(thing: Leftover, ledger: str) -> bool:
     return thing.tags.get(TAG_LEDGER) == ledger and is_on_purpose(thing)
 
 
-def thing_rows(ledger: Ledger, account: str) -> list[Row]:
-    """Return the rows of what is kept by name on an account, as far as it is known."""
-    return [row for row in ledger.bills() if row["thing"] and row["account"] == account and row["ended"] is None]
+def thing_rows(ledger: Ledger) -> list[Row]:
+    """Return the rows of what is kept by name, as far as it is known."""
+    return [row for row in ledger.bills() if row["thing"] and row["ended"] is None]
 
 
-def observed(thing: Leftover, known: Row | None, now: datetime) -> list[Draft]:
+def observed(thing: Leftover, identity: AccountIdentity, known: Row | None, now: datetime) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none.
 
     Whose it is stands in its tags, as far as they can carry it; a machine's line has the full text.
@@ -46,7 +48,8 @@ def observed(thing: Leftover, known: Row | None, now: datetime) -> list[Draft]:
     body = kept_entry(thing) | {
         "name": thing.name or thing.id,
         "provider": thing.provider,
-        "account": thing.account,
+        "account": thing.account if known is None else known["account"],
+        "identity": identity.to_json(),
         "owner": thing.tags.get(TAG_OWNER, ""),
         "project": thing.tags.get(TAG_PROJECT, ""),
         "attached_to": thing.attached_to,
@@ -54,7 +57,7 @@ def observed(thing: Leftover, known: Row | None, now: datetime) -> list[Draft]:
     last = known["kept"][0] if known is not None and known["kept"] else None
     if last is not None and all(last.get(name) == body[name] for name in _LASTING):
         return []
-    subject = subject_of(thing)
+    subject = subject_of(thing, identity)
     return [Draft("thing_observed", subject, body, now, f"thing:{digest(subject, iso(now), repr(body))}")]
 
 
@@ -64,18 +67,21 @@ def vanished(row: Row, proof: str, now: datetime, *, alive: str | None = None, e
     return Draft("thing_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
 
 
-def news(ledger: Ledger, account: str, found: Leftovers, now: datetime) -> tuple[list[Draft], list[str]]:
+def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
-    What a region that answered does not have is gone, unless it was seen or made after the question was sent.
+    What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
+    another account.
     """
-    rows = {row["id"]: row for row in thing_rows(ledger, account)}
+    rows = {row["id"]: row for row in thing_rows(ledger) if whose.covers(row)}
     drafts: list[Draft] = []
     for thing in (one for one in found.items if is_ours(one, ledger.id)):
-        drafts += observed(thing, rows.pop(subject_of(thing), None), now)
+        identity = whose.of(thing.zone)
+        if identity is not None:
+            drafts += observed(thing, identity, rows.pop(subject_of(thing, identity), None), now)
     unseen = []
     for row in rows.values():
-        if is_silent(found, row) or row["seen_at"] >= iso(now):
+        if is_silent(found, row, whose.account) or row["seen_at"] >= iso(now):
             unseen.append(row["id"])
         else:
             alive = alive_at(ledger, row)
@@ -83,31 +89,27 @@ def news(ledger: Ledger, account: str, found: Leftovers, now: datetime) -> tuple
     return drafts, unseen
 
 
-def is_silent(found: Leftovers, row: Row) -> bool:
-    """Say whether an answer says nothing about a row's region: that did not answer, or was not asked."""
+def is_silent(found: Leftovers, row: Row, account: str) -> bool:
+    """Say whether an answer of an account says nothing about a row's region: that did not answer, or was not asked."""
     if found.regions is not None and row["region"] not in found.regions:
         return True
-    return is_hidden((gap.scope for gap in found.unanswered), row["account"], row["region"])
+    return is_hidden((gap.scope for gap in found.unanswered), account, row["region"])
 
 
 def write(session: Session, things: Sequence[Leftover]) -> None:
     """Write how these things are now, as far as it is news."""
-    now = session.clock()
-    known = {row["id"]: row for row in session.ledger.bills() if row["thing"]} if things else {}
-    ours = [thing for thing in things if is_ours(thing, session.ledger.id)]
-    drafts = [draft for thing in ours for draft in observed(thing, _living(known, thing), now)]
+    now, drafts = session.clock(), list[Draft]()
+    known = {row["id"]: row for row in thing_rows(session.ledger)} if things else {}
+    for thing in (one for one in things if is_ours(one, session.ledger.id)):
+        identity = session.provider(thing.account).identity(thing.zone)
+        drafts += observed(thing, identity, known.get(subject_of(thing, identity)), now)
     if drafts:
         session.ledger.append(drafts)
 
 
 def write_removed(session: Session, thing: Leftover) -> None:
     """Write that we have removed a thing, just now."""
-    subject = subject_of(thing)
-    rows = [row for row in thing_rows(session.ledger, thing.account) if row["id"] == subject]
+    subject = subject_of(thing, session.provider(thing.account).identity(thing.zone))
+    rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
     now = session.clock()
     session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now)) for row in rows])
-
-
-def _living(known: dict[str, Row], thing: Leftover) -> Row | None:
-    row = known.get(subject_of(thing))
-    return None if row is None or row["ended"] else row

@@ -24,6 +24,7 @@ from cloudgpu.core.facts import (
     Leftovers,
     State,
     Unanswered,
+    gap_text,
 )
 from cloudgpu.core.names import NAME, NAME_RULE, near, tag_value
 from cloudgpu.core.orphan import PAUSED
@@ -87,7 +88,7 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
         )
     if everything.unanswered:
         gap = everything.unanswered[0]
-        raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider", next="Run it again.")
+        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
     meant = near(name, [one.name for one in everything.items])
     raise InstanceNotFound(
         f"No {kind} is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
@@ -148,7 +149,7 @@ def save(session: Session, row: Row, name: str | None, *, restart: bool = True) 
     ended, InvalidRequest for a machine of which
     none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour.
     """
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
         raise _no_images(row)
     row = looked_at(session, row)
@@ -236,7 +237,7 @@ def complete(found: Leftovers) -> list[Leftover]:
     """Return all that was answered; raise ProviderUnavailable where a part was not."""
     if found.unanswered:
         gap = found.unanswered[0]
-        raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
+        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider")
     return list(found.items)
 
 

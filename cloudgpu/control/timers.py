@@ -6,16 +6,17 @@ one exception is a start under a timer of the life before that might still fire:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.identity import by_account
 from cloudgpu.core.events import Draft
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Firing, SetsTimer
 
@@ -122,7 +123,7 @@ def _check_left(session: Session, row: Row, until: datetime) -> None:
 
     It would end the machine at its old time, whatever the lease says.
     """
-    provider, now = session.provider(row["account"]), session.clock()
+    provider, now = session.provider_of(row), session.clock()
     if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(row["timer"]) + PRECISE:
         return
     raise InvalidRequest(
@@ -167,12 +168,7 @@ def _set_due(session: Session, due: list[Row], done: Repaired) -> None:
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
     """
-    rows = [row for row in due if row["provider_id"] is not None]
-    for account in sorted({row["account"] for row in rows}):
-        here = [row for row in rows if row["account"] == account]
-        provider = _able_or_fault(session, here[0], done)
-        if provider is None:
-            continue
+    for _, provider, here in _timed_by(session, due, done):
         there: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
             there = provider.timers(of=[row["provider_id"] for row in here])
@@ -198,12 +194,7 @@ def _each(
 
     `there` are the timers that were seen before; None where that is not known.
     """
-    able: dict[str, SetsTimer | None] = {}
-    for row in rows:
-        if row["account"] not in able and row["provider_id"] is not None:
-            able[row["account"]] = _able_or_fault(session, row, done)
-    found = ((able.get(row["account"]), row) for row in rows if row["provider_id"] is not None)
-    asked = [(provider, row) for provider, row in found if provider is not None]
+    asked = [(provider, row) for _, provider, some in _timed_by(session, rows, done) for row in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
@@ -250,20 +241,16 @@ def _untimed(provider: SetsTimer, row: Row) -> _Set:
 
 
 def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
-    rows = [row for row in rows if row["provider_id"] and row["region"]]
-    for account, region in sorted({(row["account"], row["region"]) for row in rows}):
-        here = [row for row in rows if (row["account"], row["region"]) == (account, region)]
-        provider = _able_or_fault(session, here[0], done)
-        if provider is None:
-            continue
-        try:
-            found = provider.timers(region)
-        except CloudgpuError as fault:
-            done.faults.append(fault)
-            continue
-        _compared(session, here, found, done)
-        known = {row["provider_id"] for row in rows}
-        done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
+    known = {row["provider_id"] for row in rows}
+    for account, provider, some in _timed_by(session, [row for row in rows if row["region"]], done):
+        for region in sorted({row["region"] for row in some}):
+            try:
+                found = provider.timers(region)
+            except CloudgpuError as fault:
+                done.faults.append(fault)
+                continue
+            _compared(session, [row for row in some if row["region"] == region], found, done)
+            done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
 def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], done: Repaired) -> None:
@@ -328,16 +315,34 @@ def _able(session: Session, row: Row) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
     if row["provider_id"] is None:
         return None
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
 
 
-def _able_or_fault(session: Session, row: Row, done: Repaired) -> SetsTimer | None:
-    try:
-        return _able(session, row)
-    except CloudgpuError as fault:  # an account that is not configured any more, say
-        done.faults += [fault] * (row["ended"] is None)
-        return None
+def _timed_by(session: Session, rows: Sequence[Row], done: Repaired) -> list[tuple[str, SetsTimer, list[Row]]]:
+    """Return these machines by their account here, with its provider, where that has timers that can be set there.
+
+    Those of accounts that no account here is are left out: the look has named them.
+    """
+    kinds = {row["provider"] for row in rows}
+    timing = {kind for kind in kinds if _has_timers(session, kind)}
+    groups, faults = by_account(session, [row for row in rows if row["provider_id"] and row["provider"] in timing])
+    living = {row["id"] for row in rows if row["ended"] is None}
+    told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
+    done.faults += told.values()
+    found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
+    return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
+
+
+def _has_timers(session: Session, kind: str) -> bool:
+    """Say whether an account here of this kind of provider has timers that can be set."""
+    session.account(kind)  # of a cloud without a table its own name stands for one
+    for name in [one for one, found in session.settings.accounts.items() if found.provider == kind]:
+        with suppress(CloudgpuError):  # said by whoever asks it
+            provider = session.provider(name)
+            if isinstance(provider, SetsTimer) and not provider.no_timer():
+                return True
+    return False
 
 
 def _minute(text: str) -> str:

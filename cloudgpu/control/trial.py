@@ -128,7 +128,7 @@ class _Trial:
 
     def _listed(self, row: Row) -> str:
         """See the machine, with its tag, in the listing that every other command goes by."""
-        provider = self.session.provider(row["account"])
+        provider = self.session.provider_of(row)
 
         def found() -> bool:
             return any(one.tags.get(TAG_ID) == row["id"] for one in provider.list().instances)
@@ -137,7 +137,7 @@ class _Trial:
         return "in the listing, with its tags"
 
     def _permitted(self, row: Row) -> str:
-        provider = self.session.provider(row["account"])
+        provider = self.session.provider_of(row)
         if not isinstance(provider, ChecksPermissions):
             return "this provider cannot be asked"
         found = provider.permissions(row["region"])
@@ -148,12 +148,12 @@ class _Trial:
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
     def _is_timed(self, row: Row) -> bool:
-        provider = self.session.provider(row["account"])
+        provider = self.session.provider_of(row)
         return isinstance(provider, SetsTimer) and not provider.no_timer()
 
     def _timed(self, row: Row) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
-        provider = cast("SetsTimer", self.session.provider(row["account"]))
+        provider = cast("SetsTimer", self.session.provider_of(row))
         at = provider.timer(row["provider_id"])
         if at is None:
             raise InvalidRequest(
@@ -165,7 +165,7 @@ class _Trial:
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
     def _nothing_left(self, row: Row) -> str:
-        provider = self.session.provider(row["account"])
+        provider = self.session.provider_of(row)
         if not isinstance(provider, HasLeftovers):
             return "this provider keeps nothing beside machines"
         able, seen = provider, list[str]()
@@ -190,7 +190,7 @@ class _Trial:
             pause = min(5.0, pause * 1.5)
 
     def _can_stop(self, row: Row) -> bool:
-        return row["stoppable"] is not False and isinstance(self.session.provider(row["account"]), Pausable)
+        return row["stoppable"] is not False and isinstance(self.session.provider_of(row), Pausable)
 
     def _row(self) -> Row | None:
         rows = (row for row in self.session.ledger.machines() if row["key"] == self.prepared.key)

@@ -42,7 +42,7 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
     `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
     provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
     """
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
     session.tell(f"{row['name']}: {why}; ending the machine all the same")
     known = _known_of(session, provider, row, fault)

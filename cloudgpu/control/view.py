@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from cloudgpu.core.events import Event
 
 
-def scope_of(provider: str, account: str) -> str:
-    """Return the subject under which looks at one account are written."""
-    return f"scope:{provider}/{account}"
+def scope_of(provider: str, identity: str) -> str:
+    """Return the subject under which looks at one account are written, by the account's identity."""
+    return f"scope:{provider}/{identity}"
+
+
+def scope_of_row(row: dict[str, Any]) -> str:
+    """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
+    identity = row["identity"]
+    return scope_of(row["provider"] or "", row["account"] or "" if identity is None else identity["id"])
 
 
 def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
@@ -31,7 +37,7 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
     looked: dict[str, list[Event]] = {}
     ages = []
     for row in living(rows):
-        scope = scope_of(row["provider"], row["account"])
+        scope = scope_of_row(row)
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             looked[scope] = [line for line in lines if line is not None]

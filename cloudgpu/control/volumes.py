@@ -24,7 +24,7 @@ def with_volume(session: Session, row: Row) -> Row:
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
     """
     volume = setup_from_json(row["setup"]).volume if row["setup"] else None
-    provider = session.provider(row["account"])
+    provider = session.provider_of(row)
     if volume is None or not isinstance(provider, HasVolumes):
         return row
     session.tell(f"{row['name']}: attaching the volume {volume.name} as soon as it runs")

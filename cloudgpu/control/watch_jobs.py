@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
+from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def summary(done: Pass) -> str:
     said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
     said += [f"{one.name} warned: {one.why}" for one in done.warned]
     said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
-    said += [f"{gap.scope} did not answer: {gap.why}" for gap in done.unanswered]
+    said += [gap_text(gap.scope, gap.why) for gap in done.unanswered]
     said += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
     return f"a pass over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)

@@ -13,14 +13,24 @@ from cloudgpu.core.times import iso
 SUBJECT, FORGOTTEN = "accounts", "account_forgotten"
 
 
-def forgotten_at(lines: Iterable[Event]) -> dict[str, str]:
-    """Return when each retired account was retired, as ledger time; `lines` are those of `SUBJECT`."""
-    return {str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN}
+def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
+    """Return when `who` retired each account, by its name there, as ledger time; `lines` are those of `SUBJECT`.
+
+    What another member calls by that name may be another account.
+    """
+    own = (line for line in lines if line.kind == FORGOTTEN and line.actor == who)
+    return {str(line.body["account"]): line.occurred_at for line in own}
 
 
-def forgetting(account: str, provider: str, why: str, host: str, now: datetime) -> Draft:
-    """Return the line that retires an account."""
-    body = {"account": account, "provider": provider, "why": why, "host": host}
+def retired_at(lines: Iterable[Event]) -> dict[str, str]:
+    """Return when each account was retired, by its identity, as ledger time."""
+    return {one: line.occurred_at for line in lines if line.kind == FORGOTTEN for one in line.body["identities"]}
+
+
+def forgetting(account: str, provider: str, rows: Iterable[Row], host: str, now: datetime) -> Draft:
+    """Return the line that retires an account; `rows` are what the ledger knows of it."""
+    identities = sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
+    body = {"account": account, "provider": provider, "identities": identities, "why": "asked", "host": host}
     return Draft(FORGOTTEN, SUBJECT, body, now, f"forgotten:{account}:{iso(now)}")
 
 

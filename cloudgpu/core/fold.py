@@ -16,7 +16,7 @@ State = dict[str, Any]
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
     "policy template expires renew_until stoppable parkable stop_means setup beside on_demand max_price licence "
-    "guards"
+    "guards identity"
 ).split()
 _SEEN = "provider_id state billed since launched_at address reason last_active".split()
 _OF_A_LIFE = "provider_id since launched_at address reason last_active".split()  # a new launch has none yet
@@ -275,9 +275,9 @@ def _held(row: Row, line: Line) -> None:
 def _thing(row: Row, line: Line) -> None:
     body = line.body
     row |= {"thing": True, "attempt": "made", "state": body["kind"], "market": "on_demand", "seen_at": line.occurred_at}
-    row |= {name: body[name] for name in ("name", "provider", "account", "region", "zone", "owner", "project")}
+    row |= {name: body[name] for name in "name provider account identity region zone owner project".split()}
     row |= {"provider_id": body["id"], "instance_type": body["stored_as"], "ended": None}
-    row |= {"kept": [{name: value for name, value in body.items() if name not in ("owner", "project")}]}
+    row |= {"kept": [{name: value for name, value in body.items() if name not in ("owner", "project", "identity")}]}
 
 
 def _thing_gone(row: Row, line: Line) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.decisions import Decision, Do, Rule, Seen
-from cloudgpu.core.facts import Asked, Unanswered
+from cloudgpu.core.facts import Asked, Elsewhere, Unanswered
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
 
@@ -85,6 +85,12 @@ class Pass:
         if self.unproved:
             return PROVED_NOT
         return UNKNOWN_PART if self.unanswered or self.faults else 0
+
+    @property
+    def is_whole_here(self) -> bool:
+        """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
+        here = [gap for gap in self.unanswered if not isinstance(gap, Elsewhere)]
+        return not (self.unproved or here or self.faults)
 
     @property
     def is_quiet(self) -> bool:

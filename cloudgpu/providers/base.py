@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from cloudgpu.core.facts import (
+    AccountIdentity,
     Attempt,
     Available,
     BudgetAlert,
@@ -97,6 +98,15 @@ class Provider(Protocol):
         """What can end its machines, beside passes from outside, in this account as it is set up. Asks nothing.
 
         A launch may have less: `Resolved.agent` says so.
+        """
+        ...
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:
+        """Return which account this is by the provider's own word: its number, its project, this computer.
+
+        Two accounts with one name have two identities; one account has the same for everybody who may use it. Where an
+        account's zones are separate computers, `zone` says which is meant. Asked over the network once, and kept.
+        Raises AuthFailed or ProviderUnavailable where it cannot be known.
         """
         ...
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from cloudgpu.core.facts import (
     TAG_ID,
+    AccountIdentity,
     Address,
     Attempt,
     Available,
@@ -41,11 +43,19 @@ class BareFakeProvider(FaultyCloud):
             listing_proves_after=timedelta(seconds=self.options.lag_s),
             source="the settings token_s and lag_s of the fake cloud",
         )
+        self._identity: AccountIdentity | None = None
 
     @property
     def guards(self) -> Guards:
         """The agent, as the settings say what it can do."""
         return Guards(Agent(self.options.agent))
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its zones)
+        """Return where this cloud is kept: accounts with one `state_file` are one account."""
+        if self._identity is None:
+            with self._call("identity"):
+                self._identity = AccountIdentity("fake account", self.place, f"fake account {Path(self.place).stem}")
+        return self._identity
 
     def available(self, want: Want) -> Stock:
         """Return what the fake cloud sells of it, where there is capacity."""

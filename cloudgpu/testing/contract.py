@@ -162,6 +162,19 @@ class ProviderContract(ContractBase):
         assert provider.account == settings.account
         assert asked == []
 
+    def test_an_account_is_known_by_one_identity(
+        self, provider: Provider, factory: Factory, settings: ProviderSettings
+    ) -> None:
+        """A machine belongs to that account, whatever each member of a lab calls it in the settings."""
+        zone = provider.available(Want()).items[0].zone
+        found = provider.identity(zone)
+        assert found.kind
+        assert found.words
+        assert found.id == " ".join(found.id.split())
+        assert found.id
+        named = replace(settings, account=f"{settings.account}-2")
+        assert {provider.identity(zone), factory(settings).identity(zone), factory(named).identity(zone)} == {found}
+
     def test_it_says_how_long_a_token_lives(self, provider: Provider) -> None:
         """Without that rule an uncertain launch cannot be settled."""
         assert provider.token_rule.lifetime > timedelta(0)

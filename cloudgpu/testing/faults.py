@@ -38,6 +38,7 @@ class FaultyCloud:
         self.ledger = settings.ledger
         self.options = read_options(settings)
         self.address: Address | None = None  # overrides the options `host` and `port` in this process
+        self.place = str(self.options.state_file or settings.home)
         self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()
         self._hooks: list[tuple[str, Callable[[], CloudgpuError | None]]] = []
 

@@ -182,7 +182,7 @@ def test_an_account_that_is_only_found_here_is_asked_no_more_until_it_is_used_ag
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     over(0, "aws", lab)
     assert "aws" in used_accounts(lab.session)
-    retired = forgetting("aws", "aws", "asked", "here", lab.clock() + timedelta(seconds=5))
+    retired = forgetting("aws", "aws", [], "here", lab.clock() + timedelta(seconds=5))
     lab.session.ledger.append([retired])
     for session in (lab.session, lab.opened()):  # the one that has found it already, and a new one
         assert "aws" not in used_accounts(session)

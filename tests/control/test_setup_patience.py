@@ -24,5 +24,7 @@ def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
 
 def test_a_machine_that_is_here_from_its_first_second_is_not_waited_for(lab):
     row = lab.up(name="otter").row
-    assert not setup_patience(lab.session, row | {"account": "local"})(FAULT)
+    here = lab.session.provider("local").identity().to_json()
+    local = row | {"account": "local", "provider": "local", "identity": here}
+    assert not setup_patience(lab.session, local)(FAULT)
     assert not setup_patience(lab.session, row | {"launched_at": None})(FAULT)

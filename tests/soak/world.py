@@ -19,6 +19,7 @@ from fractions import Fraction
 from cloudgpu.core.facts import (
     TAG_RENEW_UNTIL,
     Accelerator,
+    AccountIdentity,
     Available,
     Basis,
     Instance,
@@ -157,6 +158,9 @@ class Sim:
         self.token_rule = TokenRule(timedelta(days=1), timedelta(0), "this test")
         for name, (_, usd) in self.shop.types.items():
             self.spot[name] = [(datetime(2000, 1, 1, tzinfo=UTC), Fraction(usd) * Fraction(3, 10))]
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:
+        return AccountIdentity("made-up account", self.account, f"the made-up account {self.account}")
 
     # --- what happens by itself -----------------------------------------------------------------------------------
 

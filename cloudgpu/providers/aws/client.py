@@ -48,6 +48,8 @@ class Aws:
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}
         self._regions: tuple[str, ...] | None = None
+        self._number: str | None = None
+        self._asks_number = threading.Lock()
         self._attempts = ATTEMPTS
         self._signed_in = 0  # the status of the last answer of AWS's sign-in services
 
@@ -154,6 +156,18 @@ class Aws:
             answer = self.ec2(home).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
         return tuple(name for name in names if name not in self.options.exclude_regions)
+
+    def number(self) -> str:
+        """Return the number of the account that the credentials belong to: GetCallerIdentity, once.
+
+        It needs no permission, and works even where a policy denies it (AWS STS API Reference, GetCallerIdentity).
+        """
+        with self._asks_number:
+            if self._number is None:
+                home = self.options.home_region
+                with self.said("GetCallerIdentity", home):
+                    self._number = str(self.client("sts", home).get_caller_identity()["Account"])
+            return self._number
 
     def each(
         self, regions: Sequence[str], ask: Callable[[str], Answer]

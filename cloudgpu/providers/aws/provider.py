@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
+    AccountIdentity,
     Attempt,
     Available,
     BudgetAlert,
@@ -60,6 +61,11 @@ class AwsProvider:
     def guards(self) -> Guards:
         """The agent on the machine, and the timer in the cloud where this account has such."""
         return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its zones)
+        """Return the number of the AWS account that these credentials belong to. Asked once."""
+        number = self._aws.number()
+        return AccountIdentity("aws account", number, f"AWS account {number}")
 
     def available(self, want: Want) -> Stock:
         """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""

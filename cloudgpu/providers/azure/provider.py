@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
+    AccountIdentity,
     Attempt,
     Available,
     BudgetAlert,
@@ -63,6 +64,11 @@ class AzureProvider:
     def guards(self) -> Guards:
         """The agent on the machine, and the timer in the cloud where this account has such."""
         return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one subscription, all its zones)
+        """Return the subscription, which every call names. Asks nothing over the network."""
+        subscription = self._azure.subscription.lower()
+        return AccountIdentity("azure subscription", subscription, f"Azure subscription {subscription}")
 
     def available(self, want: Want) -> Stock:
         """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""

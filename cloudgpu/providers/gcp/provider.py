@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.core.facts import (
+    AccountIdentity,
     Attempt,
     Available,
     Instance,
@@ -62,6 +63,11 @@ class GcpProvider:
     def guards(self) -> Guards:
         """The agent on the machine, and the timer in the cloud."""
         return Guards(Agent.ENDS, Timer.CLOUD)
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one project, all its zones)
+        """Return the project, which every call names. Asks nothing over the network."""
+        project = self._gcp.project
+        return AccountIdentity("google project", project, f"Google project {project}")
 
     def available(self, want: Want) -> Stock:
         """Return what Google offers of what fits, by zone and market, and what did not answer."""

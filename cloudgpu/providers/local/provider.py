@@ -15,6 +15,7 @@ from typing import Any
 from cloudgpu.core.facts import (
     TAG_RENEW_UNTIL,
     Accelerator,
+    AccountIdentity,
     Attempt,
     Available,
     Instance,
@@ -35,6 +36,7 @@ from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate
 from cloudgpu.providers.local.build import build, login_name
 from cloudgpu.providers.local.deadlines import tag_time
+from cloudgpu.providers.local.identity import identity
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
@@ -88,6 +90,10 @@ class LocalProvider:
         self._home = settings.home
         self._clock = settings.clock
         self._options = local_options(settings.account, settings.options)
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
+        """Return this computer, user and place of its files."""
+        return identity(self._home)
 
     def available(self, want: Want) -> Stock:
         """Return this computer in both markets, where it is what was wanted."""

@@ -11,7 +11,18 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Listing, Market, Price, Stock, Unanswered, Want
+from cloudgpu.core.facts import (
+    AccountIdentity,
+    Attempt,
+    Available,
+    Instance,
+    Listing,
+    Market,
+    Price,
+    Stock,
+    Unanswered,
+    Want,
+)
 from cloudgpu.core.guards import Agent, Guards
 from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
@@ -60,6 +71,15 @@ class SshProvider:
         self._clock = settings.clock
         self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
+
+    def identity(self, zone: str | None = None) -> AccountIdentity:
+        """Return the host that `zone` names, and the user there; without a zone, the first host."""
+        host = self._hosts.get(zone) if zone is not None else next(iter(self._hosts.values()), None)
+        if host is None:
+            message = f"The host {zone} is not in the settings of account {self.account}."
+            raise ProviderUnavailable(message, field=f"accounts.{self.account}.hosts", value=zone)
+        login = f"{host.user}@{host.host}:{host.port}"
+        return AccountIdentity("ssh host", login, f"{host.name} ({login})")
 
     def available(self, want: Want) -> Stock:
         """Return the hosts that answer and fit, busy ones too: a launch there says who uses it. Others are named.

@@ -1,0 +1,167 @@
+"""Which account here a machine belongs to, by what providers say their accounts are, whatever they are called."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.rows import stays
+from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import AccountIdentity
+
+Row = dict[str, Any]
+NAMED = 3  # machines in a sentence
+
+
+class Whose:
+    """Which account an answer speaks for, zone by zone: it says nothing about the machines of any other.
+
+    `fault` is why the identity of a zone is not known.
+    """
+
+    def __init__(self, session: Session, account: str) -> None:
+        self.account = account
+        self.fault: CloudgpuError | None = None
+        self._session = session
+        self._known: dict[str | None, AccountIdentity | None] = {}
+
+    def ask(self, zones: Iterable[str | None]) -> Whose:
+        """Ask for the identity of these zones, or of the account where there is none. Raises nothing but defects."""
+        for zone in set(zones) or {None}:
+            self.of(zone)
+        return self
+
+    def be_silent(self, fault: Silent) -> Whose:
+        """Take what was not asked yet for unknown: the provider has just said nothing."""
+        self.fault = fault
+        return self
+
+    def of(self, zone: str | None) -> AccountIdentity | None:
+        """Return which account a zone of this one is; None where that is not known."""
+        if zone not in self._known and not isinstance(self.fault, Silent):
+            try:
+                self._known[zone] = self._session.provider(self.account).identity(zone)
+            except CloudgpuError as fault:
+                self.fault, self._known[zone] = fault, None
+        return self._known.get(zone)
+
+    def covers(self, row: Row) -> bool:
+        """Say whether a machine, or a kept thing, belongs to this account."""
+        found = self.of(row["zone"]) if row["provider"] == self._kind else None
+        return found is not None and found.is_of(row["identity"])
+
+    def is_unknown(self, row: Row) -> bool:
+        """Say whether it may belong to this account, and nobody could say."""
+        return row["provider"] == self._kind and row["account"] == self.account and self.of(row["zone"]) is None
+
+    @property
+    def _kind(self) -> str:
+        found = self._session.account(self.account)
+        return "" if found is None else found.provider
+
+
+def account_here(session: Session, row: Row) -> str:
+    """Return what the account of this machine is called here: by its own name, else by another.
+
+    Raises NotReachableHere where no account here is that one, and what the provider raises where the identity of the
+    account of that name cannot be known.
+    """
+    here: AccountIdentity | None = None
+    named = row["account"]
+    found = session.account(named)
+    if found is not None and found.provider == row["provider"]:
+        here = session.provider(named).identity(row["zone"])
+        if here.is_of(row["identity"]):
+            return str(named)
+    for other in _others(session, row):
+        with suppress(CloudgpuError):
+            if session.provider(other).identity(row["zone"]).is_of(row["identity"]):
+                return other
+    raise not_reachable(row, here)
+
+
+def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
+    """Return these machines by what their accounts are called here, and by machine why that is not known.
+
+    The providers are made by that, so that threads make none.
+    """
+    groups: dict[str, list[Row]] = {}
+    faults: dict[str, CloudgpuError] = {}
+    for row in rows:
+        try:
+            groups.setdefault(account_here(session, row), []).append(row)
+        except CloudgpuError as fault:
+            faults[row["id"]] = fault
+    return groups, faults
+
+
+def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
+    """Return the error for a machine of another account; `here` is what the account of that name is here."""
+    of, account = words_of(row), row["account"]
+    but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
+    ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
+    return NotReachableHere(
+        f"{row['name']} belongs to {of}; {but}.",
+        field="name",
+        value=row["name"],
+        next=f"{ask}, or run this where an account is {of}.",
+    )
+
+
+def words_of(row: Row) -> str:
+    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
+    return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
+
+
+def elsewhere(session: Session, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
+    """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
+
+    `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
+    """
+    gaps: dict[str, Unanswered] = {}
+    others: dict[str, list[Row]] = {}
+    for row in rows:
+        if any(one.covers(row) for one in asked):
+            continue
+        unknown = next((one for one in asked if one.is_unknown(row)), None)
+        if unknown is not None and unknown.fault is not None:
+            gaps[unknown.account] = Unanswered(unknown.account, unknown.fault.message)
+        else:
+            others.setdefault(words_of(row), []).append(row)
+    return [*gaps.values(), *(Elsewhere(words, _why(session, found)) for words, found in others.items())]
+
+
+def _why(session: Session, rows: Sequence[Row]) -> str:
+    names = [row["name"] for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
+    listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
+    is_are = "are machines" if len(rows) > 1 else "is a machine"
+    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}"
+
+
+def _named_here(session: Session, row: Row) -> str:
+    if session.account(row["account"]) is None:
+        return f", and config.toml here has no account {row['account']}"
+    with suppress(CloudgpuError):
+        return f"; {_but(row['account'], session.provider(row['account']).identity(row['region']))}"
+    return ""
+
+
+def _but(account: str, here: AccountIdentity) -> str:
+    return f"`{account}` here is {here.words}"
+
+
+def is_there(row: Row) -> bool:
+    """Say whether something of this machine may cost money now, so that a look has to judge it."""
+    return row["ended"] is None or stays(row)
+
+
+def _others(session: Session, row: Row) -> Iterable[str]:
+    accounts = session.settings.accounts
+    return [name for name in sorted(accounts) if name != row["account"] and accounts[name].provider == row["provider"]]
