@@ -169,9 +169,12 @@ def test_what_cannot_be_forgotten_is_bad_input(two, account, says):
     assert caught.value.field == "--forget"
 
 
+IDENTITY = {"kind": "aws account", "id": "123456789012", "words": "AWS account 123456789012"}
+
+
 def over(second, account, lab):
     """Write the life of a machine that was launched and ended there, by a ledger of another computer say."""
-    body = dict(launch(second, account, beside=[]).body) | {"account": account}
+    body = dict(launch(second, account, beside=[]).body) | {"account": account, "identity": IDENTITY}
     lived = (("launch_intended", body), ("instance_observed", dict(down(second, "terminated").body)))
     for number, (kind, what) in enumerate(lived):
         moment = lab.clock() + timedelta(seconds=second + number)
@@ -182,7 +185,7 @@ def test_an_account_that_is_only_found_here_is_asked_no_more_until_it_is_used_ag
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     over(0, "aws", lab)
     assert "aws" in used_accounts(lab.session)
-    retired = forgetting("aws", "aws", [], "here", lab.clock() + timedelta(seconds=5))
+    retired = forgetting("aws", "aws", [{"identity": IDENTITY}], "here", lab.clock() + timedelta(seconds=5))
     lab.session.ledger.append([retired])
     for session in (lab.session, lab.opened()):  # the one that has found it already, and a new one
         assert "aws" not in used_accounts(session)

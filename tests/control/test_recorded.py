@@ -301,7 +301,8 @@ def test_an_unchanged_look_writes_one_line(lab):
     lab.later(minutes=5)
     look_at_all(lab.session)
     written = [line.subject for line in lab.session.ledger.events() if line.seq > before]
-    assert written == ["scope:fake/lab", "scope:local/local"]  # one for each account
+    places = [lab.session.provider(name).identity().id for name in ("lab", "local")]
+    assert written == [f"scope:fake/{places[0]}", f"scope:local/{places[1]}"]  # one for each account
 
 
 # --- what is kept by name ------------------------------------------------------------------------------------------
