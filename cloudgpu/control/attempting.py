@@ -43,7 +43,7 @@ Row = dict[str, Any]
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     provider = session.provider(offer.available.account)
-    identity = provider.identity(offer.available.zone)
+    identity = provider.identity(offer.available.region)
     boot = _boot(session, prepared, offer, resolved)
     asked = prepared.candidates.of(offer).request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)

@@ -20,9 +20,9 @@ NAMED = 3  # machines in a sentence
 
 
 class Whose:
-    """Which account an answer speaks for, zone by zone: it says nothing about the machines of any other.
+    """Which account an answer speaks for, region by region: it says nothing about the machines of any other.
 
-    `fault` is why the identity of a zone is not known.
+    `fault` is why the identity of a region is not known.
     """
 
     def __init__(self, session: Session, account: str) -> None:
@@ -31,10 +31,10 @@ class Whose:
         self._session = session
         self._known: dict[str | None, AccountIdentity | None] = {}
 
-    def ask(self, zones: Iterable[str | None]) -> Whose:
-        """Ask for the identity of these zones, or of the account where there is none. Raises nothing but defects."""
-        for zone in set(zones) or {None}:
-            self.of(zone)
+    def ask(self, regions: Iterable[str | None]) -> Whose:
+        """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects."""
+        for region in set(regions) or {None}:
+            self.of(region)
         return self
 
     def be_silent(self, fault: Silent) -> Whose:
@@ -42,23 +42,23 @@ class Whose:
         self.fault = fault
         return self
 
-    def of(self, zone: str | None) -> AccountIdentity | None:
-        """Return which account a zone of this one is; None where that is not known."""
-        if zone not in self._known and not isinstance(self.fault, Silent):
+    def of(self, region: str | None) -> AccountIdentity | None:
+        """Return which account a region of this one is; None where that is not known."""
+        if region not in self._known and not isinstance(self.fault, Silent):
             try:
-                self._known[zone] = self._session.provider(self.account).identity(zone)
+                self._known[region] = self._session.provider(self.account).identity(region)
             except CloudgpuError as fault:
-                self.fault, self._known[zone] = fault, None
-        return self._known.get(zone)
+                self.fault, self._known[region] = fault, None
+        return self._known.get(region)
 
     def covers(self, row: Row) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
-        found = self.of(row["zone"]) if row["provider"] == self._kind else None
+        found = self.of(row["region"]) if row["provider"] == self._kind else None
         return found is not None and found.is_of(row["identity"])
 
     def is_unknown(self, row: Row) -> bool:
         """Say whether it may belong to this account, and nobody could say."""
-        return row["provider"] == self._kind and row["account"] == self.account and self.of(row["zone"]) is None
+        return row["provider"] == self._kind and row["account"] == self.account and self.of(row["region"]) is None
 
     @property
     def _kind(self) -> str:
@@ -76,12 +76,12 @@ def account_here(session: Session, row: Row) -> str:
     named = row["account"]
     found = session.account(named)
     if found is not None and found.provider == row["provider"]:
-        here = session.provider(named).identity(row["zone"])
+        here = session.provider(named).identity(row["region"])
         if here.is_of(row["identity"]):
             return str(named)
     for other in _others(session, row):
         with suppress(CloudgpuError):
-            if session.provider(other).identity(row["zone"]).is_of(row["identity"]):
+            if session.provider(other).identity(row["region"]).is_of(row["identity"]):
                 return other
     raise not_reachable(row, here)
 

@@ -108,7 +108,7 @@ def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at
     for thing in items:
         machine = thing.tags.get(TAG_ID)
         ours = thing.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(thing)
-        identity = whose.of(thing.zone)
+        identity = whose.of(thing.region)
         if machine is None or machine in known or not ours or thing.attached_to is not None or identity is None:
             continue
         known.add(machine)

@@ -78,9 +78,9 @@ def look_at(
     rows = session.ledger.machines()
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
     to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
-    zones = _zones(rows)
+    regions = _regions(rows)
     found_whose = []
-    for answer in asked(session, to_price, asked_at, zones=zones, kept_of=kept_of, again_after=again_after):
+    for answer in asked(session, to_price, asked_at, regions=regions, kept_of=kept_of, again_after=again_after):
         _, closed = told_apart(session, answer.listing.unanswered)
         if closed:
             look.closed += closed
@@ -99,11 +99,11 @@ def look_at(
     return look
 
 
-def _zones(rows: Sequence[Row]) -> dict[str, set[str]]:
+def _regions(rows: Sequence[Row]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
     for row in filter(is_there, rows):
-        found.setdefault(row["provider"], set()).add(row["zone"])
+        found.setdefault(row["provider"], set()).add(row["region"])
     return found
 
 
@@ -214,7 +214,7 @@ def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Ro
     machine = instance.tags[TAG_ID]
     if machine in rows:
         return True
-    whose = answer.whose.of(instance.zone)
+    whose = answer.whose.of(instance.region)
     if machine in every and whose is not None:
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
         look.unanswered.append(Unanswered(every[machine]["name"] or machine, why))

@@ -48,21 +48,21 @@ def asked(
     to_price: Mapping[str, ToPrice],
     asked_at: datetime,
     *,
-    zones: Mapping[str, Collection[str]],
+    regions: Mapping[str, Collection[str]],
     kept_of: Collection[str] = (),
     again_after: float | None = None,
 ) -> list[Answer]:
     """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
 
-    `to_price` is what each account is asked the prices of; `zones` are those of its machines, whose identity is asked,
-    by the kind of provider. An account that did not answer wholly is asked once more
-    after `again_after` seconds (None: it is not), where that is within the time that a read has.
+    `to_price` is what each account is asked the prices of. Whose identity is asked are the `regions` of machines, by
+    the kind of provider. An account that did not answer wholly is asked once more after `again_after` seconds (None:
+    it is not), where that is within the time that a read has.
     """
     listings = [partial(listed, session, one, again_after) for one in to_price]
     things = [partial(leftovers_of, session, one) for one in to_price if one in kept_of]
     prices = [partial(pricing.ask, session, one, *priced) for one, priced in to_price.items()]
     whose = {one: Whose(session, one) for one in to_price}
-    names = [partial(whose[one].ask, zones.get(_kind(session, one), ())) for one in to_price]
+    names = [partial(whose[one].ask, regions.get(_kind(session, one), ())) for one in to_price]
     asks: list[Callable[[], Any]] = [*listings, *things, *prices, *names]
     answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in to_price}

@@ -43,7 +43,7 @@ def taken_up(session: Session, instance: Instance, found: Leftovers | None, now:
     if price is None:
         session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
-    identity = provider.identity(instance.zone)
+    identity = provider.identity(instance.region)
     able = {
         "stoppable": None if isinstance(provider, Pausable) else False,
         "parkable": keeps_images(provider),

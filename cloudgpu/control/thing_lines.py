@@ -76,7 +76,7 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
     rows = {row["id"]: row for row in thing_rows(ledger) if whose.covers(row)}
     drafts: list[Draft] = []
     for thing in (one for one in found.items if is_ours(one, ledger.id)):
-        identity = whose.of(thing.zone)
+        identity = whose.of(thing.region)
         if identity is not None:
             drafts += observed(thing, identity, rows.pop(subject_of(thing, identity), None), now)
     unseen = []
@@ -101,7 +101,7 @@ def write(session: Session, things: Sequence[Leftover]) -> None:
     now, drafts = session.clock(), list[Draft]()
     known = {row["id"]: row for row in thing_rows(session.ledger)} if things else {}
     for thing in (one for one in things if is_ours(one, session.ledger.id)):
-        identity = session.provider(thing.account).identity(thing.zone)
+        identity = session.provider(thing.account).identity(thing.region)
         drafts += observed(thing, identity, known.get(subject_of(thing, identity)), now)
     if drafts:
         session.ledger.append(drafts)
@@ -109,7 +109,7 @@ def write(session: Session, things: Sequence[Leftover]) -> None:
 
 def write_removed(session: Session, thing: Leftover) -> None:
     """Write that we have removed a thing, just now."""
-    subject = subject_of(thing, session.provider(thing.account).identity(thing.zone))
+    subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
     rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
     now = session.clock()
     session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now)) for row in rows])

@@ -101,11 +101,11 @@ class Provider(Protocol):
         """
         ...
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:
+    def identity(self, region: str | None = None) -> AccountIdentity:
         """Return which account this is by the provider's own word: its number, its project, this computer.
 
         Two accounts with one name have two identities; one account has the same for everybody who may use it. Where an
-        account's zones are separate computers, `zone` says which is meant. Asked over the network once, and kept.
+        account's regions are separate computers, `region` says which is meant. Asked over the network once, and kept.
         Raises AuthFailed or ProviderUnavailable where it cannot be known.
         """
         ...

@@ -50,7 +50,7 @@ class BareFakeProvider(FaultyCloud):
         """The agent, as the settings say what it can do."""
         return Guards(Agent(self.options.agent))
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its zones)
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return where this cloud is kept: accounts with one `state_file` are one account."""
         if self._identity is None:
             with self._call("identity"):

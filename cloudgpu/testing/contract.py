@@ -166,14 +166,16 @@ class ProviderContract(ContractBase):
         self, provider: Provider, factory: Factory, settings: ProviderSettings
     ) -> None:
         """A machine belongs to that account, whatever each member of a lab calls it in the settings."""
-        zone = provider.available(Want()).items[0].zone
-        found = provider.identity(zone)
+        region = provider.available(Want()).items[0].region
+        found = provider.identity(region)
         assert found.kind
         assert found.words
         assert found.id == " ".join(found.id.split())
         assert found.id
         named = replace(settings, account=f"{settings.account}-2")
-        assert {provider.identity(zone), factory(settings).identity(zone), factory(named).identity(zone)} == {found}
+        assert {provider.identity(region), factory(settings).identity(region), factory(named).identity(region)} == {
+            found
+        }
 
     def test_it_says_how_long_a_token_lives(self, provider: Provider) -> None:
         """Without that rule an uncertain launch cannot be settled."""

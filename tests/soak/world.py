@@ -159,7 +159,7 @@ class Sim:
         for name, (_, usd) in self.shop.types.items():
             self.spot[name] = [(datetime(2000, 1, 1, tzinfo=UTC), Fraction(usd) * Fraction(3, 10))]
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:
+    def identity(self, region: str | None = None) -> AccountIdentity:
         return AccountIdentity("made-up account", self.account, f"the made-up account {self.account}")
 
     # --- what happens by itself -----------------------------------------------------------------------------------

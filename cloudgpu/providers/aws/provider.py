@@ -62,7 +62,7 @@ class AwsProvider:
         """The agent on the machine, and the timer in the cloud where this account has such."""
         return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its zones)
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return the number of the AWS account that these credentials belong to. Asked once."""
         number = self._aws.number()
         return AccountIdentity("aws account", number, f"AWS account {number}")

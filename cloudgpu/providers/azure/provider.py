@@ -65,7 +65,7 @@ class AzureProvider:
         """The agent on the machine, and the timer in the cloud where this account has such."""
         return Guards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one subscription, all its zones)
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one subscription, all its regions)
         """Return the subscription, which every call names. Asks nothing over the network."""
         subscription = self._azure.subscription.lower()
         return AccountIdentity("azure subscription", subscription, f"Azure subscription {subscription}")

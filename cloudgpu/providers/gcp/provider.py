@@ -64,7 +64,7 @@ class GcpProvider:
         """The agent on the machine, and the timer in the cloud."""
         return Guards(Agent.ENDS, Timer.CLOUD)
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one project, all its zones)
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one project, all its regions)
         """Return the project, which every call names. Asks nothing over the network."""
         project = self._gcp.project
         return AccountIdentity("google project", project, f"Google project {project}")

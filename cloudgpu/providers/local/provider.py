@@ -91,7 +91,7 @@ class LocalProvider:
         self._clock = settings.clock
         self._options = local_options(settings.account, settings.options)
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
+    def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
         """Return this computer, user and place of its files."""
         return identity(self._home)
 

@@ -72,12 +72,12 @@ class SshProvider:
         self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
 
-    def identity(self, zone: str | None = None) -> AccountIdentity:
-        """Return the host that `zone` names, and the user there; without a zone, the first host."""
-        host = self._hosts.get(zone) if zone is not None else next(iter(self._hosts.values()), None)
+    def identity(self, region: str | None = None) -> AccountIdentity:
+        """Return the host that `region` names, and the user there; without a region, the first host."""
+        host = self._hosts.get(region) if region is not None else next(iter(self._hosts.values()), None)
         if host is None:
-            message = f"The host {zone} is not in the settings of account {self.account}."
-            raise ProviderUnavailable(message, field=f"accounts.{self.account}.hosts", value=zone)
+            message = f"The host {region} is not in the settings of account {self.account}."
+            raise ProviderUnavailable(message, field=f"accounts.{self.account}.hosts", value=region)
         login = f"{host.user}@{host.host}:{host.port}"
         return AccountIdentity("ssh host", login, f"{host.name} ({login})")
 
