@@ -17,7 +17,9 @@ def command(
         list[str] | None, typer.Argument(help="The machines to end.", autocompletion=_complete_name)
     ] = None,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Every machine of this ledger.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every machine of this ledger; in a team, every one of yours.")
+    ] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -31,16 +33,19 @@ def command(
     from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.control.documents import ended, to_end
+    from cloudgpu.control.law import others_note
 
     session = open_here()
     wanted = to_end(session, names or [], all_=all_)
     if wanted.rows:
         listed = ", ".join(row["name"] for row in wanted.rows)
-        confirm(f"End {listed}? What is on {'them' if len(wanted.rows) > 1 else 'it'} is deleted.", yes=yes)
+        whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
+        confirm(f"End {listed}? What is on {'them' if len(wanted.rows) > 1 else 'it'} is deleted.{whose}", yes=yes)
     document, gravest = ended(session, wanted)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
+    gone += [f"Left alone: {row['name']}, for {row['owner'] or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
     asked = asked_lines(document) if all_ and not gravest else []

@@ -24,6 +24,7 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import duration
+    from cloudgpu.control.law import check_override, others_note
     from cloudgpu.control.lease import extend, plan_extension
     from cloudgpu.control.words import check_reason
     from cloudgpu.core.times import iso
@@ -32,12 +33,14 @@ def command(
     session = open_here()
     span, reason = duration(by, "BY"), check_reason(override)
     row = session.find(name)
+    whose = others_note(session, row, "extend")
+    check_override(session, reason)
     if span is None:
         return
     extension = plan_extension(session, row, span)
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
-    confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.", yes=yes)
+    confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.{whose}", yes=yes)
     row = extend(session, extension, override=reason)
     end = when(row["expires"], session.clock())
     lives = "lives until" if row["state"] == "running" else f"is {row['state']}; its lease ends"

@@ -24,6 +24,7 @@ def command(
     from cloudgpu.cli.render import when
     from cloudgpu.control.asked import moment
     from cloudgpu.control.hold_loses import hold_loses_to
+    from cloudgpu.control.law import others_note
     from cloudgpu.control.lease import check_hold, set_hold
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value
@@ -31,9 +32,10 @@ def command(
     session = open_here()
     row = session.find(name)
     check_hold(name, until, release=release)
+    whose = others_note(session, row, "hold")
     if until is None:
         if row["expires"] and row["expires"] <= iso(session.clock()):
-            confirm(f"Release {row['name']}? Its lease is over: it ends within seconds then.", yes=yes)
+            confirm(f"Release {row['name']}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
         row = set_hold(session, row, None)
         emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
         return
@@ -41,6 +43,6 @@ def command(
     loses = hold_loses_to(session, row, end)
     if loses:
         tell(loses)
-    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}? It is billed meanwhile.", yes=yes)
+    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}? It is billed meanwhile.{whose}", yes=yes)
     row = set_hold(session, row, end)
     emit(output, machine_value(row, session.clock()), f"{row['name']} is held until {when(iso(end), session.clock())}.")

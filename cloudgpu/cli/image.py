@@ -60,9 +60,11 @@ _CUT = "The machine goes on running, so what it was just writing may be cut in t
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
+    from cloudgpu.control.law import check_may
     from cloudgpu.control.things import leftover_value, save
 
     row = session.find(name)
+    check_may(session, row, "save an image of")
     goes_on = row["state"] == "running" and getattr(session.provider_of(row), "saves_running", False)
     if goes_on:
         confirm(f"Save an image of {row['name']}? {_CUT}.", yes=yes)

@@ -31,12 +31,14 @@ def listing(session: Session, word: str, output: Format) -> None:
 
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
+    from cloudgpu.control.law import named_row, others_note
     from cloudgpu.control.things import leftover_value, remove, the_one
 
     if name is None:
         raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")
     thing = the_one(session, Kind(word), name, region)
-    confirm(f"Remove the {word} {thing.name} ({thing.size_gb} GB)? What is on it is lost.", yes=yes)
+    whose = others_note(session, named_row(thing), "remove")
+    confirm(f"Remove the {word} {thing.name} ({thing.size_gb} GB)? What is on it is lost.{whose}", yes=yes)
     remove(session, thing)
     emit(output, {"removed": leftover_value(thing)}, f"The {word} {thing.name} is gone.")
 

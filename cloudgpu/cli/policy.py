@@ -21,20 +21,25 @@ class Action(StrEnum):
     EXPLAIN = "explain"
     CHECK = "check"
     SCHEMA = "schema"
+    PUBLISH = "publish"
+    WITHDRAW = "withdraw"
 
 
 def command(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="list|show|explain|check|schema",
-            help="list: all there are; show one; explain: which holds for a machine; check files; schema: for editors.",
+            metavar="list|show|explain|check|schema|publish|withdraw",
+            help="list: all there are; show one; explain: which holds for a machine; check files; schema: for editors; "
+            "publish one for the whole lab; withdraw it.",
         ),
     ],
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME...]", help="show: a policy; explain: a machine; check: files; schema: policy or limits."
+            metavar="[NAME...]",
+            help="show, withdraw: a policy, or limits; explain: a machine; check: files; schema: policy or limits; "
+            "publish: a policy of yours, limits, or a file.",
         ),
     ] = None,
     *,
@@ -44,7 +49,8 @@ def command(
 
     explain shows each rule, the strongest first, with when it would act. check reads the files that it is given, or
     all that are not shipped: exit code 2 with the line and field of a fault. cloudgpu policy backtest is a verb of its
-    own: it tests one on the past.
+    own: it tests one on the past. publish writes a policy, or limits.yaml, into the ledger, where it holds in every
+    home before a file of that name does; in a team only payers publish and withdraw.
     """
     given = names or []
     if action is Action.SCHEMA:
@@ -58,6 +64,10 @@ def command(
         _show(session, _one(action, given, session.settings.policy), output)
     elif action is Action.EXPLAIN:
         _explain(session, _one(action, given, None), output)
+    elif action is Action.PUBLISH:
+        _publish(session, _needed(action, given), output)
+    elif action is Action.WITHDRAW:
+        _withdraw(session, _needed(action, given), output)
     else:
         _check(session, given, output)
 
@@ -95,6 +105,34 @@ def _check(session: Session, files: list[str], output: Format) -> None:
     if read:
         text = f"Without a fault: {', '.join(read)}"
     emit(output, value, text)
+
+
+def _publish(session: Session, name: str, output: Format) -> None:
+    from cloudgpu.control.policies import policy_paths
+    from cloudgpu.control.published import publish
+
+    value = publish(session, name, policy_paths(session.home))
+    says = f"{value['published']} is published as it was already"
+    if value["changed"]:
+        says = f"{value['published']} is published {'anew ' * value['replaced']}for everybody who uses this ledger"
+    emit(output, value, f"{says} (from {value['file']}).")
+
+
+def _withdraw(session: Session, name: str, output: Format) -> None:
+    from cloudgpu.control.published import withdraw
+
+    value = withdraw(session, name)
+    emit(output, value, f"{value['withdrawn']} is not published any more. What each home has by that name holds there.")
+
+
+def _needed(action: Action, given: list[str]) -> str:
+    from cloudgpu.errors import InvalidRequest
+
+    name = _one(action, given, None)
+    if name is None:
+        way_out = f"For example: cloudgpu policy {action} limits"
+        raise InvalidRequest(f"policy {action} needs a name.", field="NAME", value=None, next=way_out)
+    return name
 
 
 def _schema(given: list[str]) -> None:

@@ -29,7 +29,7 @@ def show_text(value: Value, now: datetime) -> str:
     chosen = "; ".join(_chosen(value["chosen_by"]))
     head = [("policy", value["name"]), ("for", value["description"]), ("from", value["place"]), ("", chosen)]
     refused = None if value["allowed"] else "the limits allow no launch under it"
-    notes = [("note", refused), *(("note", one) for one in value["cuts"])]
+    notes = [("note", refused), ("note", _unused(value)), *(("note", one) for one in value["cuts"])]
     return facts([*head, *notes, *_rules(value, now)])
 
 
@@ -49,10 +49,18 @@ def _rules(value: Value, now: datetime) -> list[tuple[str, str | None]]:
     ]
 
 
+def _unused(value: Value) -> str | None:
+    """Return that a file of this home does not count, where the lab has published a policy of that name."""
+    published = value["published"]
+    return published and published["unused"] and f"{published['unused']} does not count: the published one does"
+
+
 def _below(one: Value) -> str:
     said = [one["fault"] or one["description"]]
     said += list(_chosen(one["chosen_by"]))
     said += [] if one["place"] in (None, "shipped") else [f"from {one['place']}"]
+    unused = _unused(one)
+    said += [unused] if unused else []
     said += [] if one["allowed"] else ["the limits allow no launch under it"]
     return fill("; ".join(said), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
@@ -82,5 +90,6 @@ def _limits(limits: Value | None) -> Iterable[str]:
     spans = (("lease", "lease_s"), ("renew-until", "renew_until_s"), ("idle", "idle_after_s"))
     said = [f"{what} at most {duration_text(limits[key])}" for what, key in spans if limits[key] is not None]
     said += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
+    said += [f"stop: {limits['stop']}"] if limits["stop"] else []
     said += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
     yield paragraph(f"Limits of {' and '.join(limits['places'])}: {'; '.join(said)}.")

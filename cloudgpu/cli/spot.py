@@ -28,12 +28,14 @@ def command(
     """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it."""
     from cloudgpu.cli.render import when
     from cloudgpu.control.documents import interrupted
+    from cloudgpu.control.law import check_may
     from cloudgpu.control.rehearse import interrupt
     from cloudgpu.core.times import iso
 
     del action
     session = open_here()
     row = session.find(name)
+    check_may(session, row, "interrupt")
     confirm(f"Interrupt {row['name']}? It will be taken away after its notice.", yes=yes)
     at = interrupt(session, row)
     taken = when(iso(at), session.clock())

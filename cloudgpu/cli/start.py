@@ -45,6 +45,7 @@ def command(
     name; the image is removed when the machine has come up. Exit code 4 where there is no capacity: what is kept stays.
     """
     from cloudgpu.control.asked import duration
+    from cloudgpu.control.law import check_may, check_override
     from cloudgpu.control.resume import settled_first
     from cloudgpu.control.words import check_reason
     from cloudgpu.core.rows import comes_back
@@ -52,7 +53,10 @@ def command(
 
     session = open_here()
     asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
-    row = settled_first(session, session.find(name))
+    row = session.find(name)
+    check_may(session, row, "start")
+    check_override(session, asked.override)
+    row = settled_first(session, row)
     if move and not comes_back(row):
         row = _moved(session, row, asked, yes=yes)
     if comes_back(row):

@@ -14,16 +14,18 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
     `ls --refresh` or `start` goes on with it.
     """
+    from cloudgpu.control.law import others_note
     from cloudgpu.control.lifecycle import check_stop, stop
     from cloudgpu.report.values import machine_value
 
     session = open_here()
     row = session.find(name)
+    whose = others_note(session, row, "stop")
     check_stop(row)
     if row["stop_means"]:
-        confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.", yes=yes)
+        confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.{whose}", yes=yes)
     else:
-        confirm(f"Stop {row['name']}?", yes=yes)
+        confirm(f"Stop {row['name']}?{whose}", yes=yes)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
     emit(output, value, _said(value) + _lost(row["stop_means"] or ""))
 

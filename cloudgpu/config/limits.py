@@ -8,6 +8,7 @@ from pathlib import Path
 from cloudgpu.config.policy_file import read
 from cloudgpu.config.policy_keys import LIMITS
 from cloudgpu.config.yamlfile import Table, read_yaml
+from cloudgpu.core.law import Stoppers
 from cloudgpu.core.limits import Limits, joined
 from cloudgpu.core.times import duration_text
 
@@ -33,6 +34,7 @@ def limits_from(table: Table) -> Limits:
     if idle_after and renew_until and idle_after > renew_until:
         says = f"is longer than renew_until ({duration_text(renew_until)}), so it limits nothing"
         raise table.fault("idle_after", says, next="Make it shorter, or leave it out.")
+    stop = Stoppers(said["stop"]) if "stop" in said else None
     return Limits(
-        lease, renew_until, idle_after, said.get("policies"), said.get("payers", ()), (str(table.path),)
+        lease, renew_until, idle_after, said.get("policies"), said.get("payers", ()), stop, (str(table.path),)
     )  # fmt: skip

@@ -23,6 +23,7 @@ class Found:
 
     policy: Policy
     path: Path
+    origin: str = ""  # who published it in the ledger, and when; empty for a file
 
 
 def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> Found:
@@ -32,13 +33,9 @@ def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> F
 
     Raises InvalidRequest for an unknown name, with the near one, and for a fault in the file, with its line.
     """
-    if not NAME.fullmatch(name) or name == LIMITS:
-        raise InvalidRequest(
-            f"{shown(name)!r} cannot be a policy's name: {_rule_of(name)}.",
-            field="policy",
-            value=shown(name),
-            next=f"Use one of: {', '.join(policy_names(search=search))}.",
-        )
+    if name == LIMITS:
+        raise _no_name(name, search)
+    check_policy_name(name, search=search)
     for directory in (*search, data_dir("policies")):
         table = read_yaml(directory / f"{name}.yaml")
         if table is not None:
@@ -51,6 +48,21 @@ def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> F
         field="policy",
         value=name,
         next=f"Use one of: {', '.join(names)}{own}.",
+    )
+
+
+def check_policy_name(name: str, *, search: Sequence[Path] = ()) -> None:
+    """Raise InvalidRequest for what cannot be the name of a policy, or of the limits."""
+    if not NAME.fullmatch(name):
+        raise _no_name(name, search)
+
+
+def _no_name(name: str, search: Sequence[Path]) -> InvalidRequest:
+    return InvalidRequest(
+        f"{shown(name)!r} cannot be a policy's name: {_rule_of(name)}.",
+        field="policy",
+        value=shown(name),
+        next=f"Use one of: {', '.join(policy_names(search=search))}.",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cloudgpu.config import policy_kinds as kinds
 from cloudgpu.config.policy_kinds import Kind
+from cloudgpu.core.law import Stoppers
 from cloudgpu.core.policy import Act, Unknown, Unpausable
 
 Default = str | float | tuple[str, ...] | None
@@ -101,6 +102,9 @@ LIMITS: Keys = {
     "renew_until": Key(kinds.SPAN, "the longest renew-until"),
     "idle_after": Key(kinds.SPAN, "the longest idle.after; a policy that would not stop idle machines does then"),
     "policies": Key(kinds.NAMES, "the only policies that a launch may name"),
+    "stop": Key(
+        kinds.word(*Stoppers), "whose machines members of a team may stop: their own, or (published) anybody's", "owner"
+    ),
     "payers": Key(kinds.TEXTS, "owners whose reaper may stop what other ledgers left 24h past its renew-until"),
 }
 

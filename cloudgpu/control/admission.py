@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets import budgets, counted_prices
+from cloudgpu.control.law import check_override
 from cloudgpu.control.look import look_at
 from cloudgpu.control.refusal import Way, refusal
 from cloudgpu.control.view import scope_of
@@ -104,6 +105,7 @@ def carried(
         return []
     if override is None or not all(one.budget.allow_override for one in refusals):
         raise NotCarried(ask)
+    check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     session.tell("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
     return [overridden_line(wanted, override, passed, session.clock(), platform.node())]

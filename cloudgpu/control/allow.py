@@ -10,6 +10,7 @@ from cloudgpu.control.check import gravest
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.guest import label_of, let_in, own_key
+from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.underway import changing
 from cloudgpu.core.network import ANYWHERE, cidr_wish
@@ -57,14 +58,18 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
     """Open SSH to `cidr` (None: this client's public address) instead of where the caller came from before.
 
     For the machine called `name`, else for every living one whose provider has such rules; the others are skipped and
-    said. Returns the answer of `allow` and the gravest fault where one of several machines failed. Raises
-    InvalidRequest for a named machine that has no such rules, or whose rules are somebody else's.
+    named, as those of others are in a team. Returns the answer of `allow` and the gravest fault where one of several
+    machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
+    else's; RoleNeeded for one that is not theirs.
     """
     rows = [_named(session, name, cidr)] if name else living(session.ledger.machines())
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
     known = {row["id"]: row for row in session.ledger.machines()}
+    if not name:
+        rows, others = _told_apart(session, rows)
+        moves.skipped += others
     for row, keeper in _kept(session, rows, cidr, moves):
         try:
             with told_if_gone(session, row), alone(session, row):
@@ -88,6 +93,13 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
     return document, next((fault for fault in moves.faults if fault.exit_code == code), None)
 
 
+def _told_apart(session: Session, rows: Sequence[Row]) -> tuple[list[Row], list[Document]]:
+    """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
+    law = law_of(session)
+    ours = [row for row in rows if law.owns(row) or let_in(session, row) is not None]
+    return ours, [{"name": row["name"], "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
+
+
 def alone(session: Session, row: Row) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
     return session.hold(f"doors-{row['account']}", wait=WITHIN_S)
@@ -95,6 +107,8 @@ def alone(session: Session, row: Row) -> AbstractContextManager[None]:
 
 def _named(session: Session, name: str, cidr: str | None) -> Row:
     row = session.find(name)
+    if let_in(session, row) is None:  # a colleague it is shared with moves their own address, and no other
+        check_may(session, row, "let anybody in to")
     if doorkeeper(session, row) is None:
         raise refuse_unkept(session, row, "name")
     if is_behind(row) and cidr is None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
-from cloudgpu.config.policies import Found, load_policy
+from cloudgpu.config.policies import Found
 from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.yamlfile import read_yaml
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.asked import duration
 from cloudgpu.control.cost_wish import Moment, moment_of
-from cloudgpu.control.policies import limits_of, policy_paths
+from cloudgpu.control.policies import limits_of, policy_named
 from cloudgpu.control.session import find_machine
 from cloudgpu.core.backtest import Past, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.heard import DAY
@@ -65,14 +65,14 @@ def backtested(
     pasts = _pasts(session, machine, begin, now)
     tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
     cuts = (*within.cuts, *_samples_gone(begin, now))
-    return backtest_value(Test(found.policy.name, str(found.path), cuts, begin, now, interval), tested)
+    return backtest_value(Test(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested)
 
 
 def _policy(session: Session, name: str) -> Found:
     """Return the policy of a file, or of a name."""
     path = Path(name)
     if "/" not in name and path.suffix not in (".yaml", ".yml"):
-        return load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
+        return policy_named(session, name)
     table = read_yaml(path)
     if table is None:
         raise InvalidRequest(

@@ -14,6 +14,7 @@ from cloudgpu.config.zones import zone_of
 from cloudgpu.control.accounts import provider_kinds
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.law import payers_only
 from cloudgpu.control.session import living
 from cloudgpu.core import budget_words as words
 from cloudgpu.core.budget import Action, Budget, PaidIn, Scope
@@ -127,6 +128,7 @@ def _check_known(session: Session, scope: Scope) -> None:
 
 def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
     """Set a budget and return it, how it stands, and the one that it replaced."""
+    payers_only(session, "Setting a budget")
     budget = budget_asked(session, asked)
     before = set_budget(session, budget, anew=anew)
     (found,) = standings(session, [budget])

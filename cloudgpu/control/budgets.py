@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.lastpass import are_made
+from cloudgpu.control.law import payers_only
 from cloudgpu.core.admission import accounts, earliest
 from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
 from cloudgpu.core.names import near
@@ -72,8 +73,9 @@ def _file_budgets(session: Session) -> tuple[Budget, ...]:
 def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budget | None:
     """Write a budget into the ledger; return the one that it replaces, None for none such.
 
-    Raises InvalidRequest for a name that is taken, unless `anew` and it is one of the ledger's.
+    Raises InvalidRequest for a name that is taken, unless `anew` and it is one of the ledger's; RoleNeeded.
     """
+    payers_only(session, "Setting a budget")
     _check_no_file(session, budget.name)
     before: list[Budget] = []
 
@@ -106,7 +108,11 @@ def _check_no_file(session: Session, name: str) -> None:
 
 
 def remove_budget(session: Session, name: str) -> Budget:
-    """Take a budget out of the ledger and return it as it was; raise InvalidRequest for one that is not there."""
+    """Take a budget out of the ledger and return it as it was.
+
+    Raises InvalidRequest for one that is not there, RoleNeeded.
+    """
+    payers_only(session, "Removing a budget")
     before: list[Budget] = []
 
     def known() -> Budget:

@@ -156,7 +156,7 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
     """Return the request of a wish, and what it is under."""
     market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
     check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
-    owner = wish.owner.strip() if wish.owner else session.settings.owner
+    owner = owner_of(session, wish)
     project = wish.project.strip() if wish.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
@@ -178,6 +178,11 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         setup=_setup(wish.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
     ), terms
+
+
+def owner_of(session: Session, wish: Wish) -> str:
+    """Return who the machine is for: as typed, else as config.toml says."""
+    return wish.owner.strip() if wish.owner else session.settings.owner
 
 
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:

@@ -103,20 +103,24 @@ class ToEnd:
     """The machines that `down` is about, and a fault for each account that did not say what it has.
 
     `asked` are the accounts that were asked, none where machines were named; `closed` are those that only a credential
-    on this computer names, and that it does not open.
+    on this computer names, and that it does not open. `others` are living machines of others, which `--all` leaves
+    alone in a team.
     """
 
     rows: Sequence[Row]
     gaps: Sequence[CloudgpuError] = ()
     asked: Sequence[Asked] = ()
     closed: Sequence[Unanswered] = ()
+    others: Sequence[Row] = ()
 
 
 def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
-    """Return the machines that `down` is about, after a look at all accounts for `--all`.
+    """Return the machines that `down` is about, after a look at all accounts for `--all`: those are one's own.
 
-    Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name.
+    Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
+    machine that is not theirs to end.
     """
+    from cloudgpu.control.law import check_may, law_of
     from cloudgpu.control.session import present
 
     if all_ and names:
@@ -127,19 +131,23 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             next="Leave out --all, or the names.",
         )
     if all_:
-        known = present(session.ledger.machines())
+        law, known = law_of(session), present(session.ledger.machines())
         try:
             look = _look_first(session)
-            return ToEnd(present(session.ledger.machines()), _gaps(look), look.asked, look.closed)
+            rows = present(session.ledger.machines())
+            ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
+            return ToEnd(ours, _gaps(look), look.asked, look.closed, others)
         except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
             session.tell(f"what the accounts have could not be written down ({fault.message})")
-            return ToEnd(known)
-    if not names:
-        return ToEnd([session.find(None)])
+            return ToEnd([row for row in known if law.owns(row)], others=[row for row in known if not law.owns(row)])
     if len(set(names)) != len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
-    return ToEnd([session.find(name, ended=True) for name in names])
+    rows = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
+    law = law_of(session)
+    for row in rows:
+        check_may(session, row, "end", law=law)
+    return ToEnd(rows)
 
 
 def _look_first(session: Session) -> Look:
@@ -176,6 +184,7 @@ def ended(session: Session, wanted: ToEnd) -> tuple[Document, CloudgpuError | No
         "ended": [machine_value(one.row, now) for one in gone],
         "kept": _on_purpose(gone),
         "failed": [fault.as_dict() for fault in faults],
+        "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],
         **asked_value(wanted.asked, wanted.closed),
     }
     return document, _gravest(faults)

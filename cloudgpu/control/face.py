@@ -242,10 +242,12 @@ class Cloudgpu(Advice):
         Where something else ends it before, `tell` is given the sentence that says so.
         """
         from cloudgpu.control.hold_loses import hold_loses_to
+        from cloudgpu.control.law import check_may
         from cloudgpu.control.lease import check_hold, set_hold
 
         session = self._session
         row = session.find(name)
+        check_may(session, row, "hold")
         check_hold(row["name"], until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
         loses = end and hold_loses_to(session, row, end)
@@ -544,6 +546,22 @@ class Cloudgpu(Advice):
         from cloudgpu.control.policy_asked import checked
 
         return checked(self._session, [str(file) for file in files])
+
+    def publish_policy(self, name_or_file: str | Path) -> Document:
+        """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
+
+        Raises InvalidRequest for a file that is not there or has a fault, RoleNeeded for a member of a team.
+        """
+        from cloudgpu.control.policies import policy_paths
+        from cloudgpu.control.published import publish
+
+        return publish(self._session, str(name_or_file), policy_paths(self._session.home))
+
+    def withdraw_policy(self, name: str) -> Document:
+        """Take back what is published under this name; raise InvalidRequest where nothing is, RoleNeeded."""
+        from cloudgpu.control.published import withdraw
+
+        return withdraw(self._session, name)
 
     def backtest(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import kept_until
 from cloudgpu.control.gone import gone
+from cloudgpu.control.law import by
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.control.silence import Silence
 from cloudgpu.core import keeping
@@ -216,12 +217,14 @@ def on_purpose(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
 def discard_line(session: Session, row: Row, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row["ended"] is not None and not row["discard"]:
-        session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()))])
+        session.ledger.append(
+            [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"))]
+        )
 
 
 def park_line(session: Session, row: Row, why: str, now: datetime) -> Row:
     """Write that a machine is to be kept as an image; return its row."""
-    session.ledger.append([asked("park", row["id"], why, not_before(row, now))])
+    session.ledger.append([asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))])
     return session.ledger.machine(row["id"]) or row
 
 

@@ -13,6 +13,7 @@ from cloudgpu.control.accounts import is_forgotten
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
+from cloudgpu.control.law import check_may, check_override, claim_owner
 from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.lifecycle import remove_unfit
 from cloudgpu.control.look import refresh
@@ -70,6 +71,11 @@ def launch(
     BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
     """
     session.check_launchable()
+    check_override(session, prepared.override)
+    if prepared.again:
+        check_may(session, {"name": prepared.name, "owner": prepared.plan.request.owner}, "start")
+    else:
+        claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
     if session.held(prepared.lock):
         session.tell("another cloudgpu is busy with the same request; waiting for it")

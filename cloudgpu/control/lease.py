@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.gone import looked_at, told_if_gone
+from cloudgpu.control.law import by, check_may, check_override
 from cloudgpu.control.lifecycle import alone, lease_line
-from cloudgpu.control.limits import check_extended
+from cloudgpu.control.limits import check_extended, check_held
 from cloudgpu.control.look import refresh
 from cloudgpu.control.policies import limits_of
 from cloudgpu.control.refusal import Way, span_text
@@ -46,8 +47,10 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
     """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
     Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
-    end beyond the lab's limits, ProviderUnavailable where its provider does not answer.
+    end beyond the lab's limits, ProviderUnavailable where its provider does not answer, RoleNeeded where it is not
+    theirs to extend.
     """
+    check_may(session, row, "extend")
     row = latest_of(session, row)
     now = session.clock().replace(microsecond=0)
     if row["expires"] is None or row["renew_until"] is None:
@@ -66,6 +69,8 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     LedgerUnavailable where it moves and the ledger is in doubt.
     """
     row = extension.row
+    check_may(session, row, "extend")
+    check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, (), lambda budget: budget.scope.covers(row))
@@ -89,13 +94,14 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
     the lease that it had, and the ledger says so; where nobody knows, the next look does.
     """
     provider, now = _taggable(session, row), session.clock()
+    who = by(session, row, "extend")
     timers.check_reach(session, row, lease.renew_until)
 
     def decision(view: View) -> Sequence[Draft]:
         known = view.machine(row["id"]) or row
         moves = known["renew_until"] is None or lease.renew_until > from_iso(known["renew_until"])
         more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
-        return [lease_line(row, lease, why, now), *more]
+        return [lease_line(row, lease, why, now, who=who), *more]
 
     with changing(f"The new lease of {row['name']} may not be set everywhere. Run the same command again."):
         decided(session, decision, _way(row, now))
@@ -139,8 +145,11 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row.
 
     Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
-    InstanceNotFound for a machine that has ended.
+    InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
+    it is not theirs to hold.
     """
+    check_may(session, row, "hold")
+    check_held(row["name"], until, session.clock(), limits_of(session))
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     with alone(session, row):
         row = latest_of(session, session.ledger.machine(row["id"]) or row)
@@ -149,7 +158,7 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
             with told_if_gone(session, row):
                 provider.tag(row["provider_id"], hold_tags(until))
             now, end = session.clock(), iso(until) if until else None
-            body = {"until": end, "why": "asked", "host": platform.node()}
+            body = {"until": end, "why": "asked", "host": platform.node(), **by(session, row, "hold")}
             session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
         return session.ledger.machine(row["id"]) or row
 

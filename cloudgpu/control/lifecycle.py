@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import kept, saved, timers
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.gone import gone
+from cloudgpu.control.law import by, check_may, check_override
 from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
@@ -50,7 +51,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.base import Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from cloudgpu.core.facts import Leftover
@@ -70,8 +71,9 @@ def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] |
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
     `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
-    nothing of it; StopUnproved when the proof did not come in time.
+    nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop.
     """
+    check_may(session, row, "stop")
     with alone(session, row), changing(unproved("stop", row["name"])):
         row = session.ledger.machine(row["id"]) or row
         if check is not None:
@@ -131,7 +133,9 @@ def _stop(session: Session, row: Row, why: str) -> Row:
         return session.ledger.machine(row["id"]) or latest
     session.tell(f"{row['name']}: stopping")
     count_before_end(session, latest)
-    session.ledger.append([asked("stop", row["id"], why, not_before(row, session.clock()))])
+    session.ledger.append(
+        [asked("stop", row["id"], why, not_before(row, session.clock()), who=by(session, row, "stop"))]
+    )
     try:
         latest = prove(session, latest, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
     except EndRefused as refusal:
@@ -173,8 +177,10 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
-    where a budget does not carry it; `override` says why to pass it.
+    where a budget does not carry it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
     """
+    check_may(session, row, "start")
+    check_override(session, override)
     session.check_launchable()
     look_first(session, (), lambda budget: budget.scope.covers(row))
     name = row["name"]
@@ -217,7 +223,8 @@ def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], 
     for line in prices:
         wanted |= {name: line.body[name] for name in ("price", "on_demand") if line.body.get(name)}
     now = session.clock()
-    lines = [lease_line(row, lease, "start", now), *prices, asked("start", row["id"], "asked", now)]
+    who = by(session, row, "start")
+    lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row["id"], "asked", now, who=who)]
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']}")
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
@@ -250,8 +257,9 @@ def end_all_of(
     is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
     whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
     something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger is
-    full.
+    full, RoleNeeded where it is not theirs to end.
     """
+    check_may(session, row, "end")
     with alone(session, row), changing(unproved("end", row["name"])):
         if check is not None:
             check(session.ledger.machine(row["id"]) or row)
@@ -308,7 +316,9 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     session.tell(f"{row['name']}: ending")
     count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
-    session.ledger.append([asked("end", row["id"], why, not_before(row, session.clock()), failed=failed)])
+    session.ledger.append(
+        [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"), failed=failed)]
+    )
     ask = partial(provider.terminate, row["provider_id"])
     try:
         row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
@@ -335,10 +345,10 @@ def _tag(provider: Provider, row: Row, lease: Lease) -> None:
         provider.tag(row["provider_id"], lease.tags())
 
 
-def lease_line(row: Row, lease: Lease, why: str, now: datetime) -> Draft:
-    """Return the line that records a lease that was set."""
+def lease_line(row: Row, lease: Lease, why: str, now: datetime, *, who: Mapping[str, str]) -> Draft:
+    """Return the line that records a lease that was set; `who` is `law.by`."""
     body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
-    body["host"] = platform.node()
+    body |= {"host": platform.node(), **who}
     return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:{iso(lease.renew_until)}")
 
 

@@ -61,6 +61,19 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
     )
 
 
+def check_held(name: str, until: datetime | None, now: datetime, limits: Limits) -> None:
+    """Raise InvalidRequest for a hold that goes further ahead than the longest lease, whose end it would keep off."""
+    most = limits.longest_lease
+    if until is None or most is None or until - now <= most:
+        return
+    raise InvalidRequest(
+        f"The hold of {name} would last {duration_text(until - now)}, beyond the limit of {duration_text(most)}.",
+        field="UNTIL",
+        value=duration_text(until - now),
+        next=f"Hold it for at most {duration_text(most)}; the limits stand in {_places(limits)}.",
+    )
+
+
 def _beyond(option: str, span: timedelta, most: timedelta, limits: Limits) -> InvalidRequest:
     return InvalidRequest(
         f"{option} is {duration_text(span)}, beyond the limit of {duration_text(most)}.",

@@ -321,12 +321,12 @@ def _of_tags(tags: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def asked(kind: str, machine: str, why: str, now: datetime, *, failed: bool = False) -> Draft:
+def asked(kind: str, machine: str, why: str, now: datetime, *, who: Mapping[str, str], failed: bool = False) -> Draft:
     """Return the line written before a stop, start or end is asked: `kind` is one of these words.
 
-    `failed`: it is ended because it never came up.
+    `who` is `law.by`: who asked, by which right. `failed`: it is ended because it never came up.
     """
-    body = {"why": why, "host": platform.node()} | ({"failed": True} if failed else {})
+    body = {"why": why, "host": platform.node(), **who} | ({"failed": True} if failed else {})
     return Draft(f"{kind}_asked", machine, body, now, f"{kind}:{machine}:{iso(now)}")
 
 

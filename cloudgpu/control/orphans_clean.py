@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgpu.control import kept
+from cloudgpu.control.law import law_of
 from cloudgpu.control.lifecycle import end_all_of
 from cloudgpu.control.orphans import again, there
 from cloudgpu.control.orphans_image import saved
@@ -58,11 +59,11 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
     is under way, LedgerUnavailable.
     """
-    going = [one for one in found if one.do is not Do.STAY]
+    going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
     ended: dict[str, Cleaned] = {}
     left = "Some of what is left over is removed, some is not. Run the same command again to go on."
     with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
-        outcomes = []
+        outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
             if one.do is Do.END and one.row is not None:
                 before = ended.get(one.row["id"])
@@ -72,6 +73,18 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
                 outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
             outcomes.append(outcome)
     return outcomes
+
+
+def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
+    """Return what this person may remove, and what stays since it is a colleague's."""
+    law = law_of(session)
+    rows = [(one, one.row or {"owner": one.origin.owner}) for one in going]
+    others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
+    stays = [
+        replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
+        for one, row in others
+    ]
+    return [one for one, row in rows if not law.is_member or law.owns(row)], stays
 
 
 def _place(one: Orphan) -> int:

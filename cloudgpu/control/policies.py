@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.limits import load_limits
-from cloudgpu.config.policies import Found, load_policy
+from cloudgpu.config.policies import LIMITS, Found, load_policy, policy_names
+from cloudgpu.control.law import law_of
 from cloudgpu.control.limits import check_allowed, check_typed
+from cloudgpu.control.published import lab_limits, published, published_policy
 from cloudgpu.core.choice import FACTS, TYPED, USUAL, Chosen, choose
-from cloudgpu.core.limits import Limits, cut, cut_spans
+from cloudgpu.core.limits import Limits, cut, cut_spans, joined
 from cloudgpu.core.policy import Origin, Policy, Said, Spans, Unpausable, spans
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import InvalidRequest
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _NOTHING = Said()
+LAST = "default"  # the shipped policy that counts where nobody knows better
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Held:
 
     `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
     the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
-    in a sentence each what the limits changed; `place` is the policy's file.
+    in a sentence each what the limits changed; `place` is the policy's file, `origin` who published it in the ledger.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Held:
     broken: InvalidRequest | None = None
     cuts: tuple[str, ...] = ()
     place: Path | None = None
+    origin: str = ""
 
 
 def policy_paths(home: Home) -> tuple[Path, ...]:
@@ -73,16 +77,43 @@ def find_policy(session: Session, name: str | None) -> Policy:
     return _found(session, name or session.settings.policy).policy
 
 
+def policy_named(session: Session, name: str, *, published_only: bool = False) -> Found:
+    """Return the policy called `name`: the one that is published in the ledger, else as `load_policy` finds it.
+
+    `published_only`: what is in this home does not count, as for somebody else's machine. Raises as `load_policy`.
+    """
+    search = () if published_only else policy_paths(session.home)
+    return published_policy(session, name) or load_policy(name, search=search, tz=session.settings.tz)
+
+
+def policies_known(session: Session) -> tuple[str, ...]:
+    """Return the names of all policies there are, published ones too, sorted."""
+    ours = set(published(session)) - {LIMITS}
+    return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
+
+
+def unused_file(session: Session, name: str) -> Path | None:
+    """Return the file of this home, or of the directory, that does not count once this name is published."""
+    files = (path / f"{name}.yaml" for path in policy_paths(session.home))
+    return next((file for file in files if file.is_file()), None)
+
+
 def _found(session: Session, name: str) -> Found:
-    found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
-    if found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
+    found = policy_named(session, name)
+    if found.origin:
+        unused = unused_file(session, name)
+        session.tell(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
+    elif found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
         session.tell(f"the policy {found.policy.name} is from {found.path}")
     return found
 
 
 def limits_of(session: Session) -> Limits:
-    """Return the limits of the project and of the home, the narrowest of each; raise InvalidRequest for a fault."""
-    return load_limits(policy_paths(session.home))
+    """Return the narrowest of the limits in the ledger, of the project and of the home.
+
+    So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
+    """
+    return joined((lab_limits(session), load_limits(policy_paths(session.home))))
 
 
 def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
@@ -105,7 +136,7 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
 
 def _found_here_alone(session: Session, found: Found) -> Iterator[str]:
     """Yield the sentence about a project's own policy: cron runs elsewhere, and what it cannot find does not hold."""
-    if found.path.parent == policy_paths(session.home)[0]:
+    if not found.origin and found.path.parent == policy_paths(session.home)[0]:
         yield (
             f"the policy {found.policy.name} is this directory's own: where cloudgpu runs elsewhere, as from cron, it "
             f"is not found and only the lease counts; a copy in {session.home.policies} is found everywhere"
@@ -135,20 +166,28 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under; where nobody knows that, the one that a launch would be under now.
-    `named`: this one, for all. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    `named`: this one, for all. For a member, what their home says counts for their own machines alone. Raises
+    InvalidRequest for a fault in the limits, which concern every machine.
     """
-    limits, known = limits_of(session), dict[str, Held]()
-    alike: dict[tuple[str | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
+    law, limits = law_of(session), {True: limits_of(session), False: lab_limits(session)}
+    known: dict[tuple[str, bool], Held] = {}
+    alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for row in rows:
-        words = (row["policy"], row.get("policy_by"), *(() if row["policy"] else facts_of(row).values()))
+        ours = not law.is_member or law.owns(row)
+        words = (ours, row["policy"], row.get("policy_by"), *(() if row["policy"] else facts_of(row).values()))
         if words not in alike:
-            chosen = _of_row(session, row, named)
-            if chosen.name not in known:
-                known[chosen.name] = _resolved(session, chosen.name, limits)
-            alike[words] = _with_why(known[chosen.name], chosen.why)
+            chosen = _of_row(session, row, named) if ours or row["policy"] else _of_lab(named)
+            if (chosen.name, ours) not in known:
+                known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
+            alike[words] = _with_why(known[chosen.name, ours], chosen.why)
         found[row["id"]] = alike[words]
     return found
+
+
+def _of_lab(named: str | None) -> Chosen:
+    """Return the policy of somebody else's machine of which nobody knows it: what this home would choose is its own."""
+    return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
 
 
 def _of_row(session: Session, row: Row, named: str | None) -> Chosen:
@@ -162,20 +201,20 @@ def _of_row(session: Session, row: Row, named: str | None) -> Chosen:
     return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
 
 
-def _resolved(session: Session, name: str, limits: Limits) -> Held:
+def _resolved(session: Session, name: str, limits: Limits, *, published_only: bool) -> Held:
     try:
-        found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
+        found = policy_named(session, name, published_only=published_only)
     except InvalidRequest as fault:
         broken = None if fault.field == "policy" else fault
         return Held(name, None, "", fault.message.removesuffix("."), broken)
     within = cut(found.policy, limits)
-    return Held(name, within.policy, "", cuts=within.cuts, place=found.path)
+    return Held(name, within.policy, "", cuts=within.cuts, place=found.path, origin=found.origin)
 
 
 def _with_why(held: Held, why: str) -> Held:
     if held.policy is None:
         why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
-    return Held(held.name, held.policy, why, held.fault, held.broken, held.cuts, held.place)
+    return replace(held, why=why)
 
 
 def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Spans:

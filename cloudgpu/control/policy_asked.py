@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.limits import FILE, limits_from
-from cloudgpu.config.policies import load_policy, policy_names
 from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.yamlfile import read_yaml
-from cloudgpu.control.policies import limits_of, policy_of, policy_paths
+from cloudgpu.control.policies import (
+    limits_of,
+    policies_known,
+    policy_named,
+    policy_of,
+    policy_paths,
+    unused_file,
+)
+from cloudgpu.control.published import published
 from cloudgpu.core.limits import NO_LIMITS, Limits, cut
 from cloudgpu.core.names import near
 from cloudgpu.core.policy import Policy
@@ -31,21 +38,22 @@ SHIPPED = "shipped"
 
 def listed(session: Session) -> Document:
     """Return every policy there is, and the limits; one that cannot be read has its fault instead of what it says."""
-    search, limits = policy_paths(session.home), limits_of(session)
+    limits = limits_of(session)
     return {
-        "policies": [_line(session, name, limits) for name in policy_names(search=search)],
+        "policies": [_line(session, name, limits) for name in policies_known(session)],
         "limits": limits_value(limits),
     }
 
 
 def shown(session: Session, name: str) -> Document:
     """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
-    found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
+    found = policy_named(session, name)
     limits = limits_of(session)
     within, now = cut(found.policy, limits), session.clock()
     return {
         **policy_value(within.policy),
-        "place": _place(found.path),
+        "place": _place(found.path, found.origin),
+        "published": _published(session, name),
         "chosen_by": _chosen_by(session, name),
         "allowed": limits.allows(name),
         "cuts": list(within.cuts),
@@ -65,7 +73,7 @@ def explained(session: Session, name: str | None) -> Document:
         "id": row["id"],
         "state": row["state"],
         "policy": held.name,
-        "place": None if held.place is None else _place(held.place),
+        "place": None if held.place is None else _place(held.place, held.origin),
         "why": held.why,
         "fault": held.fault or None,
         "cuts": list(held.cuts),
@@ -123,6 +131,7 @@ def limits_value(limits: Limits) -> Document | None:
     return {name: None if span is None else span.total_seconds() for name, span in spans.items()} | {
         "policies": None if limits.policies is None else list(limits.policies),
         "payers": list(limits.payers),
+        "stop": limits.stop and str(limits.stop),
         "places": list(limits.places),
     }
 
@@ -142,14 +151,15 @@ def _rule(one: Says) -> Document:
 
 def _line(session: Session, name: str, limits: Limits) -> Document:
     line = {"name": name, "allowed": limits.allows(name), "chosen_by": _chosen_by(session, name)}
+    line["published"] = _published(session, name)
     try:
-        found = load_policy(name, search=policy_paths(session.home), tz=session.settings.tz)
+        found = policy_named(session, name)
     except InvalidRequest as fault:
         return {**line, "place": None, "fault": fault.message, "description": ""} | dict.fromkeys(_SPANS)
     policy = cut(found.policy, limits).policy
     return {
         **line,
-        "place": _place(found.path),
+        "place": _place(found.path, found.origin),
         "fault": None,
         "description": policy.description,
         "lease_s": policy.lease.total_seconds(),
@@ -177,7 +187,18 @@ def _uses(session: Session) -> Iterator[tuple[str, str]]:
         yield from ((f'policies.tags."{tag}"', name) for tag, name in choices.tags.items())
 
 
-def _place(path: Path) -> str:
+def _published(session: Session, name: str) -> Document | None:
+    """Return who has published this for the lab, and when, and which file of this home does not count for that."""
+    one = published(session).get(name)
+    if one is None:
+        return None
+    unused = unused_file(session, name)
+    return {"by": one.by, "at": one.at, "unused": None if unused is None else str(unused)}
+
+
+def _place(path: Path, origin: str = "") -> str:
+    if origin:
+        return origin
     return SHIPPED if path.parent == data_dir("policies") else str(path)
 
 
@@ -203,7 +224,7 @@ def _fault_of(place: Path) -> InvalidRequest | None:
 
 def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
     """Yield a fault for each policy that is named and that nobody has, or that the limits do not allow there."""
-    names, limits = policy_names(search=policy_paths(session.home)), limits_of(session)
+    names, limits = policies_known(session), limits_of(session)
     allowed = [name for name in names if limits.allows(name)]
     uses = [(f"config.toml: {key}", name) for key, name in _uses(session)]
     for field, name in [*uses, *((f"{FILE}: policies", name) for name in limits.policies or ())]:

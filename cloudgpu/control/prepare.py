@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.templates import Template
 from cloudgpu.control.anywhere import Found, offers_anywhere, volume_accounts
 from cloudgpu.control.caller import network_again
-from cloudgpu.control.candidates import Candidate, Candidates, candidate, candidates_of
+from cloudgpu.control.candidates import Candidate, Candidates, candidate, candidates_of, owner_of
 from cloudgpu.control.extras import extras_of
+from cloudgpu.control.law import check_override, check_owner
 from cloudgpu.control.offering import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
 from cloudgpu.control.policies import policy_of
 from cloudgpu.control.session import Session, living
@@ -70,9 +71,11 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
 
     Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
-    not run what does.
+    not run what does, RoleNeeded for an owner or an override that needs the payer's role.
     """
     check_words(wish)
+    check_override(session, wish.override)
+    check_owner(session, owner_of(session, wish))
     template = find_template(session, wish.template)
     candidates = candidates_of(session, wish, template)
     fingerprint = _fingerprint(candidates.identity, wish.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.law import by
 from cloudgpu.control.observe import asked, end_refused, not_before
 from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.prove import is_stopped, prove
@@ -64,7 +65,7 @@ def _stopped(session: Session, row: Row, refusal: EndRefused) -> tuple[str, str]
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.tell(f"{row['name']}: {refusal.message} Stopping it instead")
     now = not_before(row, session.clock())
-    session.ledger.append([asked("stop", row["id"], "its end was refused", now)])
+    session.ledger.append([asked("stop", row["id"], "its end was refused", now, who=by(session, row, "stop"))])
     try:
         row = prove(session, row, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
     except LedgerUnavailable:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets import budgets, standings
 from cloudgpu.control.collecting import collected_seldom
+from cloudgpu.control.law import for_the_lab, law_of, payers_only, stops_of
 from cloudgpu.control.policies import find_policy, policies_of
 from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
 from cloudgpu.control.reap_end import carry_out
@@ -23,7 +24,6 @@ from cloudgpu.control.reap_tell import deliver_all
 from cloudgpu.control.reap_warn import warn
 from cloudgpu.control.session import living
 from cloudgpu.control.timers import Repaired, repair
-from cloudgpu.core.budget_stops import stops
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.decisions import Decision, Do, Seen
 from cloudgpu.core.passes import Done, Left, Pass
@@ -62,12 +62,16 @@ def reap(session: Session, wish: ReapWish) -> Pass:
     """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
-    policy that was named and is not there; LedgerUnavailable. What a provider does not answer is in the result.
+    policy that was named and is not there; RoleNeeded where a member names one; LedgerUnavailable. What a provider does
+    not answer is in the result.
     """
     begun = session.clock()
     if wish.dry_run:
         return _judged_only(session, wish, begun)
+    if wish.policy is not None:
+        payers_only(session, f"Ending everybody's machines by the policy {wish.policy}")
     with ExitStack() as held:
+        held.enter_context(for_the_lab(session))
         try:
             held.enter_context(session.hold(LOCK, wait=False))
         except LedgerUnavailable:
@@ -200,7 +204,7 @@ def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
     check_whole(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)
     standing = standings(session, budgets(session))
-    over = stops(standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+    over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[Seen]) -> list[Decision]:
         return decide(some, over, session.clock(), interval=wish.interval, max_idle_stops=wish.max_stops)

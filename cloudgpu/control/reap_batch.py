@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.identity import by_account
+from cloudgpu.control.law import by, law_of
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.pricing import pin_to_the_end
@@ -22,7 +23,10 @@ from cloudgpu.providers.base import Pausable, StopsMany
 from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.control.session import Session
+    from cloudgpu.core.events import Draft
 
 Row = dict[str, Any]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
@@ -57,7 +61,8 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.row["name"])))
-        session.ledger.append([asked("stop", one.id, one.decision.why, not_before(one.row, now)) for one in items])
+        law = law_of(session)
+        session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
         failed = _asked_and_proved(session, {one.id: one.row for one in items})
     outcome = Outcome()
     for item in items:
@@ -68,6 +73,10 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
             pin_to_the_end(session, row)
             outcome.ended.append(item.done(row["state"]))
     return outcome
+
+
+def _asked(item: Item, now: datetime, who: Mapping[str, str]) -> Draft:
+    return asked("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
 
 
 def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:

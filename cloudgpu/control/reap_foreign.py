@@ -6,10 +6,11 @@ Nobody else touches them: they are shown. The lab's limits name who pays (`payer
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.law import by, law_of
 from cloudgpu.control.policies import limits_of
 from cloudgpu.control.protected import with_way
 from cloudgpu.control.prove import PROVED_WITHIN
@@ -35,10 +36,10 @@ LONGEST_PAUSE_S = 5.0
 def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     """Return the machines of other ledgers that this user may stop: billed, and 24 hours past their renew-until.
 
-    Raises InvalidRequest for a fault in the limits.
+    In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
     """
-    payers = {tag_value(one) for one in limits_of(session).payers}
-    if tag_value(session.settings.owner) not in payers:
+    payers, law = {tag_value(one) for one in limits_of(session).payers}, law_of(session)
+    if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
         return []
     return [one for one in foreign if _is_over(one, session.clock())]
 
@@ -82,7 +83,9 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
         return ""
     session.check_hold(LOCK)
     with changing(unproved("stop", name_of(one))):
-        session.ledger.append([_line(one, why, session.clock())])
+        session.ledger.append(
+            [_line(one, why, session.clock(), by(session, {"owner": one.tags.get(TAG_OWNER)}, "stop"))]
+        )
         return _proved(session, provider, one.id, _way(provider, one.id, one.market))
 
 
@@ -143,7 +146,7 @@ def _renew_until(one: Instance, now: datetime) -> datetime:
         return now
 
 
-def _line(one: Instance, why: str, now: datetime) -> Draft:
+def _line(one: Instance, why: str, now: datetime, who: Mapping[str, str]) -> Draft:
     body = {
         "do": str(Do.STOP),
         "rule": str(Rule.RENEW_UNTIL),
@@ -151,5 +154,6 @@ def _line(one: Instance, why: str, now: datetime) -> Draft:
         "activity": None,
         "at": None,
         "host": platform.node(),
+        **who,
     }
     return Draft("decision_made", one.tags[TAG_ID], body, now, f"decided:{one.tags[TAG_ID]}:{iso(now)}:foreign")

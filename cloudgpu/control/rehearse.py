@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.gone import looked_at, told_if_gone
+from cloudgpu.control.law import check_may
 from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
@@ -21,8 +22,9 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
-    that has ended.
+    that has ended; RoleNeeded where it is not theirs to interrupt.
     """
+    check_may(session, row, "interrupt")
     provider = session.provider_of(row)
     if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
         raise InvalidRequest(

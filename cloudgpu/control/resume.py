@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import kept
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.launch import launch
+from cloudgpu.control.law import check_may, check_override
 from cloudgpu.control.lifecycle import alone, new_lease, start
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.park import park
@@ -82,6 +83,8 @@ def started(
     wait: bool = True,
 ) -> Row:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
+    check_may(session, row, "start")
+    check_override(session, override)
     row = settled_first(session, row)
     if move_it and not comes_back(row):
         check_move(session, plan_move(session, row), new_lease(session, row, span, renew), override)
@@ -115,6 +118,8 @@ def plan_comeback(
     `wider` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
     Raises NoCapacity when nothing fits: what is kept stays. InvalidRequest for a machine that cannot be launched again.
     """
+    check_may(session, row, "start")
+    check_override(session, override)
     session.check_launchable()
     check_comeback(session, row)
     with alone(session, row):
@@ -185,6 +190,7 @@ def plan_move(session: Session, row: Row) -> Move:
 
 def move(session: Session, row: Row, *, why: str) -> Row:
     """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
+    check_may(session, row, "start")
     with alone(session, row):
         return park(session, session.ledger.machine(row["id"]) or row, why=why)
 

@@ -52,6 +52,7 @@ class Session:
     _providers: dict[str, Provider] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
+    for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
 
     def provider(self, account: str) -> Provider:
@@ -131,7 +132,7 @@ class Session:
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
             own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
-            own.found, own.tell_waits = self.found, self.tell_waits
+            own.found, own.tell_waits, own.for_lab = self.found, self.tell_waits, self.for_lab
             yield own
         finally:
             ledger.close()

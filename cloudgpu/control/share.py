@@ -12,6 +12,7 @@ from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.guest import label_of
+from cloudgpu.control.law import by, check_may
 from cloudgpu.control.reach import reached
 from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
@@ -47,8 +48,9 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
 
     It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
     (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
-    missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable.
+    missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable, RoleNeeded where it is not theirs.
     """
+    check_may(session, row, "share")
     keeper = doorkeeper(session, row)
     if keeper is None and from_ is not None:
         raise refuse_unkept(session, row, "--from")
@@ -80,8 +82,9 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
 def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
     """Take this key (every shared one, for None) and its address out again; return as `share` does.
 
-    The address first: it goes even where the machine cannot be reached. Raises Unreachable.
+    The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
     """
+    check_may(session, row, "share")
     with changing(_half_done(row)):
         with told_if_gone(session, row):
             closed = _closed(session, row, key)
@@ -90,7 +93,7 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
         fingerprint = key.fingerprint if key else None
         if row.get("shared") and (fingerprint is None or fingerprint in row["shared"]):
             now = session.clock()
-            body = {"key": fingerprint, "host": platform.node()}
+            body = {"key": fingerprint, "host": platform.node(), **by(session, row, "share")}
             dedupe = f"unshared:{row['id']}:{fingerprint}:{iso(now)}"
             session.ledger.append([Draft("machine_unshared", row["id"], body, now, dedupe)])
     value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
@@ -101,7 +104,7 @@ def _hand_over(session: Session, row: Row, key: GuestKey, said: dict[str, Any]) 
     """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
     now, known = session.clock(), row.get("shared", {}).get(key.fingerprint, {})
     if any(known.get(name) != value for name, value in said.items()) or not known:
-        body = {"key": key.fingerprint, **said, "host": platform.node()}
+        body = {"key": key.fingerprint, **said, "host": platform.node(), **by(session, row, "share")}
         dedupe = f"shared:{row['id']}:{key.fingerprint}:{iso(now)}"
         session.ledger.append([Draft("machine_shared", row["id"], body, now, dedupe)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
+from cloudgpu.control.law import by, named_row
 from cloudgpu.control.observe import kept_entry
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Leftover, Leftovers, is_hidden
@@ -13,7 +14,7 @@ from cloudgpu.core.names import digest
 from cloudgpu.core.times import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from cloudgpu.control.identity import Whose
@@ -61,9 +62,20 @@ def observed(thing: Leftover, identity: AccountIdentity, known: Row | None, now:
     return [Draft("thing_observed", subject, body, now, f"thing:{digest(subject, iso(now), repr(body))}")]
 
 
-def vanished(row: Row, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None) -> Draft:
-    """Return the line that says that a thing is gone: since `ended`, or some time after `alive`."""
-    body = {"id": row["provider_id"], "proof": proof, "alive_at": alive, "ended_at": ended}
+def vanished(
+    row: Row,
+    proof: str,
+    now: datetime,
+    *,
+    alive: str | None = None,
+    ended: str | None = None,
+    who: Mapping[str, str] | None = None,
+) -> Draft:
+    """Return the line that says that a thing is gone: since `ended`, or some time after `alive`.
+
+    `who` is `law.by` where somebody has removed it here.
+    """
+    body = {"id": row["provider_id"], "proof": proof, "alive_at": alive, "ended_at": ended, **(who or {})}
     return Draft("thing_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
 
 
@@ -111,5 +123,5 @@ def write_removed(session: Session, thing: Leftover) -> None:
     """Write that we have removed a thing, just now."""
     subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
     rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
-    now = session.clock()
-    session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now)) for row in rows])
+    now, who = session.clock(), by(session, named_row(thing), "remove")
+    session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows])

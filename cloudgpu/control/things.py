@@ -9,6 +9,7 @@ from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.asking import told_apart
 from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.kept_look import leftovers_of
+from cloudgpu.control.law import check_may, named_row
 from cloudgpu.control.observe import kept_entry
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write, write_removed
@@ -99,7 +100,11 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
 
 
 def remove(session: Session, thing: Leftover) -> None:
-    """Remove it and prove that it is gone. Raises InvalidRequest while a machine uses it, StopUnproved."""
+    """Remove it and prove that it is gone.
+
+    Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
+    """
+    check_may(session, named_row(thing), "remove")
     if thing.attached_to is not None:
         raise _used(session, thing)
     with changing(
@@ -147,8 +152,10 @@ def save(session: Session, row: Row, name: str | None, *, restart: bool = True) 
 
     The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
     ended, InvalidRequest for a machine of which
-    none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour.
+    none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour, RoleNeeded where
+    it is not theirs.
     """
+    check_may(session, row, "save an image of")
     provider = session.provider_of(row)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
         raise _no_images(row)

@@ -23,9 +23,10 @@ instance_observed    machine  provider_id state billed since launched_at address
                               prices(none: not known) on_demand after(when it was last seen to be as before))
 instance_vanished    machine  provider_id proof alive_at(when it was last known to be there) ended_at(the cloud's word)
 stop_asked           machine  why host(the computer on which it was)        start_asked, park_asked: the same
+                              whose right(owner payer members pass: by which right; in a team alone, both)
 start_refused        machine  why(a start that was asked has surely not begun)
 end_refused          machine  asked(end or stop: what the provider refused, as something protects the machine) why next
-end_asked            machine  why host failed(it never came up)
+end_asked            machine  why host failed(it never came up) whose right
 kept_observed        machine  kept (what stays without the machine: id kind region zone size_gb stored_as made_at ready
                               nanos_per_month per nanos by_size why_at_most source as_of basis)
                               alive_at(where others removed something: when it was last known to be there)
@@ -34,14 +35,14 @@ traffic_observed     machine  bytes_out since until counted(by the machine in al
                               source as_of basis
 thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
                               attached_to nanos_per_month per nanos by_size why_at_most source as_of basis
-thing_vanished       thing    id proof alive_at ended_at
-lease_set            machine  expires renew_until why host
-hold_set             machine  until(null: released) why host
+thing_vanished       thing    id proof alive_at ended_at whose right(where somebody of a team has removed it)
+lease_set            machine  expires renew_until why host whose right
+hold_set             machine  until(null: released) why host whose right
 interruption_asked   machine  at
 machine_shared       machine  key(fingerprint of the public key that was let in) label(whose it is) from(the network
                               that they connect from, null: no such rule) host_key(OpenSSH line that the machine showed
-                              when it was shared) host; holds until the next launch
-machine_unshared     machine  key(null: every one) host
+                              when it was shared) host whose right; holds until the next launch
+machine_unshared     machine  key(null: every one) host whose right
 decision_made        machine  do rule why activity at(when it would be ended if nothing changes, null: nothing says so)
                               host; written where do, rule, at or activity is not what it was
 warning_given        machine  rule due(null: it is only told) why how(the ways it was told) host
@@ -59,6 +60,10 @@ budget_set           budgets  name nanos paid_in(amount code per_usd as_of sourc
                               actions tz allow_override
 budget_removed       budgets  name
 budget_overridden    budgets  machine name reason passed(of each: name, nanos too much) host
+policy_published     policies name(limits: those of the lab) text(YAML) tz(of schedules that name none)
+policy_withdrawn     policies name
+owner_claimed        people   owner person(the user of the database whose name this is; the line's own writer)
+owner_assigned       people   owner person(as a payer says)
 report_sent          reports  month receiver
 team_set             team     members payers(the database's roles of those who write, and of those who decide)
 account_forgotten    accounts account provider why host; it is asked no more unless it is configured, or used, again

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from cloudgpu.core.law import Stoppers
 from cloudgpu.core.policy import Act, Origin, Policy, Spans
 from cloudgpu.core.times import duration_text
 
@@ -17,7 +18,7 @@ class Limits:
     """The most that is allowed; None: no limit. `policies` are the only ones that a launch may name.
 
     `payers` are the owners whose reaper may stop machines of other ledgers that are 24 hours past their renew-until.
-    `places` are the files that say so.
+    `stop` says who may stop whose machine in a team. `places` are the files, or the publication, that say so.
     """
 
     lease: timedelta | None = None
@@ -25,6 +26,7 @@ class Limits:
     idle_after: timedelta | None = None
     policies: tuple[str, ...] | None = None
     payers: tuple[str, ...] = ()
+    stop: Stoppers | None = None
     places: tuple[str, ...] = ()
 
     @property
@@ -53,12 +55,14 @@ def joined(every: Iterable[Limits]) -> Limits:
     found = [one for one in every if one != NO_LIMITS]
     named = [one.policies for one in found if one.policies is not None]
     payers = [one.payers for one in found if one.payers]
+    stops = [one.stop for one in found if one.stop is not None]
     return Limits(
         _least(one.lease for one in found),
         _least(one.renew_until for one in found),
         _least(one.idle_after for one in found),
         _common(named) if named else None,
         _common(payers) if payers else (),
+        (Stoppers.OWNER if Stoppers.OWNER in stops else Stoppers.MEMBERS) if stops else None,
         tuple(place for one in found for place in one.places),
     )
 

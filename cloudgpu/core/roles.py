@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 
 from cloudgpu.core.budget import OVERRIDDEN, REMOVED, SET
+from cloudgpu.core.people import ASSIGNED
+from cloudgpu.core.published import PUBLISHED, WITHDRAWN
 from cloudgpu.errors import RoleNeeded
 
 TEAM_SET = "team_set"
@@ -13,7 +15,7 @@ TEAM_SUBJECT = "team"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
-PAYER_KINDS = frozenset({SET, REMOVED, OVERRIDDEN, TEAM_SET})
+PAYER_KINDS = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
 
 
 class Role(StrEnum):

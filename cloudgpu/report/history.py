@@ -81,9 +81,19 @@ def _observed(body: Body) -> str:
 def _asked(what: str) -> Callable[[Body], str]:
     def tell(body: Body) -> str:
         failed = ", as it never came up" if body.get("failed") else ""
-        return f"asked to {what}{failed}: {body['why']}"
+        return f"asked to {what}{failed}: {body['why']}{_by_right(body)}"
 
     return tell
+
+
+def _by_right(body: Body) -> str:
+    """Return by which right somebody acted on a machine that is not theirs; nothing for their own."""
+    right = {
+        "payer": "by the payer's role",
+        "members": "as the lab's limits let every member",
+        "pass": "by a pass, for the lab",
+    }.get(body.get("right", ""))
+    return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
 
 
 def _kept(body: Body) -> str:
@@ -101,11 +111,11 @@ def _sent(body: Body) -> str:
 
 
 def _leased(body: Body) -> str:
-    return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}"
+    return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}{_by_right(body)}"
 
 
 def _held(body: Body) -> str:
-    return f"held until {minute(body['until'])}" if body["until"] else "hold released"
+    return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _by_right(body)
 
 
 def _decided(body: Body) -> str:
@@ -160,12 +170,12 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "price_observed": _priced,
     "traffic_observed": _sent,
     "thing_observed": _thing,
-    "thing_vanished": lambda body: f"gone: {body['proof']}",
+    "thing_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_asked": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
-    "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in",
-    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was taken out",
+    "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in{_by_right(body)}",
+    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was taken out{_by_right(body)}",
     "decision_made": _decided,
     "warning_given": _warned,
     "warning_lifted": lambda body: f"warning lifted ({body['rule']}): {body['why']}",

@@ -109,6 +109,13 @@ def _policies(run, root):
     (home / "limits.yaml").write_text("renew_until: 6d\npayers: [ada]\n")
     run("policy list", "policy", "list")
     run("policy check", "policy", "check")
+    run("policy publish", "policy", "publish", "limits")
+    (home / "own.yaml").write_text("lease: 1h\nrenew_until: 2h\n")
+    run("policy publish", "policy", "publish", "own")
+    run("policy show", "policy", "show", "own")
+    for name in ("own", "limits"):
+        run("policy withdraw", "policy", "withdraw", name)
+    (home / "own.yaml").unlink()
     run("policy show", "policy", "show", "classroom")
     run("policy show", "policy", "show", "never")
     (home / "limits.yaml").unlink()
@@ -391,7 +398,17 @@ def test_every_document_of_the_page_was_printed(printed, written):
     parts |= {"job", "passed", "login", "watcher", "guards", "planned_ends", "guarded"}
     parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
     parts |= {"difference"}
-    parts |= {"rule", "listing", "limits", "idleness", "schedule", "allowance", "unlabelled", "retention"}
+    parts |= {
+        "rule",
+        "listing",
+        "limits",
+        "idleness",
+        "schedule",
+        "allowance",
+        "unlabelled",
+        "retention",
+        "publication",
+    }
     parts |= {"source", "signal", "verdict", "ends", "replayed", "stop", "work", "amount"}
     parts |= {"beside", "kept", "thing", "need", "limit", "region"}
     parts |= {"profile", "quoted", "rented", "sale", "usage", "ratio", "outcomes", "outcome", "scaled_outcomes", "mark"}

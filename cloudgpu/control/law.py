@@ -1,0 +1,227 @@
+"""Holds what somebody asks against the lab's rules: by their role, and by whose the machine is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.budget_stops import Stop, stops
+from cloudgpu.core.facts import TAG_OWNER
+from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
+from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
+from cloudgpu.core.roles import Role, check_payer
+from cloudgpu.errors import RoleNeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.events import Draft
+    from cloudgpu.core.facts import Leftover
+    from cloudgpu.core.standing import Standing
+    from cloudgpu.ledger.base import View
+
+STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Who asks, in which role, and whose each owner's name is.
+
+    `person` is the user of the database, `usual` the owner of config.toml.
+    """
+
+    role: Role
+    person: str
+    people: People
+    usual: str = ""
+    for_lab: bool = False
+
+    @property
+    def is_member(self) -> bool:
+        """Say whether some things here are not theirs to do."""
+        return self.role is Role.MEMBER
+
+    def owns(self, row: Mapping[str, Any]) -> bool:
+        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
+        owner = row["owner"]
+        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
+
+    def takes(self, owner: str | None) -> bool:
+        """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
+        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
+
+    def whose(self, row: Mapping[str, Any]) -> str:
+        """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
+        owner, person = row["owner"], self.people.person(row["owner"])
+        if not owner:
+            return "nobody's, as far as is known"
+        return f"{owner}'s" + (f" ({person})" if person != owner else "")
+
+
+def law_of(session: Session) -> Law:
+    """Return who asks, in which role. Raises LedgerUnavailable."""
+    role = session.ledger.role()
+    people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT))
+    return Law(role, person_of(session), people, session.settings.owner, session.for_lab)
+
+
+def person_of(session: Session) -> str:
+    """Return who asks: the user of the database in a team, the owner of config.toml alone."""
+    return session.ledger.person() or session.settings.owner
+
+
+@contextmanager
+def for_the_lab(session: Session) -> Iterator[None]:
+    """Let what happens meanwhile happen for the lab, by its policies, leases and budgets, whoever runs it."""
+    before, session.for_lab = session.for_lab, True
+    try:
+        yield
+    finally:
+        session.for_lab = before
+
+
+def payers_only(session: Session, what: str) -> None:
+    """Raise RoleNeeded where a member asks for what payers do; `what` begins a sentence: "Setting a budget"."""
+    ledger = session.ledger
+    role = ledger.role()
+    if role is Role.MEMBER:
+        check_payer(what, role, ledger.person(), ledger.payers)
+
+
+def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> Right:
+    """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
+
+    Raises LedgerUnavailable where nobody can say.
+    """
+    law = law or law_of(session)
+    if not law.for_lab and law.takes(row["owner"]):
+        claim_owner(session, row["owner"])
+    right = _right(session, law, row, verb)
+    if right is None:
+        name = str(row["name"]).replace("the ", "The ", 1)  # of a kept thing
+        raise RoleNeeded(
+            f"{name} is {law.whose(row)}, and {law.person} is a member: only its owner or a payer may {verb} it.",
+            field="name",
+            value=row["name"],
+            next=f"Ask its owner, or a payer: {_who_pays(session)}.",
+        )
+    return right
+
+
+def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
+    """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own."""
+    law = law_of(session)
+    right = check_may(session, row, verb, law=law)
+    return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
+
+
+def by(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> dict[str, str]:
+    """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
+
+    Who asked stands beside every line: a database of a team signs them.
+    """
+    law = law or law_of(session)
+    if law.role is Role.ALONE:
+        return {}
+    right = _right(session, law, row, verb)
+    found = {"whose": row["owner"] or ""}
+    return found if right is None else found | {"right": str(right)}
+
+
+def _right(session: Session, law: Law, row: Mapping[str, Any], verb: str) -> Right | None:
+    mine, stops = law.owns(row), verb == STOP
+    asks = law.is_member and stops and not mine and not law.for_lab
+    stoppers = _stoppers(session) if asks else Stoppers.OWNER
+    return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
+
+
+def named_row(thing: Leftover) -> dict[str, str]:
+    """Return what of something that is kept by name says whose it is, as a row does."""
+    return {"name": f"the {thing.kind} {thing.name}", "owner": thing.tags.get(TAG_OWNER, "")}
+
+
+def check_override(session: Session, reason: str | None) -> str | None:
+    """Return the reason why a budget is to be passed; raise RoleNeeded where one is given and a member asks."""
+    if reason is not None:
+        payers_only(session, "Overriding a budget")
+    return reason
+
+
+def check_owner(session: Session, owner: str) -> None:
+    """Raise RoleNeeded where this person may not launch for this owner."""
+    law = law_of(session)
+    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.REFUSED:
+        raise _not_theirs(session, law, owner)
+
+
+def claim_owner(session: Session, owner: str) -> None:
+    """Record that this name is theirs, where nobody has it; raise RoleNeeded where they may not launch for it."""
+    law = law_of(session)
+    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.GRANTED:
+        return
+
+    def decision(_view: View) -> Sequence[Draft]:
+        people = people_of(session.ledger.events(SUBJECT))
+        verdict = claim(people, law.role, law.person, owner, session.settings.owner)
+        if verdict is Claim.REFUSED:
+            raise _not_theirs(session, law, owner)
+        return [claimed_line(owner, law.person, session.clock())] if verdict is Claim.NEW else []
+
+    session.ledger.decide(decision)
+
+
+def assign_owner(session: Session, owner: str, person: str) -> dict[str, str]:
+    """Record whose an owner's name is, as a payer says; return that."""
+    payers_only(session, "Saying whose an owner's name is")
+    session.ledger.decide(lambda view: [assigned_line(owner, person, session.clock(), view.head()[0])])
+    return {"owner": owner, "person": person}
+
+
+def _not_theirs(session: Session, law: Law, owner: str) -> RoleNeeded:
+    names, known = law.people.names(law.person), law.people.person(owner)
+    known = known if known not in (owner, law.person) else None
+    whose = f"The owner's name {owner} belongs to {known}" if known else f"{owner} is not the name of {law.person}"
+    own = names[0] if names else law.person
+    return RoleNeeded(
+        f"{whose}: launching for somebody else needs the payer's role, and {law.person} is a member.",
+        field="--owner",
+        value=owner,
+        next=f'Launch as yourself: --owner {own}, or owner = "{own}" in config.toml; or ask a payer: '
+        f"{_who_pays(session)}.",
+    )
+
+
+def _who_pays(session: Session) -> str:
+    return ", ".join(session.ledger.payers()) or "there is none yet"
+
+
+def _stoppers(session: Session) -> Stoppers:
+    from cloudgpu.control.published import lab_limits
+
+    return lab_limits(session).stop or Stoppers.OWNER
+
+
+_BY = {
+    Right.PAYER: "you have the payer's role",
+    Right.MEMBERS: "the lab's limits let every member stop it",
+    Right.PASS: "the pass acts for the lab",
+}
+
+
+def stops_of(
+    law: Law, standings: Sequence[Standing], rows: Sequence[Mapping[str, Any]], warned: Mapping[str, int], now: datetime
+) -> list[Stop]:
+    """Return what passed budgets do with machines, as `core.budget_stops.stops`.
+
+    For a member, a budget in a file of their home stops their own machines alone.
+    """
+    if not law.is_member:
+        return stops(standings, rows, warned, now)
+    found = stops([one for one in standings if not one.budget.place], rows, warned, now)
+    known = {one.machine for one in found}
+    own = stops([one for one in standings if one.budget.place], [row for row in rows if law.owns(row)], warned, now)
+    return found + [one for one in own if one.machine not in known]

@@ -1,0 +1,62 @@
+"""Who may do what with whose machine in a lab, and by which right. Who is alone with a ledger may do everything."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cloudgpu.core.people import People, plain
+from cloudgpu.core.roles import Role
+
+
+class Right(StrEnum):
+    """By which right somebody acts on a machine."""
+
+    OWNER = "owner"  # it is theirs
+    PAYER = "payer"  # they have the payer's role
+    MEMBERS = "members"  # the lab's limits let every member stop it
+    PASS = "pass"  # noqa: S105  (a pass acts for the lab, whoever runs it)
+
+
+class Stoppers(StrEnum):
+    """Who may stop a machine, beside payers: its owner alone, or every member."""
+
+    OWNER = "owner"
+    MEMBERS = "members"
+
+
+class Claim(StrEnum):
+    """What becomes of an owner's name that somebody launches under."""
+
+    GRANTED = "granted"
+    NEW = "new"  # nobody has it, and from now on it is theirs
+    REFUSED = "refused"
+
+
+def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Claim:
+    """Return whether this person may launch for `owner`; `usual` is the owner that their settings name.
+
+    A member's first launch makes the name of their settings theirs. Another one needs a payer: so does every name that
+    is somebody else's, or that another person is called by.
+    """
+    if role is Role.ALONE or (people.is_known(owner) and people.owns(person, owner)):
+        return Claim.GRANTED
+    free = not people.is_another(person, owner)
+    if free and (owner == person or (plain(owner) == plain(usual) and not people.names(person))):
+        return Claim.NEW
+    return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
+
+
+def right_to(
+    role: Role, *, mine: bool, stops: bool, stoppers: Stoppers = Stoppers.OWNER, for_lab: bool = False
+) -> Right | None:
+    """Return by which right somebody may do this to a machine, None where they may not.
+
+    `stops`: it stops the machine and keeps its disk, which `stoppers` may allow every member. `for_lab`: by a pass.
+    """
+    if for_lab:
+        return Right.PASS
+    if mine or role is Role.ALONE:
+        return Right.OWNER
+    if role is Role.PAYER:
+        return Right.PAYER
+    return Right.MEMBERS if stops and stoppers is Stoppers.MEMBERS else None

@@ -1,0 +1,71 @@
+"""Whose each owner's name is: the names in settings, tags and launches, and the users of the database behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.names import tag_value
+
+SUBJECT = "people"  # of every line about whose owner's name it is
+CLAIMED, ASSIGNED = "owner_claimed", "owner_assigned"
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Which person, a user of the database, each owner's name belongs to. Names are compared as tags can say them."""
+
+    of: Mapping[str, str] = field(default_factory=dict)
+
+    def person(self, owner: str | None) -> str | None:
+        """Return whose name this is: as recorded, else the person who is called so; None for no name."""
+        return self.of.get(plain(owner), owner) if owner else None
+
+    def is_known(self, owner: str) -> bool:
+        """Say whether it is recorded whose name this is."""
+        return plain(owner) in self.of
+
+    def owns(self, person: str, owner: str | None) -> bool:
+        """Say whether this owner's name is this person's."""
+        return self.person(owner) == person
+
+    def is_another(self, person: str, owner: str) -> bool:
+        """Say whether somebody else is called so, or has launched under this name."""
+        name = plain(owner)
+        called = any(plain(known) == name for known in self.of.values() if known != person)
+        return called or self.of.get(name, person) != person
+
+    def names(self, person: str) -> list[str]:
+        """Return the recorded names of a person, as tags can say them."""
+        return sorted(name for name, known in self.of.items() if known == person)
+
+
+def people_of(lines: Iterable[Event]) -> People:
+    """Return whose each owner's name is by these lines: the first claim counts, until a payer assigns the name.
+
+    A claim counts only for whoever wrote it: the database signs the lines of a team.
+    """
+    found: dict[str, str] = {}
+    for line in sorted(lines, key=lambda line: line.seq):
+        name = plain(line.body.get("owner"))
+        is_claim = line.kind == CLAIMED and name not in found and line.actor == line.body["person"]
+        if line.kind == ASSIGNED or is_claim:
+            found[name] = line.body["person"]
+    return People(found)
+
+
+def claimed_line(owner: str, person: str, now: datetime) -> Draft:
+    """Return the line that makes a name that nobody has this person's; whoever is second writes none."""
+    return Draft(CLAIMED, SUBJECT, {"owner": owner, "person": person}, now, f"{CLAIMED}:{plain(owner)}")
+
+
+def assigned_line(owner: str, person: str, now: datetime, after: int) -> Draft:
+    """Return the line by which a payer says whose a name is; `after` is the ledger's last line."""
+    return Draft(ASSIGNED, SUBJECT, {"owner": owner, "person": person}, now, f"{ASSIGNED}:{plain(owner)}:{after}")
+
+
+def plain(owner: str | None) -> str:
+    """Return an owner's name as it is compared: as a tag can say it, where anything of it is left then."""
+    return tag_value(owner or "") or (owner or "")
