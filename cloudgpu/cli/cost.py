@@ -32,6 +32,7 @@ By = Annotated[
         help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
     ),
 ]
+Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only what this owner's machines cost.")]
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d), day, week or month on."),
@@ -52,6 +53,7 @@ RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help
 def command(
     *,
     by: By = "instance",
+    owner: Owner = None,
     since: Since = None,
     until: Until = None,
     tz: Tz = None,
@@ -79,6 +81,7 @@ def command(
 
     alone = {
         "--by": "" if by == "instance" else by,
+        "--owner": owner,
         "--since": since,
         "--until": until,
         "--tz": tz,
@@ -96,6 +99,7 @@ def command(
             session.settings,
             session.clock(),
             by=by,
+            owner=owner,
             since=since,
             until=until,
             tz=tz,

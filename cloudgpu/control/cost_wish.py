@@ -36,6 +36,7 @@ class AskedOfCost(TypedDict, total=False):
     currency: str | None  # "KRW"; None: US dollars
     rate: str | float | Decimal | None  # how many of it a dollar is; None: the setting
     rate_date: str | date | None
+    owner: str | None  # whose machines alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -
     check_order(begin, end, now)
     rate = (given.get("rate"), given.get("rate_date"))
     currency = currency_wish(settings, now.astimezone(zone).date(), given.get("currency"), *rate)
-    return CostWish(Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end), name, currency)
+    asked = Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end, given.get("owner"))
+    return CostWish(asked, name, currency)
 
 
 def moment_of(asked: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:

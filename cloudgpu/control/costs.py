@@ -10,6 +10,7 @@ from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.core.billing import money
 from cloudgpu.core.cost import costs as grouped
+from cloudgpu.core.cost import of_owner
 from cloudgpu.core.outlook import Goal, burn, more, running
 from cloudgpu.core.periods import period
 from cloudgpu.core.times import iso
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.tally import Tally
 
 Row = dict[str, Any]
+MOST_NAMED = 8
+NOTHING_OFF: dict[str, Any] = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
     "What runs now goes on: a machine with all beside it until its renew-until, or its lease's end where that is "
     "said; what stopped machines cost and what is kept goes on until the day or month ends."
@@ -45,11 +48,15 @@ ASSUMPTION = (
 def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
-    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running.
+    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
+    alone there are no budgets, discounts and credits: those are of the whole ledger.
     """
     now = session.clock()
     wanted = wish or cost_wish(session.settings, now)
     rows, ended = _read(session, wanted.asked)
+    of_all = wanted.asked.owner is None
+    if wanted.asked.owner is not None:
+        rows, ended = _of_owner(rows, ended, wanted.asked.owner)
     found = grouped(rows, ended, now, wanted.asked)
     names = group_names(found.groups, rows, wanted.asked)
     return {
@@ -62,8 +69,8 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
         **to_come(rows, found.total, wanted.asked, now),
-        "budgets": budgets_left(session, now),
-        **deducted(session, rows, wanted.asked, now),
+        "budgets": budgets_left(session, now) if of_all else [],
+        **(deducted(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
         "fees": _fees(session, found.total),
         "desktop": _desktop(session, rows, ended, wanted, now),
     }
@@ -98,10 +105,25 @@ def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
     return session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
 
 
+def _of_owner(rows: list[Row], ended: Sequence[Ended], owner: str) -> tuple[list[Row], Sequence[Ended]]:
+    """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
+    theirs, uses = of_owner(list(rows), ended, owner)
+    if rows and not theirs:
+        known = sorted({str(row["owner"]) for row in rows if row["owner"]})
+        raise InvalidRequest(
+            f"No machine in this ledger is of {owner!r}.",
+            field="--owner",
+            value=owner,
+            next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
+        )
+    return [dict(row) for row in theirs], uses
+
+
 def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
     asked = wanted.asked
     return {
         "by": str(asked.by),
+        "owner": asked.owner,
         "since": asked.since and iso(asked.since),
         "until": asked.until and iso(asked.until),
         "tz": wanted.tz,

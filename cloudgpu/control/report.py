@@ -86,6 +86,7 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
         "comparison": compared(session, wish.compare, known),
         **values.days_value(days, last.astimezone(period.zone).date()),
         "projects": values.projects_value(days),
+        "owners": values.owners_value(with_whole_names(list(read.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         **to_come(read.rows, by_machine.total, period, now),

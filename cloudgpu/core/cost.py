@@ -51,6 +51,7 @@ class Asked:
     zone: tzinfo
     since: datetime | None = None
     until: datetime | None = None
+    owner: str | None = None  # of whose machines alone; None: everybody's
 
     @property
     def from_totals(self) -> bool:
@@ -102,6 +103,14 @@ def with_whole_names(rows: list[Row], by: By) -> list[Row]:
     tagged = (row for row in rows if row["thing"] or not row.get("template"))
     said = {row["id"]: whole[row[by]][0] for row in tagged if len(whole.get(row[by] or "", ())) == 1}
     return [{**row, str(by): said[row["id"]]} if row["id"] in said else row for row in rows]
+
+
+def of_owner(rows: list[Row], ended: Iterable[Ended], owner: str) -> tuple[list[Row], list[Ended]]:
+    """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
+    whole = with_whole_names(rows, By.OWNER)
+    theirs = [row for row in whole if row["owner"] and tag_value(row["owner"]) == tag_value(owner)]
+    known = {row["id"] for row in theirs}
+    return theirs, [one for one in ended if one[0] in known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ def _spent(document: Document, shown: Amounts) -> Iterator[str]:
     rows = [[one["name"] or NONE, *_range(one, shown)] for one in document["projects"]]
     rows.append(["in all", *_range(document["total"], shown)])
     yield _table(["project", "cost", "at least", "at most"], rows, right=3)
+    if len(document["owners"]) > 1:
+        people = [[one["name"] or NONE, *_range(one, shown)] for one in document["owners"]]
+        yield _table(["owner", "cost", "at least", "at most"], people, right=3)
     step, days = _few_days(document)
     yield _table([step, "cost"], [[day, shown(amount)] for day, amount in days], right=1)
 

@@ -87,6 +87,20 @@ def projects_value(found: Daily) -> list[Document]:
     ]
 
 
+def owners_value(rows: Iterable[Row], tallies: Mapping[str, Tally]) -> list[Document]:
+    """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
+
+    `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
+    """
+    sums: dict[str, list[Sums]] = {}
+    for row in rows:
+        if row["id"] in tallies:
+            sums.setdefault(str(row["owner"] or ""), []).append(_sums(tallies[row["id"]]))
+    totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+    amounts = shares(total.amount for _, total in totals)
+    return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
+
+
 def machines_value(found: Iterable[Machine], things: Iterable[Tally]) -> Document:
     """Return `machines`, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 

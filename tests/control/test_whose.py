@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from decimal import Decimal
 
 import pytest
 
 from cloudgpu.cli.ls import _text
+from cloudgpu.control.cost_wish import cost_wish
+from cloudgpu.control.costs import costs
+from cloudgpu.control.look import look_at_all
+from cloudgpu.control.report import reported
 from cloudgpu.control.session import open_session
 from cloudgpu.control.view import listed
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.report.html import to_html as html
+from cloudgpu.report.markdown import to_markdown as markdown
 from tests.control.conftest import OPENED
 
 
@@ -59,3 +67,44 @@ def test_ls_mine_leaves_the_others_out(lab, people, monkeypatch):
     assert "OWNER" not in shown(ada, mine=True, monkeypatch=monkeypatch)
     assert listed(bob, mine=True)["machines"] == []
     assert shown(bob, mine=True, monkeypatch=monkeypatch).startswith("No machine of bob is running")
+
+
+@pytest.fixture
+def spent(lab):
+    """A ledger on which Ada's two machines and Bob's one have run."""
+    for name, owner, hours in (("amber-fox", "Ada@lab", 1), ("blue-owl", "Ada@lab", 2), ("calm-elk", "bob", 4)):
+        lab.up(name=name, owner=owner)
+        lab.later(hours=hours)
+        look_at_all(lab.session)
+    return lab.session
+
+
+def cost_of(session, **asked):
+    return costs(session, cost_wish(session.settings, session.clock(), **asked))
+
+
+@pytest.mark.parametrize("more", [{}, {"since": "3h"}, {"by": "day"}], ids=str)
+def test_the_owners_parts_add_up_to_what_all_cost(spent, more):
+    whole = cost_of(spent, **more)
+    parts = [cost_of(spent, owner=owner, **more) for owner in ("ada-lab", "bob")]
+    assert sum(Decimal(one["total_usd"]) for one in parts) == Decimal(whole["total_usd"])
+    assert [len(one["budgets"]) for one in parts] == [0, 0]
+    assert (whole["owner"], parts[1]["owner"]) == (None, "bob")
+
+
+def test_an_owner_that_the_ledger_does_not_know_is_refused_with_those_that_it_knows(spent):
+    with pytest.raises(InvalidRequest, match="No machine in this ledger is of 'eve'") as caught:
+        cost_of(spent, owner="eve")
+    assert caught.value.next == "Owners here: Ada@lab, bob"
+
+
+def test_the_report_says_what_each_person_cost_where_there_is_more_than_one(spent):
+    document = reported(spent)
+    assert {one["name"] for one in document["owners"]} == {"Ada@lab", "bob"}
+    total = sum(Decimal(one["usd"]) for one in document["owners"])
+    assert total == Decimal(document["total"]["usd"])
+    assert "| owner " in markdown(document)
+    assert "List of owners" in html(document)
+    document["owners"] = document["owners"][:1]
+    assert "| owner " not in markdown(document)
+    assert "List of owners" not in html(document)

@@ -71,6 +71,7 @@ def empty(**more):
         "comparison": {"sentence": "There is nothing to compare yet: this ledger has no machine."},
         "days": [],
         "projects": [],
+        "owners": [],
         "total": total("0"),
         "budgets": [],
         "burn": burn(),
@@ -238,6 +239,8 @@ def three_months(**more):
         projects=sorted(
             ({"name": name, "usd": f"{usd:f}", "low_usd": f"{usd * 9 / 10:f}", "high_usd": f"{usd:f}"}
              for name, usd in spent.items()), key=lambda one: -Decimal(one["usd"])),
+        owners=[{"name": name, **dict.fromkeys(("usd", "low_usd", "high_usd"), f"{Decimal(whole) * part / 10:f}")}
+                for name, part in (("ada", 6), ("bob@lab.example", 4))],
         total=total(whole, low=f"{Decimal(whole) * 9 / 10:f}"),
         budgets=[
             {"name": "lab", "limit_usd": "400", "left_usd": "151.2", "empty_at": "2026-11-28T10:30:00.000000Z"},
@@ -310,6 +313,8 @@ def hostile():
         for each in found["days"]:
             if renamed in each["projects"]:
                 each["projects"][names[number]] = each["projects"].pop(renamed)
+    for number, one in enumerate(found["owners"]):
+        one["name"] = names[number]
     for number, one in enumerate(found["leftovers"]):
         one |= {
             key: names[(number + place) % len(names)] for place, key in enumerate(["name", "kind", "region", "why"])
