@@ -86,6 +86,17 @@ def account_here(session: Session, row: Row) -> str:
     raise not_reachable(row, here)
 
 
+def may_judge(session: Session, row: Row) -> bool:
+    """Say whether a pass from here may judge a machine: not one that is known to belong to an account not here."""
+    try:
+        account_here(session, row)
+    except NotReachableHere:
+        return False
+    except CloudgpuError:
+        return True  # nobody can say just now: it is judged as one that did not answer
+    return True
+
+
 def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
     """Return these machines by what their accounts are called here, and by machine why that is not known.
 

@@ -25,10 +25,11 @@ class Shared(Fleet):
         session.pause = self.clock.advance
         return session
 
-    def elsewhere(self):
+    def elsewhere(self, *, account="cloud.json"):
+        """Return a session of another computer; its account has the same name, and may be another one."""
         home = self.home.with_name("desk")
         home.mkdir()
-        (home / "config.toml").write_text((self.home / "config.toml").read_text())
+        (home / "config.toml").write_text((self.home / "config.toml").read_text().replace("cloud.json", account))
         return self.opened(home)
 
 
@@ -50,6 +51,17 @@ def test_while_one_computer_makes_a_pass_another_makes_none(shared):
     assert [bool(one.busy) for one in seen] == [True]
     assert reap(other, ReapWish()).ended == ()
     assert shared.kinds().count("stop_asked") == 1
+
+
+def test_a_pass_from_another_account_leaves_the_warnings_and_the_end_of_a_machine_as_they_are(shared):
+    """Both make passes, each for the own account: the stranger's word must not lift the warning before the end."""
+    other = shared.elsewhere(account="other.json")
+    before = shared.kinds()
+    found = reap(other, ReapWish())
+    assert found.decisions == ()
+    assert [one.scope for one in found.unanswered] == ["fake account cloud"]
+    assert shared.kinds() == before
+    assert [one.name for one in shared.pass_().ended] == ["fox"]
 
 
 @pytest.mark.parametrize("silent", [False, True])
