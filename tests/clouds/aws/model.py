@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any
 
 SHOWN_S = 3600.0  # AWS shows a terminated machine "for a short while", some report an hour
 REQUEST_SHOWN_S = 4 * 3600.0  # "deleted four hours after they are canceled and their instances are terminated"
-ACCOUNT = "123456789012"
+ACCOUNT = os.environ.get("MOTO_ACCOUNT_ID", "123456789012")  # moto reads it there, too
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 

@@ -1,0 +1,301 @@
+"""A lab of several people on one ledger for some weeks: random commands by all of them, and a judge after each.
+
+Everybody's account of AWS is called `aws`, as `cloudgpu init` calls it, and there are two of them: what one's
+credentials show says nothing of the other's machines. The people, their commands and what happens to the server are
+drawn from a seed; time passes only where this file lets it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.ledger.open import open_ledger
+from tests.soak.lab_member import KILLED, Member, Said
+from tests.soak.lab_truth import LIVING, bill_harm, strangers_harm, words_harm
+
+START = datetime(2027, 1, 4, 9, tzinfo=UTC)  # ahead of every real clock: nothing on this computer is due by then
+ACCOUNTS = ("111111111111", "222222222222")
+BUDGET = 4000  # USD in total: of everybody
+CONFIG = """
+provider = "aws"
+owner = "{owner}"
+address_services = []
+[accounts.aws]
+regions = ["us-east-1"]
+"""
+OWN = "--no-wait --yes --template bare"
+EXPECTED = {0, 2, 3, 4, 7, 8, 9, 10, KILLED}  # 1 is a fault of cloudgpu, 5 and 6 nothing here brings about
+QUIET = {0, 8}
+
+
+class Lab:
+    """The people, the clouds, the server and the clock. `faults` are what the judge found, in order.
+
+    `url` is where the judge reads the ledger. Without a `server` of its own nothing happens to that.
+    """
+
+    def __init__(
+        self, seed: int, clouds: Sequence[Any], members: Sequence[Any], clock: Any, place: Path, url: str,
+        server: Any = None, up: str = "",
+    ) -> None:  # fmt: skip
+        self.chance, self.seed = random.Random(seed), seed
+        self.clouds, self.members = {cloud.number: cloud for cloud in clouds}, members
+        self.clock, self.place, self.url, self.server, self.up = clock, place, url, server, up
+        self.server_stands = True
+        self.faults: list[str] = []
+        self.log: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.names = (f"m{number}" for number in itertools.count(1))
+        self.copy: tuple[Path, float] | None = None
+        self.forgiven: set[str] = set()  # machines of which a restored ledger has lost a part
+        self.do(members[0], f"budget set lab --amount {BUDGET} --period total")
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def live(self, steps: int, *, quiet_every: int = 14) -> Lab:
+        """Take so many steps, with a quiet moment after every few of them."""
+        kinds = {self.somebody_types: 30, self.somebody_passes: 12, self.a_machine_ends: 2, self.somebody_is_killed: 3}
+        if self.server is not None:
+            kinds |= {self.the_server_dies: 1, self.the_server_dies_meanwhile: 1, self.the_server_freezes: 0.5}
+            kinds |= {self.the_server_is_copied: 0.7, self.the_server_is_restored: 0.7}
+        for step in range(1, steps + 1):
+            (act,) = self.chance.choices(list(kinds), list(kinds.values()))
+            act()
+            if step % quiet_every == 0:
+                self.quiet()
+            self.passes(self.chance.choice([60, 1800, 3 * 3600, 9 * 3600, 20 * 3600]))
+        self.quiet()
+        return self
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass; what is due at the clouds happens at its own time."""
+        goal = self.clock.time() + round(seconds)
+        while True:
+            due = [at for cloud in self.clouds.values() if (at := cloud.ask("due")) is not None and at <= goal]
+            if not due:
+                break
+            self.clock.go_to(max(min(due), self.clock.time()))
+            self.settle()
+        self.clock.go_to(goal)
+        self.settle()
+
+    def settle(self) -> None:
+        for cloud in self.clouds.values():
+            cloud.ask("settle")
+
+    def somebody_types(self, **how: Any) -> Said:
+        member = self.chance.choice(self.members)
+        return self.do(member, self.line_of(member), **how)
+
+    def line_of(self, member: Member) -> str:
+        """Return a command line: of the own machines more often than of others'."""
+        names = [row["name"] for row in self.rows() if row["ended"] is None] if self.server_stands else []
+        own = [name for name in names if self.account_of(name) in member.accounts]
+        name = self.chance.choice((own if own and self.chance.random() < 0.7 else names) or [""])
+        hours = self.chance.choice([4, 30, 90, 200])
+        gpu = self.chance.choice(["v100", "t4", "t4"])
+        local = len(member.accounts) > 1 and not any(one["tags"] for one in self.clouds[member.accounts[1]].machines())
+        lease = f"--lease {hours}h --renew-until {hours * 2}h"
+        up = f"up --account aws --gpu {gpu} --name {next(self.names)} {lease} {self.up}"
+        if not name:
+            return up
+        lines = {
+            f"up --account local --name {next(self.names)} --lease 90h --renew-until 400h {OWN}": 4 * local,
+            up: 6,
+            "ls --refresh": 4,
+            f"show {name} --refresh": 2,
+            "cost --verify --yes": 1,
+            "budget check": 1,
+            f"stop {name} --yes -o json": 3,
+            f"start {name} --no-wait --yes": 3,
+            f"down {name} --yes -o json": 3,
+            f"extend {name} {hours}h --yes": 1,
+            "orphans": 0.3,
+        }
+        return self.chance.choices(list(lines), list(lines.values()))[0]
+
+    def somebody_passes(self) -> None:
+        self.do(self.chance.choice(self.members), "reap")
+
+    def somebody_is_killed(self) -> None:
+        """Kill a command before or after a write to the ledger, as one that was closed with its laptop."""
+        self.somebody_types(strike=self.chance.randrange(1, 9))
+
+    def a_machine_ends(self) -> None:
+        """A machine is shut down from inside, or terminated by hand in the console."""
+        cloud = self.clouds[self.chance.choice([number for number in self.clouds if number in ACCOUNTS])]
+        running = [one for one in cloud.machines() if one["state"] == "running"]
+        if running:
+            how, one = self.chance.choice(["shut_down", "by_hand"]), self.chance.choice(running)
+            self.log.append(f"  {how} {one['tags']['cloudgpu-name']}")
+            cloud.ask(how, one["id"])
+            self.settle()
+
+    # --- the server -------------------------------------------------------------------------------------------------
+
+    def the_server_dies(self) -> None:
+        """Kill it, let somebody type something meanwhile, start it again."""
+        line = self.line_of(member := self.chance.choice(self.members))
+        self.server.kill()
+        with self._down("dead"):
+            self.do(member, line)
+        self.server.start()
+
+    def the_server_dies_meanwhile(self) -> None:
+        """Kill it while a command is at work: as the command asks its cloud something."""
+        line = self.line_of(member := self.chance.choice(self.members))
+        cloud = self.clouds[member.account]
+        cloud.ask("strike", self.server.pid, self.chance.randrange(1, 12))
+        with self._down("dying"):
+            self.do(member, line)
+        cloud.ask("strike", 0, 0)
+        self.server.again()
+
+    def the_server_freezes(self) -> None:
+        line = self.line_of(member := self.chance.choice(self.members))
+        url = member.environ["CLOUDGPU_LEDGER"].replace("connect_timeout=60", "connect_timeout=2")
+        with self._down("frozen"), self.server.frozen():
+            self.do(member, line, CLOUDGPU_LEDGER=url)
+
+    @contextmanager
+    def _down(self, how: str) -> Iterator[None]:
+        self.log.append(f"  the server is {how}")
+        self.seen[f"server {how}"] += 1
+        self.server_stands = False
+        try:
+            yield
+        finally:
+            self.server_stands = True
+
+    def the_server_is_copied(self) -> None:
+        self.log.append("  the server's files are copied")
+        if self.copy:
+            shutil.rmtree(self.copy[0])
+        self.copy = self.server.copy(), self.clock.time()
+
+    def the_server_is_restored(self) -> None:
+        """Put it back to the copy; the quiet moment that follows settles what that has lost."""
+        if self.copy is None:
+            return
+        place, since = self.copy
+        self.log.append(f"  the server is put back by {(self.clock.time() - since) / 3600:.1f} h")
+        self.seen["restored"] += 1
+        self.server.back_to(place)
+        self.forgiven |= {
+            one["tags"]["cloudgpu-id"] for one in self.machines() if any(at >= since for at, _ in one["log"])
+        }
+        self.quiet()
+
+    # --- the judge --------------------------------------------------------------------------------------------------
+
+    def do(self, member: Member, words: str, **how: Any) -> Said:
+        """Let a member run a command; judge how it ended, and what it did to machines that it cannot see."""
+        before = self.rows() if self.server_stands else None
+        said = member(words, **how)
+        self.settle()
+        if words.startswith("up ") and said.code == 0 and self.chance.random() < 0.5:
+            self.clock.advance(20)
+            member("ls --refresh")  # who looks within minutes knows when it began to run, and what it costs to the nano
+        self.seen[words.split(maxsplit=1)[0]] += 1
+        self.log.append(f"{self.clock.now():%m-%d %H:%M:%S} {member.name}: {words} -> {said.code}")
+        self.judge(member, words, said, before)
+        return said
+
+    def judge(self, member: Member, words: str, said: Said, before: Any) -> None:
+        if said.code not in EXPECTED or "Traceback" in said.err:
+            self.fault(f"{words} ended with {said.code}: {said.err[-2000:]}")
+        if words.split(maxsplit=1)[0] in {"down", "stop"}:
+            self.judge_proof(words, said)
+        if before is not None:
+            after = self.rows()
+            mine = {one["tags"]["cloudgpu-id"] for name in member.accounts for one in self.clouds[name].machines()}
+            mates = {one.name for one in self.members if one.account == member.account}
+            mine |= {row["id"] for row in before if row["owner"] == member.name}
+            mine |= {row["id"] for row in before if row["owner"] in mates and row["provider"] == "aws"}
+            for sentence in strangers_harm(before, after, mine):
+                self.fault(f"{member.name}: {words}: {sentence}")
+        if words.startswith("up ") and said.code == 0:
+            self.judge_budget()
+
+    def judge_proof(self, words: str, said: Said) -> None:
+        """What `down` calls ended has ended, and what `stop` calls stopped does not run."""
+        if said.code == KILLED or not said.out.startswith("{"):
+            return
+        document = said.json
+        named = document["ended"] if words.startswith("down") and "ended" in document else [document]
+        truth = {one["tags"]["cloudgpu-id"]: one for one in self.machines() if one["state"] in LIVING}
+        for one in (one for one in named if "id" in one):
+            state = truth.get(one["id"], {"state": "terminated"})["state"]
+            wrong = state in LIVING if words.startswith("down") else state in ("pending", "running")
+            if wrong and one.get("state") != state:
+                self.fault(f"{words} proved {one['name']} {one.get('state')} with {said.code}, and it is {state}")
+            self.seen["proofs"] += 1
+
+    def judge_budget(self) -> None:
+        """What everything has cost, and costs to its renew-until, is within the budget: none was launched past it."""
+        now, total = self.clock.time(), Fraction(0)
+        for cloud, one in self._each():
+            until = float(one["tags"]["cloudgpu-renew-until"])
+            begun = one["log"][0][0] if one["log"] else now
+            total += (cloud.cost(one, max(min(now, until), begun)) or 0) + cloud.ahead(one, now, until)
+        self.seen["budgets judged"] += 1
+        if total > BUDGET * 10**9:
+            self.fault(f"a launch took the budget of {BUDGET} to {float(total / 10**9):.2f}")
+
+    def quiet(self) -> None:
+        """Let everybody look until the ledger is not in doubt, and judge every word and sum of it."""
+        self.seen["quiet moments"] += 1
+        for member in self.members:
+            for words in ("cost --verify --yes", "reap", "ls --refresh"):
+                said = self.do(member, words)
+                if said.code not in QUIET:
+                    self.fault(f"in a quiet moment, {member.name}'s {words} ended with {said.code}: {said.err[-600:]}")
+        rows, machines = self.rows(), self.machines()
+        for sentence in words_harm(rows, machines):
+            self.fault(f"in a quiet moment: {sentence}")
+        lost = {one["tags"]["cloudgpu-id"] for one in machines} - {row["id"] for row in rows}
+        self.seen["machines that a restored ledger lost"] = len(lost & self.forgiven)
+        self.seen["bills that are exact"] = self.seen["bills that are a range"] = 0
+        for sentence in self.read(self._bills):
+            self.fault(f"in a quiet moment: {sentence}")
+        verified = self.read(lambda ledger: ledger.verify().faults)
+        if verified:
+            self.fault(f"in a quiet moment: {verified}")
+
+    def _bills(self, ledger: Any) -> list[str]:
+        now = self.clock.now()
+        costs = [(one, cloud.cost(one, now.timestamp())) for cloud, one in self._each()]
+        return list(bill_harm(ledger, costs, now, self.forgiven, self.seen))
+
+    def fault(self, sentence: str) -> None:
+        self.log.append(f"!! {sentence}")
+        self.faults.append(sentence)
+
+    def machines(self) -> list[dict[str, Any]]:
+        return [one for _, one in self._each()]
+
+    def _each(self) -> list[tuple[Any, dict[str, Any]]]:
+        return [(cloud, one) for cloud in self.clouds.values() for one in cloud.machines()]
+
+    def account_of(self, name: str) -> str:
+        found = [cloud.number for cloud, one in self._each() if one["tags"]["cloudgpu-name"] == name]
+        return found[0] if found else ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.read(lambda ledger: ledger.machines())
+
+    def read(self, look: Callable[[Any], Any]) -> Any:
+        ledger = open_ledger(self.url, self.place / "judge", actor="judge", clock=self.clock.now)
+        try:
+            return look(ledger)
+        finally:
+            ledger.close()

@@ -1,0 +1,100 @@
+"""Opens the lab of the long run: two models of AWS, a PostgreSQL, homes, and, where we are root, system users."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab
+from tests.soak.lab_clock import SharedClock
+from tests.soak.lab_cloud import Cloud
+from tests.soak.lab_local import LocalPlace
+from tests.soak.lab_member import Forks, Member
+from tests.soak.lab_server import LabServer
+
+UP = "--disk 93 --ssh-from 203.0.113.7 --no-wait --yes --template bare"
+PASSED = ("PATH", "PYTHONPATH", "CLOUDGPU_TEST_NETWORK_LOG")
+PREFIX = "cloudgpu-lab-"  # of the system users, who are removed again
+
+
+@contextmanager
+def opened(seed: int, people: Sequence[str], accounts: Sequence[str] = ACCOUNTS) -> Iterator[Lab]:
+    """Yield the lab of these people; the first, third, ... have one account of AWS, the others have the other."""
+    with ExitStack() as stack:
+        memory = Path("/dev/shm")
+        place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if memory.is_dir() else None))
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        place.chmod(0o755)
+        clock = SharedClock(place / "clock", START)
+        clouds = [stack.enter_context(Cloud(number, clock)) for number in accounts]
+        forks = stack.enter_context(Forks(clock, place))
+        server = LabServer()
+        stack.callback(server.remove)
+        server.start()
+        uids = stack.enter_context(system_users(people))
+        if not _can_run(forks, uids[0], place):
+            uids = [0] * len(people)  # a container that does not even let root lend its sight
+        by_number = {cloud.number: cloud.begun() for cloud in clouds}
+        members = [
+            _member(name, uid, by_number[number], place, server.url(), forks)
+            for name, uid, number in zip(people, uids, itertools.cycle(accounts), strict=False)
+        ]
+        places = [LocalPlace(one.name, one.home) for one in members]
+        stack.callback(_end_all, place)
+        yield Lab(seed, [*clouds, *places], members, clock, place, server.url(), server, UP)
+
+
+@contextmanager
+def system_users(people: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the number of a new system user for each of them; where we are not root, all of them are ourselves."""
+    names = [f"{PREFIX}{name}" for name in people] if os.geteuid() == 0 else []
+    try:
+        for name in names:
+            _run("useradd", "--no-create-home", "--user-group", "--shell", "/bin/sh", name)
+        yield [pwd.getpwnam(name).pw_uid for name in names] or [0] * len(people)
+    finally:
+        for name in names:
+            _run("userdel", "--force", name)
+
+
+def _end_all(place: Path) -> None:
+    """End the local machines that are left; their processes name their home."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(f"{place}/" in word for word in words) and "tests.soak" not in " ".join(words):
+            with suppress(psutil.Error):
+                process.kill()
+
+
+def _can_run(forks: Forks, uid: int, place: Path) -> bool:
+    """Say whether a command runs for this user: Python and this checkout may stand where only root can read them."""
+    nowhere = {"CLOUDGPU_HOME": os.fspath(place), "PATH": os.environ["PATH"]}
+    return forks.run(["cost", "-o", "json"], nowhere, uid, 0).code == 0
+
+
+def _member(name: str, uid: int, cloud: Cloud, place: Path, url: str, forks: Forks) -> Member:
+    home = place / name
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(CONFIG.format(owner=name))
+    if uid:
+        for path in (home, home / "config.toml"):
+            os.chown(path, uid, uid)
+    nothing = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), "/nothing")
+    passed = {one: os.environ[one] for one in PASSED if one in os.environ}
+    environ = passed | cloud.environ | nothing | {"CLOUDGPU_LEDGER": url}
+    environ |= {"AWS_EC2_METADATA_DISABLED": "true", "CLOUDGPU_PATIENCE": "60"}
+    return Member(name, home, cloud.number, environ, forks, uid)
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done.stderr)

@@ -1,0 +1,28 @@
+"""Two and five people on one ledger in PostgreSQL for weeks, with two accounts of AWS under one name.
+
+Real system users where we are root, commands as forks of their own, models of AWS with account numbers of their own,
+and a server that is killed, frozen and put back to an older copy. `lab.py` says what happens, `lab_truth.py` what must
+hold: `-s` prints the run. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak.lab_opened import opened
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
+
+
+@pytest.mark.parametrize(
+    ("seed", "people", "steps"), [(1, "ada ben", 70), (2, "ada ben eve dan kim", 60)], ids=["two", "five"]
+)
+def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, steps):
+    with opened(seed, people.split()) as lab:
+        lab.live(steps)
+        gaps = [gap for cloud in lab.clouds.values() for gap in cloud.ask("gaps")]
+    print("\n".join(lab.log), sorted(lab.seen.items()), sep="\n")  # noqa: T201  (`-s` shows what was lived through)
+    assert gaps == []
+    assert not lab.faults, "\n".join([f"seed {seed}:", *lab.faults[:20]])
+    assert lab.seen["bills that are exact"] + lab.seen["bills that are a range"] > 3
+    assert min(lab.seen[verb] for verb in ("up", "stop", "down", "reap", "start", "proofs")) > 2
