@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
-WORKERS ?= 4
+SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lowest soak check bench clean
@@ -23,7 +24,7 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo & demo=$$!; wait $$demo
 
 test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs
-	@$(PYTEST) -n $(WORKERS) --dist loadfile
+	@$(SHARED)
 
 # What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
 LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
@@ -38,8 +39,9 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 	@$(VENV)/lowest/bin/python docs/check.py
 	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
 
-soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m soak --timeout 1500 --durations 5
+soak: WORKERS = 4
+soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
+	@CLOUDGPU_EXAMPLES=1.5 $(SHARED) -m 'soak or hypothesis' --timeout 1500 --durations 5
 
 check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
 	@$(BIN)/ruff format --check --quiet .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.examples import some
 from tests.postgres import postgres  # noqa: F401  (a fixture for all)
 
 # Their assertions say what they compared only when they are rewritten before anybody imports them.
@@ -20,12 +22,15 @@ pytest.register_assert_rewrite("tests.soak.crash", "tests.faults.said", "tests.c
 
 # How long an example takes says nothing here: several test processes share two cores. The usual examples are the same
 # in each run, so that a red run can be repeated; with CLOUDGPU_EXPLORE=1 they are new ones.
-settings.register_profile("cloudgpu", deadline=None, derandomize=not os.environ.get("CLOUDGPU_EXPLORE"))
+EXPLORE = bool(os.environ.get("CLOUDGPU_EXPLORE"))
+settings.register_profile("cloudgpu", deadline=None, derandomize=not EXPLORE, max_examples=some(100))
 settings.load_profile("cloudgpu")
 
 GUARD = Path(__file__).parent / "guard"
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
+HOMES = itertools.count()
+SHORT = ("catalog", "config", "core", "report")  # rooms whose tests start nothing
 IN_MEMORY, ROOM_B = Path("/dev/shm"), 4 * 2**30  # a whole run needs less than half of that
 
 
@@ -70,6 +75,11 @@ def _guard_network(config):
     loopback_only.install()
 
 
+def pytest_collection_modifyitems(items):
+    """Put what takes long first, real processes and servers: the run ends with short files, so that no worker waits."""
+    items.sort(key=lambda item: (item.get_closest_marker("soak") is None, item.path.parent.name in SHORT))
+
+
 def pytest_sessionfinish(session):
     """Fail the run when any process of it reached for another machine, even if nobody noticed."""
     tried = Path(os.environ[LOG]).read_text()
@@ -99,7 +109,8 @@ def pytest_make_collect_report():
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory, monkeypatch):
     """No test reads or writes the home of whoever runs it."""
-    home = tmp_path_factory.mktemp("home", numbered=True)
+    home = tmp_path_factory.getbasetemp() / "homes" / f"{next(HOMES)}"  # to number them itself, pytest reads them all
+    home.mkdir(parents=True)
     monkeypatch.setenv("CLOUDGPU_HOME", str(home))
     monkeypatch.delenv("CLOUDGPU_LEDGER", raising=False)
     return home

@@ -13,6 +13,7 @@ from cloudgpu.agent.agent import HOUR, Agent, fresh
 from cloudgpu.agent.lease import TAGS, decide, lease_of, mark
 from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN
 from tests.agent.machine import MONO, NOW
+from tests.examples import some
 
 PAUSE = 30  # seconds between two passes, here
 GRACE = 60
@@ -67,20 +68,20 @@ activities = st.lists(st.sampled_from([ACTIVE, IDLE, UNKNOWN]), min_size=1, max_
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(expires=spans, more=spans, drift=set_back)
 def test_a_clock_that_is_set_back_prolongs_no_lease_and_shortens_none(directory, expires, more, drift):
     assert _ends(_agent(directory, expires, expires + more), drift=drift) == (_first_pass(expires), "lease")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(expires=spans, more=spans, hold=spans, drift=set_anyhow, activity=activities)
 def test_no_clock_activity_or_hold_carries_a_machine_past_renew_until(directory, expires, more, hold, drift, activity):
     second, _ = _ends(_agent(directory, expires, expires + more, hold), activity, drift)
     assert second <= _first_pass(expires + more)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(expires=spans, more=spans, activity=st.sampled_from([ACTIVE, UNKNOWN]), drift=set_back)
 def test_a_machine_in_use_or_unknown_lives_to_renew_until(directory, expires, more, activity, drift):
     made = _agent(directory, expires, expires + more)
@@ -95,7 +96,7 @@ def test_a_machine_in_use_or_unknown_lives_to_renew_until(directory, expires, mo
     assert all(end > NOW + expires for end in renewals - {None})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(expires=spans, more=spans, hold=spans)
 def test_a_hold_keeps_an_idle_machine_until_its_end_and_never_past_renew_until(directory, expires, more, hold):
     second, reason = _ends(_agent(directory, expires, expires + more, hold))
@@ -103,7 +104,7 @@ def test_a_hold_keeps_an_idle_machine_until_its_end_and_never_past_renew_until(d
     assert reason in ("lease", "renew-until")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(expires=spans, more=spans, at=spans, ahead=st.integers(1, 40 * 86400))
 def test_a_glance_into_the_future_ends_nothing(directory, expires, more, at, ahead):
     made = _agent(directory, expires, expires + more)
@@ -111,7 +112,7 @@ def test_a_glance_into_the_future_ends_nothing(directory, expires, more, at, ahe
     assert _ends(made, drift=drift) == (_first_pass(expires), "lease")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(expires=spans, later=spans, at=spans, drift=set_back)
 def test_an_extension_counts_from_the_lease_and_not_from_a_clock_that_is_wrong(directory, expires, later, at, drift):
     made = _agent(directory, expires, expires + later)

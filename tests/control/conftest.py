@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sys
 import weakref
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -17,6 +19,12 @@ from tests.receivers.mail import MailReceiver
 from tests.receivers.web import WebReceiver
 
 OPENED: list[weakref.ref] = []  # sessions of the labs of one test
+
+
+@cache
+def _plugin(directory, kind):
+    """Offer this kind of cloud as the provider `fake`: one directory for all tests, which the registry reads once."""
+    return str(write_plugin(directory / kind.replace(":", "."), {"fake": kind}))
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +58,7 @@ class Lab:
     cloud_kind = FAKE
 
     def __init__(self, tmp_path, monkeypatch, options=""):
-        monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"fake": self.cloud_kind}))
+        monkeypatch.setattr(sys, "path", [_plugin(tmp_path.parent / "plugins", self.cloud_kind), *sys.path])
         self.home = tmp_path / "home"
         self.home.mkdir(exist_ok=True)
         state = tmp_path / "cloud.json"

@@ -25,6 +25,7 @@ from cloudgpu.core.worked import Hour
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use
+from tests.examples import some
 
 # 1 kW at work, nothing while it waits, at ten cents a kilowatt-hour: ten cents for an hour of work.
 PLAIN = """gpu: V100-16GB
@@ -364,7 +365,7 @@ def still(tmp_path_factory):
     return open_session({"CLOUDGPU_HOME": str(tmp_path_factory.mktemp("still")), "USER": "ada"}, clock=clock)
 
 
-@settings(max_examples=30)
+@settings(max_examples=some(30))
 @given(
     ledgers(),
     st.sampled_from([None, "20d", "2026-11-01"]),

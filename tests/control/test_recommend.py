@@ -21,6 +21,7 @@ from cloudgpu.core.recommend_build import Paid, Verdict
 from cloudgpu.core.recommend_memory import ALLOWED, Method
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.recommend_words import rented
+from tests.examples import some
 
 RULES = shipped_rules()
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -38,7 +39,7 @@ def found(work=None, **asked):
     return answer(RULES, wish_of(RULES, work, **asked), load_desktop("rtx3090"))
 
 
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(
     st.integers(10**6, 3 * 10**11),
     st.sampled_from(TUNED),

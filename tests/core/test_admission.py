@@ -20,6 +20,7 @@ from cloudgpu.core.periods import periods
 from cloudgpu.core.promises import Counted, Prices
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import use_from_json, use_to_json
+from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DOLLAR = 1_000_000_000
@@ -273,7 +274,7 @@ def bill(rows, until, since, end):
     return total
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(st.lists(machines, max_size=4), machines, spans, st.integers(1, 5000))
 def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
     assume(wish[0] or wish[4])  # what costs nothing is admitted by a budget that was passed before
@@ -307,7 +308,7 @@ def refused(drawn, wish, span, percent):
     return asked, wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
 def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, span, percent):
     asked, wanted = refused(drawn, wish, span, percent)
@@ -320,7 +321,7 @@ def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, sp
     assert asked.admission({**wanted, "renew_until": iso(until + minute)}).refusals
 
 
-@settings(max_examples=40)
+@settings(max_examples=some(40))
 @given(st.lists(machines, max_size=3), machines, spans, st.integers(0, 110))
 def test_the_highest_price_that_is_named_fits(drawn, wish, span, percent):
     asked, wanted = refused(drawn, wish, span, percent)

@@ -18,6 +18,7 @@ from cloudgpu.core.times import from_iso
 from tests.core import bills
 from tests.core.lives import line, running
 from tests.core.past import bucket, busy, ended, life, minute, quiet, tried
+from tests.examples import some
 
 HOUR = timedelta(hours=1)
 DEFAULT = Policy("default", 8 * HOUR, 72 * HOUR)
@@ -185,14 +186,14 @@ def recorded(drawn):
     return samples, at
 
 
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(pieces)
 def test_never_saves_nothing_whatever_was_recorded(drawn):
     samples, end = recorded(drawn)
     assert tried(NEVER, life(ended(end)), samples, until=end).ended == ()
 
 
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(pieces, st.integers(3, 9), st.integers(3, 9))  # below `uptime` a start keeps both on equally long
 def test_a_stricter_policy_never_saves_less(drawn, one, other):
     samples, end = recorded(drawn)
@@ -204,7 +205,7 @@ def test_a_stricter_policy_never_saves_less(drawn, one, other):
     assert off_seconds([found[0]]) >= off_seconds([found[1]])
 
 
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(pieces, st.integers(11, 95))
 def test_no_end_for_idleness_comes_before_the_last_use_and_the_policys_time(drawn, minutes):
     samples, end = recorded(drawn)
@@ -225,7 +226,7 @@ sample = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(st.lists(sample, max_size=100), st.lists(st.integers(0, 110), min_size=1, max_size=4))
 def test_what_a_replay_leaves_out_of_the_samples_changes_no_judgement(drawn, asked):
     samples = [bucket(20 * (number + 1)) | one for number, one in enumerate(drawn)]  # nearly two days of them

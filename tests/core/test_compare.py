@@ -18,6 +18,7 @@ from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.speed import EQUAL, Faster, Rests
 from cloudgpu.core.units import Power, Tariff
 from cloudgpu.core.worked import Hour
+from tests.examples import some
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -212,7 +213,7 @@ histories = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(histories, st.sampled_from([Depreciation.NONE, Depreciation.STRAIGHT]), st.booleans())
 def test_any_history_has_three_cases_in_their_order_and_points_that_are_on_the_curve(past, depreciation, goes_on):
     from dataclasses import replace

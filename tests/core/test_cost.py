@@ -15,6 +15,7 @@ from cloudgpu.core.cost import CALENDAR, Asked, By, costs
 from cloudgpu.core.uses import Resource
 from cloudgpu.report.costs import group_names, groups_value, total_value
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
+from tests.examples import some
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "Asia/Seoul", "Africa/Cairo", "Australia/Lord_Howe",
@@ -35,7 +36,7 @@ def added(groups):
     return {name: sum(getattr(tally, name) for tally in groups.values()) for name in SUMS}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(ledgers(), st.sampled_from(list(By)), zones, moments, moments)
 def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, until):
     rows, ended = ledger
@@ -63,7 +64,7 @@ def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
         }  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(ledgers(), st.sampled_from([by for by in By if by not in CALENDAR]))
 def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
     rows, ended = ledger
@@ -79,7 +80,7 @@ def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
     assert (short.total.without_price, short.total.marks) == (long.total.without_price, long.total.marks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(ledgers(), st.sampled_from(list(By)), zones)
 def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, by, zone):
     rows, ended = ledger
@@ -94,7 +95,7 @@ def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, b
             assert Decimal(group["usd"]) <= Decimal(group["high_usd"]) + Decimal("1e-9")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(ledgers(), st.integers(0, 40 * 86_400))
 def test_two_periods_that_meet_are_the_whole(ledger, second):
     rows, ended = ledger

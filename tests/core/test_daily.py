@@ -17,6 +17,7 @@ from cloudgpu.core.uses import Per, Resource, use_to_json
 from tests.core.costing import NOW, START, ledgers, row, use
 from tests.core.costing import uses as costing_uses
 from tests.core.test_strands import uses as any_uses
+from tests.examples import some
 
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"]
 zones = st.sampled_from(ZONES).map(ZoneInfo)
@@ -25,7 +26,7 @@ DOLLAR = 10**9 * EXACT
 every_use = st.one_of(costing_uses(), any_uses())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(every_use, moments, moments)
 def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     now = max([NOW, *([from_iso(one.end)] if one.end else [])])
@@ -39,7 +40,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
         assert billed == bool(charged.unpriced_micros)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(ledgers(), zones, moments, moments)
 def test_days_add_up_to_the_total_of_cost_and_each_is_that_day(ledger, zone, since, until):
     rows, ended = ledger

@@ -17,13 +17,14 @@ from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.periods import periods
 from cloudgpu.core.sustained import sustained_use
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
+from tests.examples import some
 
 
 def credit(amount, provider="*", since=None, until=None):
     return Credit("trial", amount, provider, "*", since, until, "a test")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(ledgers(), st.integers(0, 10**15), st.integers(0, 40 * 86_400))
 def test_what_credits_take_off_in_two_periods_is_what_they_take_off_in_both(ledger, nanos, second):
     rows, ended = ledger

@@ -16,6 +16,7 @@ from cloudgpu.core.even import DAY
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.units import Energy, Power, Tariff
 from tests.core.owning import EXAMPLE, desktops
+from tests.examples import some
 
 STRAIGHT, DECLINING = Depreciation.STRAIGHT, Depreciation.DECLINING
 
@@ -109,7 +110,7 @@ def test_it_loses_the_same_each_day_or_the_same_part_each_year():
     assert replace(declining, yearly_loss=Fraction(0)).worth(4 * YEAR) == Money.usd(2200)
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(desktops(), st.floats(0, 1), st.floats(0, 3))
 def test_its_worth_falls_and_over_a_life_no_way_to_depreciate_costs_less(one, share, lives):
     age = one.life * share

@@ -19,6 +19,7 @@ from cloudgpu.core.schedule import Schedule
 from cloudgpu.core.times import iso
 from tests.core.deciding import DEFAULT, UNKNOWN, Machine, active, idle, minute
 from tests.core.lives import HOUR_NANOS, price
+from tests.examples import some
 
 NOTHING = {"stoppable": False, "parkable": False, "setup": {"keep_disk": True}}
 LOSES = NOTHING | {"setup": {"keep_disk": False}}  # its policy is to terminate what cannot be stopped
@@ -123,7 +124,7 @@ POLICIES = st.builds(
 USE = st.lists(st.sampled_from([active(), idle(), UNKNOWN, None]), min_size=1, max_size=6)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 @given(FACTS, POLICIES | st.none(), USE, st.booleans(), st.booleans())
 def test_every_end_can_be_carried_out_and_none_outlives_renew_until(
     facts: dict[str, Any], policy: Policy | None, use: list[Any], held: bool, spent: bool

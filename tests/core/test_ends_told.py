@@ -23,6 +23,7 @@ from cloudgpu.core.fold import folded
 from cloudgpu.core.uses import use_from_json
 from tests.core.lives import START, asked, at, line, seen
 from tests.core.test_metering import DAY, HOUR, down, launch, range_of, up
+from tests.examples import some
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def known(life: Life) -> dict[str, Any]:
     return found | ({"asked_at": at(life.call or 0)} if ours else {})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(lives())
 def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_than_a_minute(life: Life) -> None:
     told = folded(lines(life))

@@ -36,6 +36,7 @@ from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import HOUR, Money
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.uses import Per, Resource
+from tests.examples import some
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
 OFFICE = Hours(Fraction(8), Fraction(5))
@@ -164,7 +165,7 @@ prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 
 
 @given(prices, prices, hours, st.integers(2, 50), st.sampled_from(["aws", "gcp", "azure"]))
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, provider):
     one = buy(price, disk(gb), address("0.005"), provider=provider)
     for span in (steady(often, MONTH), finite(often, Fraction(31, 3))):
@@ -174,7 +175,7 @@ def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, prov
 
 
 @given(prices, st.fractions(Fraction(1, 10), 24), st.fractions(Fraction(1, 10), 24), whole, whole)
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 def test_more_hours_never_cost_less(price, some, others, work, more):
     less, longer = sorted((some, others))
     it = buy(price, disk("0.1"), address("0.005"))
@@ -185,7 +186,7 @@ def test_more_hours_never_cost_less(price, some, others, work, more):
 
 
 @given(st.lists(st.tuples(prices, st.booleans(), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows):
     found = []
     for number, (price, priced, fits) in enumerate(rows):

@@ -27,6 +27,7 @@ from cloudgpu.core.even import (
 from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.units import Power
 from tests.core.owning import EXAMPLE, desktops, usd
+from tests.examples import some
 
 SIMULATED = 2600  # days
 FINE = Decimal("0.000001")
@@ -102,7 +103,7 @@ def _decimal(fraction):
 
 
 @settings(
-    max_examples=60, deadline=None, phases=(Phase.explicit, Phase.generate)
+    max_examples=some(60), deadline=None, phases=(Phase.explicit, Phase.generate)
 )  # a fault is not made smaller for long
 @given(desktops(), usd(0, 4).filter(bool), st.integers(1, 250))
 def test_break_even_is_where_a_simulation_day_by_day_crosses(one, price, percent):
@@ -116,7 +117,7 @@ def test_break_even_is_where_a_simulation_day_by_day_crosses(one, price, percent
     assert day - 1 - FINE <= Decimal(found / timedelta(microseconds=1)) / Decimal(86_400_000_000) <= day + FINE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(
     desktops(), usd(0, 4), st.integers(0, 100), st.integers(0, 100), st.integers(1, 1500), st.sampled_from([2, 10, 37])
 )
@@ -142,7 +143,7 @@ def test_more_use_never_makes_the_cloud_relatively_cheaper_up_to_what_a_desktop_
     assert first is None or (last is not None and last <= first + least)
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(desktops(), usd(0, 4).filter(bool), st.integers(1, 300), st.integers(1, 40))
 def test_at_the_even_use_and_the_even_price_both_have_cost_the_same_over_a_life(one, price, percent, tenths):
     speed, share, span = Fraction(tenths, 10), Fraction(percent, 100), one.life
@@ -222,7 +223,7 @@ def ahead(one, what, elapsed):
     return what.cloud.scaled(days) - owned(one, elapsed, MICRO * int(days * (what.worked // MICRO))).total
 
 
-@settings(max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=some(40), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(desktops(), usd(0, 2).filter(bool), st.integers(1, 100))
 def test_a_desktop_stays_the_cheaper_one_but_where_it_is_said(one, price, percent):
     what = Pace(price.scaled(24 * Fraction(percent, 100)), DAY * percent / 100)

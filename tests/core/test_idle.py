@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.idle import ACTIVE, BASE, IDLE, UNKNOWN, Thresholds, judge
+from tests.examples import some
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -161,7 +162,7 @@ histories = st.lists(st.one_of(readings, quiet_readings), max_size=70).map(
 signs = st.sampled_from(
     [{"gpu": 50}, {"cpu": 8.0}, {"net": 1e7}, {"disk": 1e8}, {"in": 0.0}, {"jup": 0.0}, {"busy": ["k"]}]
 )
-common = settings(max_examples=80, deadline=None)
+common = settings(max_examples=some(80), deadline=None)
 
 
 @common

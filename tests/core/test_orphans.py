@@ -13,6 +13,7 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.orphan import Cost, Do, Known, Wish
 from cloudgpu.core.orphans import orphans
 from cloudgpu.core.times import iso
+from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINE = "led-1"
@@ -95,7 +96,7 @@ KNOWN = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=some(300))
 @given(st.lists(THINGS, max_size=3), KNOWN, WISHES)
 def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_for(things, sure, wish):
     (machine,) = sure.rows

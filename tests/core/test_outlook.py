@@ -14,12 +14,13 @@ from cloudgpu.core.outlook import Goal, Part, burn, more, running
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource, use_from_json
 from tests.core.costing import NOW, ledgers, row, segment, use
+from tests.examples import some
 
 DOLLAR = 10**9 * EXACT
 HOUR = timedelta(hours=1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=some(80), deadline=None)
 @given(ledgers(), st.integers(0, 90 * 86_400))
 def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, seconds):
     rows, ended = ledger

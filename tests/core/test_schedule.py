@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, offs_between
+from tests.examples import some
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 PARIS = "Europe/Paris"
@@ -53,7 +54,7 @@ def first_reached(schedule, day):
 
 
 @pytest.mark.parametrize(("tz", "day"), CHANGES)
-@settings(max_examples=12)
+@settings(max_examples=some(12))
 @given(off=clocks, days=some_days)
 def test_each_off_fires_when_the_clock_first_shows_it(tz, day, off, days):
     schedule = Schedule(tz, off, days)
@@ -64,7 +65,7 @@ def test_each_off_fires_when_the_clock_first_shows_it(tz, day, off, days):
 
 
 @pytest.mark.parametrize(("tz", "day"), CHANGES)
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(
     off=clocks,
     days=some_days,
@@ -146,7 +147,7 @@ def test_a_missed_run_catches_up_and_a_start_after_an_off_lives_until_the_next()
 
 
 @pytest.mark.parametrize(("tz", "day"), CHANGES)
-@settings(max_examples=10)
+@settings(max_examples=some(10))
 @given(
     off=clocks,
     gaps=st.lists(st.integers(1, 900), min_size=5, max_size=60),

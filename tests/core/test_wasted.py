@@ -12,6 +12,7 @@ from cloudgpu.core.daily import Sums
 from cloudgpu.core.wasted import wasted
 from cloudgpu.core.worked import Hour
 from tests.core.costing import NOW, START, segment, use
+from tests.examples import some
 
 DOLLAR = 10**9 * EXACT
 
@@ -61,7 +62,7 @@ def test_without_hours_or_price_nothing_is_wasted():
 parts = st.lists(st.tuples(*(st.integers(0, 900),) * 4), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(parts, st.integers(1, 10**12))
 def test_idle_time_never_costs_more_than_the_machine(shown, nanos):
     run = use(0, 3600 * len(shown), segments=(segment(nanos),))

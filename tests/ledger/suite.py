@@ -17,6 +17,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.core.fold import machine_row
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.base import Ledger, View
+from tests.examples import some
 from tests.ledger.lines import DISK, NOON, Clock, asked, at, intended, note, priced, seen, vanished
 
 Store = Callable[..., Ledger]  # (name="one", *, actor="somebody", clock=None) -> the ledger of that name, opened anew
@@ -32,7 +33,7 @@ JSON = st.recursive(
 )
 # Each store has a class of its own that inherits these tests; its examples are its own, too.
 _MEANT = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=_MEANT)
+QUICK = settings(max_examples=some(25), deadline=None, suppress_health_check=_MEANT)
 LIFE = (
     intended(),
     seen(seconds=5),

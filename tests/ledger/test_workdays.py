@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.worked import GPU, IDLE, Span, hours, spans
 from cloudgpu.ledger.samples import Shelf, sweep
 from cloudgpu.ledger.workdays import NAME, Workdays
+from tests.examples import some
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -276,7 +277,7 @@ pieces = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=some(25))
 @given(pieces)
 def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived):
     now, shown = float(T), []

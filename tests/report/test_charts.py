@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
 from cloudgpu.report.svg import dates, figures, levels, tag, words
+from tests.examples import some
 from tests.report.pages import HOSTILE
 
 FIRST = date(2026, 8, 24)
@@ -53,7 +54,7 @@ def test_an_axis_has_round_figures(highest, expected):
     assert figures(levels(highest)) == expected
 
 
-@settings(max_examples=50)
+@settings(max_examples=some(50))
 @given(amounts)
 def test_an_axis_reaches_over_what_is_highest_by_less_than_a_step(highest):
     found = levels(highest)
@@ -63,7 +64,7 @@ def test_an_axis_reaches_over_what_is_highest_by_less_than_a_step(highest):
     assert highest < 1e-12 or found[-2] < highest
 
 
-@settings(max_examples=50)
+@settings(max_examples=some(50))
 @given(st.dates(date(2020, 1, 1), date(2030, 1, 1)), st.integers(0, 4000))
 def test_an_axis_names_few_days_of_its_period_in_order(first, span):
     last = first + timedelta(days=span)
@@ -120,7 +121,7 @@ def test_time_in_which_nothing_was_spent_has_its_place(begins, step, places):
         assert left + width / 2 == pytest.approx((place + 0.5) * WIDE / number, abs=0.2)
 
 
-@settings(max_examples=50)
+@settings(max_examples=some(50))
 @given(st.lists(st.lists(amounts, min_size=3, max_size=3), min_size=1, max_size=9))
 def test_no_bar_is_higher_than_the_chart(values):
     picture = read(spending(days(3), [Layer("one", row) for row in values], "t", "d", step="day"))

@@ -14,6 +14,7 @@ from cloudgpu.core.items import itemised
 from cloudgpu.core.money import ZERO
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+from tests.examples import some
 
 FIRST = datetime(2026, 1, 28, tzinfo=UTC)
 moments = st.integers(0, 10 * 86_400 * 10**6).map(lambda micros: FIRST + timedelta(microseconds=micros))
@@ -61,7 +62,7 @@ def lines(found, since=None, until=None):
 INSTANT = use_of(((Resource.TRAFFIC, Per.GB), "aws", "on_demand", (FIRST, FIRST), [(FIRST, 1, False)], False, 10**9))
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @example([INSTANT], None, None)  # bytes counted from and to one moment
 @given(st.lists(uses, max_size=4), st.none() | moments, st.none() | moments)
 def test_the_lines_of_a_bill_add_up_to_it(found, since, until):
@@ -75,7 +76,7 @@ def test_the_lines_of_a_bill_add_up_to_it(found, since, until):
         assert item.low <= item.amount <= item.high
 
 
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(uses)
 def test_a_line_lies_within_one_day_at_one_price(use):
     _, items = lines([use])
