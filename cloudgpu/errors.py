@@ -15,6 +15,7 @@ CloudgpuError                    1   ours: report it
 |   |-- NotReachableHere         8   it belongs to another account than the one here: do it where that one is
 |   |-- LaunchUncertain          8   settle this very attempt before anything else
 |   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
+|       `-- LedgerDenied         6   its database lets this user not in, or not do this: a role is missing
 |-- StopUnproved                 9   the machine may still be billed: look again
 |   `-- EndRefused               9   something protects it from its end or its stop: lift that, then ask again
 `-- Unreachable                 10   the machine does not answer as it should
@@ -169,6 +170,13 @@ class LedgerUnavailable(ProviderUnavailable):
     """The ledger cannot be read or written, or a part of its past is missing."""
 
     kind = "ledger_unavailable"
+
+
+class LedgerDenied(LedgerUnavailable):
+    """The ledger's database refuses this user: who may help, and with which statement, is in `next`."""
+
+    exit_code = 6
+    kind = "ledger_denied"
 
 
 class StopUnproved(CloudgpuError):

@@ -26,7 +26,7 @@ def used_accounts(session: Session) -> list[str]:
     (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since.
     """
     used = {row["account"] for row in used_rows(session) if _is_here_or_own(session, row)}
-    return sorted(used.union(_configured(session), found_here(session)))
+    return sorted(used.union(accounts_here(session)))
 
 
 def used_rows(session: Session) -> list[dict[str, Any]]:
@@ -47,6 +47,11 @@ def used_rows(session: Session) -> list[dict[str, Any]]:
 def _is_here_or_own(session: Session, row: dict[str, Any]) -> bool:
     """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
     return session.account(row["account"]) is not None or row["owner"] == session.settings.owner
+
+
+def accounts_here(session: Session) -> list[str]:
+    """Return the accounts of this computer, sorted: those of config.toml, and those it has a credential of."""
+    return sorted({*_configured(session), *found_here(session)})
 
 
 def _configured(session: Session) -> set[str]:

@@ -8,20 +8,30 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control import doors
-from cloudgpu.control.accounts import HERE, account_of, cloud_accounts, is_anywhere, provider_kinds, used_accounts
+from cloudgpu.control.accounts import (
+    HERE,
+    account_of,
+    accounts_here,
+    cloud_accounts,
+    is_anywhere,
+    provider_kinds,
+    used_accounts,
+)
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.control.teams import team_checks
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -52,7 +62,7 @@ def examine(
     except CloudgpuError as fault:
         return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
-    checks += [_policy(session), _ledger(session), _key(session), _ssh_client()]
+    checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client()]
     checks += [*_extras(), *_plugins(session), *alert_checks(session)]
     named = _named(session, provider, account)
     asked_all = provider is None and account is None
@@ -60,7 +70,8 @@ def examine(
         checks += [*_clouds(session, named), *_gone(session)]
     checks += list(_accounts(session, named, region, asked_all=asked_all))
     checks += list(doors.checks(session, named))
-    checks += list(guard_checks(session, named, environ))
+    with suppress(LedgerUnavailable):  # its own check has said so
+        checks += list(guard_checks(session, named, environ))
     return checks
 
 
@@ -190,9 +201,17 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
         return [account_of(session, account=account, provider=provider)]
     if is_anywhere(session, account=None, provider=provider or ""):
         return cloud_accounts(session)
-    known = {name: session.account(name) for name in used_accounts(session)}
+    known = {name: session.account(name) for name in _used(session)}
     found = [name for name, one in known.items() if one is not None and provider in (None, one.provider)]
     return found or [account_of(session, account=None, provider=provider)]
+
+
+def _used(session: Session) -> list[str]:
+    """Return the accounts that are used; those of this computer alone where the ledger cannot be read."""
+    try:
+        return used_accounts(session)
+    except LedgerUnavailable:
+        return accounts_here(session)
 
 
 def _clouds(session: Session, names: list[str]) -> list[Check]:
@@ -206,7 +225,7 @@ def _clouds(session: Session, names: list[str]) -> list[Check]:
 
 def _gone(session: Session) -> Iterator[Check]:
     """Yield a failed check for each account that the ledger knows and config.toml does not."""
-    for name in used_accounts(session):
+    for name in _used(session):
         if session.account(name) is None:
             yield failed(f"account {name}", session.unknown_account(name))
 

@@ -87,7 +87,9 @@ class Session:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
-        whose = (ledger.id, lambda: ledger.id, self._told)
+        whose = ("", lambda: ledger.id, self._told)
+        with suppress(LedgerUnavailable):  # what only asks an account does without
+            whose = (ledger.id, *whose[1:])
         made = ProviderSettings(account, options, home, self.clock, self.pause, *whose)
         return open_provider(configured.provider, made)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.teams import Sharing, Wish
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -158,6 +159,18 @@ class Ledger(View, Protocol):
 
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
+        ...
+
+    def sharing(self) -> Sharing | None:
+        """Return how a team shares the ledger, and what it lacks; None for a ledger that no team can share."""
+        ...
+
+    def share(self, wish: Wish) -> Sharing:
+        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then.
+
+        What another user has to give stays missing: nothing is a team's before its roles have their rights.
+        Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.
+        """
         ...
 
     def close(self) -> None:

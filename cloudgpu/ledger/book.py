@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.store import Store
+    from cloudgpu.ledger.teams import Sharing, Team, Wish
 
 T = TypeVar("T")
 
@@ -234,6 +236,35 @@ class Book:
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
         return self._read(lambda _: self._store.payers(), missing_ok=True)
+
+    def sharing(self) -> Sharing | None:
+        """Return how a team shares the ledger, and what it lacks; None for none yet, and for a file."""
+        return self._read(lambda connection: self._store.sharing() if connection else None, missing_ok=True)
+
+    def share(self, wish: Wish) -> Sharing:
+        """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
+        from cloudgpu.ledger.teams import not_shareable
+
+        if not self._store.takes_teams:
+            raise not_shareable(self.place)
+        self.append(())  # makes the tables where there are none
+        found = self._read(lambda _: self._store.give(wish))
+        team = found.team
+        if team is None or not found.is_whole:
+            return found
+        self.decide(lambda view: self._begun_by(team, view))
+        now = self._read(lambda _: self._store.sharing(wish))
+        return replace(now, remarks=found.remarks) if now else found
+
+    def _begun_by(self, team: Team, view: View) -> list[Draft]:
+        """Write down the team under the append lock, and return the line that says so, where it is another one."""
+        from cloudgpu.core.roles import TEAM_SET, TEAM_SUBJECT
+
+        self._store.restore_guards()
+        if not self._store.put_team(team):
+            return []
+        body = {"members": team.members, "payers": team.payers}
+        return [replace(self._own_draft(TEAM_SET, body, f"{TEAM_SET}:{view.head()[0] + 1}"), subject=TEAM_SUBJECT)]
 
     def close(self) -> None:
         """Let go of the database."""

@@ -17,6 +17,7 @@ from cloudgpu.ledger import faults, migrations
 if TYPE_CHECKING:
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
+    from cloudgpu.ledger.teams import Sharing, Team, Wish
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
@@ -48,6 +49,8 @@ class SqliteFile:
     Methods raise sqlite3.Error and OSError; InvalidRequest for a place or a file that is not for a ledger;
     LedgerUnavailable for a schema that is not known.
     """
+
+    takes_teams = False
 
     def __init__(self, path: Path, patience: float) -> None:
         self.path = path
@@ -86,6 +89,20 @@ class SqliteFile:
     def payers(self) -> tuple[str, ...]:
         """Return nobody: a file has no team."""
         return ()
+
+    def sharing(self, wish: Wish | None = None) -> Sharing | None:  # noqa: ARG002
+        """Return that no team can share a file."""
+        return None
+
+    def give(self, wish: Wish) -> Sharing:  # noqa: ARG002
+        """Raise InvalidRequest: a file has no users."""
+        from cloudgpu.ledger.teams import not_shareable
+
+        raise not_shareable(self.place)
+
+    def put_team(self, wanted: Team) -> bool:  # noqa: ARG002
+        """Do nothing: nobody is given anything before."""
+        return False
 
     def told(self) -> AbstractContextManager[None]:
         """Let every sqlite3.Error and OSError out of this block as LedgerUnavailable."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.teams import Sharing, Team, Wish
 
 
 class Store(Protocol):
@@ -103,6 +104,26 @@ class Store(Protocol):
 
     def payers(self) -> tuple[str, ...]:
         """Return the names of the users who have the payer's role, after `reader`."""
+        ...
+
+    @property
+    def takes_teams(self) -> bool:
+        """Whether the database knows users, so that a team can share a ledger in it."""
+        ...
+
+    def sharing(self, wish: Wish | None = None) -> Sharing | None:
+        """Return how the ledger is shared, after `reader`, and what a wish lacks; None where no team can share it."""
+        ...
+
+    def give(self, wish: Wish) -> Sharing:
+        """Give a team's roles what they need, as far as this user may; return how it stands then.
+
+        Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.
+        """
+        ...
+
+    def put_team(self, wanted: Team) -> bool:
+        """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
         ...
 
     def close(self) -> None:

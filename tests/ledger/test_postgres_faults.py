@@ -9,7 +9,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql.address import address_of
 from cloudgpu.ledger.postgresql.ledger import PostgresLedger
@@ -173,7 +173,7 @@ def test_a_user_who_may_not_write_is_told_and_may_read(opened: Open, postgres: S
         raw.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO r{schema}")
     user = opened(url.replace(f"ada:{quote(PASSWORD, safe='')}", f"r{schema}:x"))
     assert [row["id"] for row in user.machines()] == ["cg-1"]
-    with pytest.raises(LedgerUnavailable, match="may not be read or written by this user"):
+    with pytest.raises(LedgerDenied, match="no team shares it"):
         user.append([note(1)])
 
 

@@ -14,14 +14,17 @@ from psycopg import sql
 
 from cloudgpu.core.events import Draft
 from cloudgpu.core.roles import PAYER_KINDS, Role, may_write
+from cloudgpu.errors import InvalidRequest, LedgerDenied, RoleNeeded
 from cloudgpu.ledger.base import Ledger
 from cloudgpu.ledger.chain import canonical, line_hash
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
+from cloudgpu.ledger.postgresql.schema import TABLES
+from cloudgpu.ledger.teams import Wish
 from tests.ledger.lines import NOON, Clock, intended, note
 from tests.postgres import PASSWORD, Server
 
 Open = Callable[[str], Ledger]
-RIGHTS = {"ledger_schema": "SELECT", "ledger_team": "SELECT", "line": "SELECT, INSERT", "machine": "ALL", "used": "ALL"}
 
 
 def url_of(url: str, user: str) -> str:
@@ -59,22 +62,31 @@ def opened(url: str, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def team(postgres: Server, url: str, opened: Open, mark: str) -> Iterator[tuple[str, str]]:
-    """A ledger with a team: the names of a member and of a payer."""
-    opened("ada").append([intended()])
-    schema, bo, cy = url.rpartition("%3D")[2], f"{mark}bo", f"{mark}cy"
-    with psycopg.connect(url, autocommit=True) as raw:
-        for name in (f"{mark}members", f"{mark}payers", bo, cy):
-            raw.execute(f"CREATE ROLE {name} {'LOGIN' if name in (bo, cy) else 'NOLOGIN'} PASSWORD 'secret'")
-        raw.execute(f"GRANT USAGE ON SCHEMA {schema} TO {mark}members")
-        for table, rights in RIGHTS.items():
-            raw.execute(f"GRANT {rights} ON {table} TO {mark}members")
-        raw.execute(f"GRANT {mark}members TO {mark}payers, {bo}; GRANT {mark}payers TO {cy}")
-        raw.execute("INSERT INTO ledger_team VALUES (true, %s, %s)", (f"{mark}members", f"{mark}payers"))
-    yield bo, cy
+def people(postgres: Server, url: str, mark: str) -> Iterator[Callable[[str], str]]:
+    """Make a database user whose password is "secret"; it and all roles of this test are dropped afterwards."""
+
+    def make(name: str, how: str = "LOGIN PASSWORD 'secret'") -> str:
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute(sql.SQL("CREATE ROLE {} " + how).format(sql.Identifier(mark + name)))
+        return mark + name
+
+    yield make
+    schema = url.rpartition("%3D")[2]
     with psycopg.connect(postgres.url(), autocommit=True) as raw:
-        for name in (f"{mark}members", f"{mark}payers", bo, cy):
-            raw.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
+        found = raw.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) OR rolname LIKE %s",
+                            (mark, f"%{schema[:12]}%")).fetchall()  # fmt: skip
+        for (name,) in found:
+            raw.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def team(opened: Open, people: Callable[[str], str]) -> tuple[str, str]:
+    """A ledger with a team: the names of a member and of a payer."""
+    bo, cy = people("bo"), people("cy")
+    ledger = opened("ada")
+    ledger.append([intended()])
+    assert ledger.share(Wish(new_members=(bo,), new_payers=(cy,))).missing == ()
+    return bo, cy
 
 
 def test_roles_are_those_of_the_database(team: tuple[str, str], opened: Open) -> None:
@@ -163,3 +175,182 @@ def test_a_member_folds_the_projections_anew(team: tuple[str, str], opened: Open
     assert ledger.verify().rebuildable
     ledger.rebuild()
     assert ledger.verify().faults == ()
+
+
+def test_every_table_has_its_rights_and_no_more(team: tuple[str, str], url: str) -> None:
+    assert set(RIGHTS) == set(TABLES)
+    with as_user(url, team[0]) as raw:
+        for table, rights in RIGHTS.items():
+            for right in ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"):
+                has = raw.execute("SELECT has_table_privilege(%s, %s)", (table, right)).fetchone()
+                assert has == (right in rights,), (table, right)
+
+
+def test_a_team_is_made_once_and_the_ledger_says_so(team: tuple[str, str], opened: Open) -> None:
+    bo, cy = team
+    ledger = opened("ada")
+    (line,) = ledger.events("team")
+    again = ledger.share(Wish(new_members=(bo,)))
+    assert (again.stands, again.missing, again.members, again.payers) == (True, (), (bo, cy), (cy,))
+    assert list(opened(bo).events("team")) == [line]
+    assert (line.actor, set(line.body)) == ("ada", {"members", "payers"})
+
+
+@pytest.mark.parametrize("name", ['a"; DROP TABLE line; --', "Bo Ä", "select", "%s ?", "o'hara"])
+def test_odd_names_are_only_names(opened: Open, people: Callable[[str], str], url: str, name: str) -> None:
+    user, roles = people(name), (people("members" + name, "NOLOGIN"), people("payers" + name, "NOLOGIN"))
+    found = opened("ada").share(Wish(*roles, new_members=(user,)))
+    assert (found.stands, found.missing, found.members) == (True, (), (user,))
+    assert (opened(user).role(), opened(user).person()) == (Role.MEMBER, user)
+    (line,) = opened(user).append([note(1)])
+    assert line.actor == user
+
+
+def test_two_ledgers_of_a_server_never_share_a_role() -> None:
+    places = [
+        ("lab", "public"), ("lab", "x"), ("lab_x", "public"), ("lab", "x_y"), ("lab_x", "y"), ("Lab", "public"),
+        ("lab.x", "public"), ("l" * 60, "public"), ("l" * 61, "public"), ("ü", "public"), ("ö", "public"),
+    ]  # fmt: skip
+    names = [role_name(what, *place) for place in places for what in ("members", "payers")]
+    assert names[0] == "cloudgpu_members_lab"
+    assert len(set(names)) == len(names)
+    assert all(len(name.encode()) <= 63 for name in names)
+
+
+def test_what_the_owner_may_not_do_is_said_as_statements(
+    postgres: Server, url: str, opened: Open, people: Callable[[str], str]
+) -> None:
+    schema, lab, bo = url.rpartition("%3D")[2], people("lab"), people("bo")
+    with psycopg.connect(postgres.url(), autocommit=True) as raw:
+        raw.execute(f"ALTER SCHEMA {schema} OWNER TO {lab}")
+        wish = Wish(new_members=(bo, f"{bo}new"))
+        found = opened(lab).share(wish)
+        assert (found.stands, opened(lab).role()) == (False, Role.ALONE)
+        assert {one.by for one in found.missing} == {"the administrator of the database server"}
+        with pytest.raises(LedgerDenied, match=f"belongs to the database user {lab}"):
+            opened(bo).machines()
+        for one in found.missing:
+            raw.execute(one.statement.encode())
+    done = opened(lab).share(wish)
+    assert (done.stands, done.missing, done.members, done.owner) == (True, (), (bo, f"{bo}new"), lab)
+    assert opened(bo).machines() == []
+    with pytest.raises(RoleNeeded, match=f"belongs to the database user {lab}"):
+        opened(bo).share(Wish())
+
+
+def test_a_name_that_no_role_can_have_is_refused(opened: Open) -> None:
+    with pytest.raises(InvalidRequest, match="pg_"):
+        opened("ada").share(Wish("pg_members"))
+
+
+def test_a_file_has_no_team(tmp_path: Path) -> None:
+    ledger = open_ledger(None, tmp_path, actor="ada", clock=Clock())
+    with pytest.raises(InvalidRequest, match="is a file"):
+        ledger.share(Wish())
+    assert (ledger.role(), ledger.person(), ledger.payers(), ledger.sharing()) == (Role.ALONE, "", (), None)
+    assert list(tmp_path.iterdir()) == []
+
+
+MISSING = {
+    "REVOKE {members} FROM {bo}": ("lacks the role {members}", "GRANT {members} TO {bo};"),
+    "ALTER ROLE {bo} NOINHERIT": ("does not inherit its rights", "ALTER ROLE {bo} INHERIT"),
+    "REVOKE USAGE ON SCHEMA {schema} FROM {members}": ("lacks USAGE on the schema", "cloudgpu ledger init --team"),
+    "REVOKE INSERT ON line FROM {members}": ("lacks INSERT on line", "cloudgpu ledger init --team"),
+    "REVOKE ALL ON machine, line FROM {members}": ("lacks SELECT on line", "cloudgpu ledger init --team"),
+}
+
+
+@pytest.mark.parametrize("taken", MISSING)
+def test_whoever_lacks_a_right_is_told_which_and_who_gives_it(
+    team: tuple[str, str], opened: Open, url: str, taken: str
+) -> None:
+    said, way = MISSING[taken]
+    found = opened("ada").sharing()
+    assert found is not None
+    assert found.team is not None
+    names = {"bo": team[0], "members": found.team.members, "schema": url.rpartition("%3D")[2]}
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(taken.format(**names).encode())
+    with pytest.raises(LedgerDenied) as caught:
+        opened(team[0]).append([note(1)])
+    assert said.format(**names) in caught.value.message
+    assert way.format(**names) in (caught.value.next or "")
+    assert (caught.value.exit_code, "secret" in str(caught.value)) == (6, False)
+    if way.startswith("cloudgpu"):
+        assert opened("ada").share(Wish()).missing == ()
+        assert opened(team[0]).append([note(1)])
+
+
+def test_a_user_whose_schema_is_closed_makes_no_ledger_elsewhere(
+    team: tuple[str, str], opened: Open, url: str, postgres: Server, tmp_path: Path
+) -> None:
+    bo, _ = team
+    schema, other = url.rpartition("%3D")[2], postgres.schema().rpartition("%3D")[2]
+    with psycopg.connect(url, autocommit=True) as raw:
+        (members,) = raw.execute("SELECT members FROM ledger_team").fetchone() or ("",)
+        raw.execute(f"REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {members}".encode())
+        raw.execute(f"GRANT ALL ON SCHEMA {other} TO {bo}")
+    theirs = open_ledger(f"{url_of(url, bo)}%2C{other}", tmp_path / bo, actor="bo", clock=Clock())
+    with pytest.raises(LedgerDenied, match="USAGE"):
+        theirs.append([note(1)])
+
+
+def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], opened: Open, url: str) -> None:
+    bo, _ = team
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"GRANT ALL ON line TO {bo}; GRANT UPDATE (body) ON line TO PUBLIC; GRANT SELECT ON line TO PUBLIC")
+        found = opened(bo).sharing()
+        assert found is not None
+        assert [one.said.split(" has ")[0] for one in found.missing] == ["Everybody (PUBLIC)", bo]
+        assert opened("ada").share(Wish()).missing == ()
+        rights = raw.execute("SELECT has_table_privilege(%s, 'line', 'TRUNCATE')", (bo,)).fetchone()
+    assert rights == (False,)
+
+
+def test_a_restore_keeps_the_team_and_the_names_of_the_lines(
+    team: tuple[str, str], opened: Open, tmp_path: Path
+) -> None:
+    from cloudgpu.ledger.backup import back_up, restore
+
+    bo, cy = team
+    opened(bo).append([note(1)])
+    before = [(line.seq, line.actor) for line in opened(cy).events()]
+    back_up(opened(bo), tmp_path / "copy")
+    with pytest.raises(LedgerDenied, match="Only ada may do this"):
+        restore(opened(bo), tmp_path / "copy")
+    restore(opened("ada"), tmp_path / "copy")
+    assert (opened(bo).role(), opened(cy).role()) == (Role.MEMBER, Role.PAYER)
+    assert [(line.seq, line.actor) for line in opened(bo).events()] == before
+    assert opened(bo).append([note(2)])
+
+
+def test_an_older_schema_is_brought_up_to_date_by_its_owner_alone(
+    team: tuple[str, str], opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloudgpu.ledger.postgresql import rights, schema
+
+    bo, _ = team
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ("CREATE TABLE later (a int)",)])
+    monkeypatch.setattr(rights, "RIGHTS", {**RIGHTS, "later": ("SELECT", "INSERT")})
+    with pytest.raises(LedgerDenied, match="made by an older cloudgpu, and only ada may bring it up to date"):
+        opened(bo).append([note(1)])
+    assert opened("ada").machines()
+    assert opened(bo).append([note(1)])
+    found = opened(bo).sharing()
+    assert found is not None
+    assert found.missing == ()
+
+
+def test_the_password_comes_from_the_users_file(
+    team: tuple[str, str], opened: Open, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bo, _ = team
+    file = tmp_path / "pgpass"
+    file.write_text(f"*:*:*:{bo}:secret\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    without = url_of(url, bo).replace(":secret", "")
+    assert "secret" not in without
+    ledger = open_ledger(without, tmp_path / bo, actor="bo", clock=Clock())
+    assert (ledger.person(), ledger.role()) == (bo, Role.MEMBER)
+    ledger.close()

@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import InvalidRequest, MissingExtra
+from cloudgpu.errors import InvalidRequest, LedgerDenied, MissingExtra
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -25,7 +25,16 @@ _USUAL = {
     "tcp_user_timeout": "60000",
     "client_encoding": "utf8",
 }
+# First: is the first schema of the search path open to this user? PostgreSQL passes over a closed one without a word,
+# and a ledger would be looked for, and made, in the next.
 _SESSION = """
+SELECT nspname::text, has_schema_privilege(pg_namespace.oid, 'USAGE')
+FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY AS part (written, at)
+JOIN pg_namespace ON nspname = CASE
+    WHEN trim(written) = '"$user"' THEN current_user
+    WHEN trim(written) LIKE '"%"' THEN replace(substr(trim(written), 2, length(trim(written)) - 2), '""', '"')
+    ELSE lower(trim(written))
+END WHERE current_setting('search_path') !~ '"[^"]*,[^"]*"' ORDER BY at LIMIT 1;
 SELECT set_config('tcp_keepalives_idle', '60', false), set_config('tcp_keepalives_interval', '15', false),
     set_config('tcp_keepalives_count', '4', false);
 -- What is temporary comes last: whoever may write lines could hide the ledger's tables from their guards by it.
@@ -70,7 +79,7 @@ def connected(address: Address) -> tuple[Connection[Any], str]:
     """Return a connection outside of any transaction, and the schema it works in. Raises psycopg.Error.
 
     What the database commits for it is on the disk, and every name means the first schema of its search path.
-    Raises InvalidRequest for a database that no ledger can stand in.
+    Raises InvalidRequest for a database that no ledger can stand in, LedgerDenied where its schema is closed.
     """
     raw = _library().connect(address.conninfo, autocommit=True, prepare_threshold=None)
     try:
@@ -82,12 +91,22 @@ def connected(address: Address) -> tuple[Connection[Any], str]:
 
 def _schema_of(raw: Connection[Any], address: Address) -> str:
     cursor = raw.execute(_SESSION)
+    first = cursor.fetchone()
     while cursor.nextset():
         pass
+    if first is not None and not first[1]:
+        raise _closed(raw, address, first[0])
     schema, encoding = cursor.fetchone() or (None, "")
     if schema is None or encoding != "UTF8":
         raise _unfit(address, schema, encoding)
     return str(schema)
+
+
+def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:
+    from cloudgpu.ledger.postgresql.denied import denied
+    from cloudgpu.ledger.postgresql.speaking import Speaking
+
+    return denied(Speaking(raw), address, schema)
 
 
 def _library() -> Any:

@@ -20,7 +20,6 @@ _FULL = (
     "Free some space there, then try again; what is in it is safe.",
 )
 _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
-_DENIED = ("may not be read or written by this user", "Let the database's owner grant it: GRANT ALL ON ITS TABLES.")
 _READ_ONLY = ("is read-only", "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
 _GONE = ("cannot be reached", "Check that the server runs, and the address, name and password in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
@@ -31,7 +30,6 @@ _BY_CODE = {
     "53100": _FULL,
     "55P03": _LOCKED,
     "40P01": _LOCKED,
-    "42501": _DENIED,
     "25006": _READ_ONLY,
     "57P01": _GONE,
     "57P02": _GONE,
@@ -49,11 +47,18 @@ _BY_CODE = {
 
 @contextmanager
 def told(address: Address) -> Iterator[None]:
-    """Let every psycopg.Error and OSError of this block out as LedgerUnavailable about the ledger at `address`."""
+    """Let every psycopg.Error and OSError of this block out as LedgerUnavailable about the ledger at `address`.
+
+    What the database refuses this user is LedgerDenied, or RoleNeeded where only payers may do it.
+    """
     import psycopg
 
     try:
         yield
+    except psycopg.errors.InsufficientPrivilege as fault:
+        from cloudgpu.ledger.postgresql.denied import of_refusal
+
+        raise of_refusal(fault, address) from None
     except psycopg.Error as fault:
         raise of_database(fault, address) from None  # its traceback would hold the connection's parameters
     except OSError as fault:

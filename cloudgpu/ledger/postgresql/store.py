@@ -5,25 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from cloudgpu.ledger import faults
+from cloudgpu.ledger.postgresql import denied, locks, schema, team
 from cloudgpu.ledger.postgresql import faults as sentences
-from cloudgpu.ledger.postgresql import locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address, connected
+from cloudgpu.ledger.postgresql.speaking import Speaking
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
     from pathlib import Path
 
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.sql import Connection, Rows
+    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.teams import Sharing, Team, Wish
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _PAUSE = 0.2  # seconds between two tries to reach a server that went away
@@ -35,6 +35,8 @@ class PostgresStore:
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
     schema that is not known, and for lines whose commit was not heard of.
     """
+
+    takes_teams = True
 
     def __init__(self, address: Address, patience: float) -> None:
         self._address = address
@@ -70,7 +72,7 @@ class PostgresStore:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
             self._migrate()
-        return _Speaking(self._raw) if self._version else None
+        return Speaking(self._raw) if self._version else None
 
     def begin(self) -> Connection | None:
         """Take the append lock in a new transaction; over a new connection where the old one broke meanwhile."""
@@ -164,6 +166,7 @@ class PostgresStore:
             rebuild(self._open())
             if shared_by is not None:
                 team.put(self._open(), shared_by)  # last: the lines are by others than who restores them
+                team.give_again(self._open())
             self._open().execute("COMMIT")
         finally:
             self.undo()
@@ -199,6 +202,22 @@ class PostgresStore:
         """Return the names of the users who have the payer's role."""
         return team.payers(self._open()) if self._version else ()
 
+    def sharing(self, wish: Wish | None = None) -> Sharing:
+        """Return how the ledger is shared, and what a wish lacks."""
+        return team.sharing(self._open(), self.place, self.missing_guards(), wish)
+
+    def give(self, wish: Wish) -> Sharing:
+        """Give a team's roles what they need, as far as this user may; return how it stands then."""
+        return team.give(self._open(), self.place, wish)
+
+    def put_team(self, wanted: Team) -> bool:
+        """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
+        if team.team_of(self._open()) == wanted:
+            return False
+        team.put(self._open(), wanted)
+        (self.signature,) = self._connection().execute(team.SIGNATURE).fetchone() or ("",)
+        return True
+
     def close(self) -> None:
         """Close the connection, if there is one; an open transaction is rolled back."""
         raw, self._raw, self._version, self.is_writing = self._raw, None, 0, False
@@ -206,7 +225,7 @@ class PostgresStore:
             raw.close()
 
     def _open(self) -> Connection:
-        return _Speaking(self._connection())
+        return Speaking(self._connection())
 
     def _connection(self) -> psycopg.Connection[Any]:
         assert self._raw is not None  # noqa: S101  (for the type checker: the callers have opened it)
@@ -234,7 +253,11 @@ class PostgresStore:
         try:
             schema.migrate(self._open())
             rebuild(self._open())
+            team.give_again(self._open())
             self._open().execute("COMMIT")
+        except psycopg.errors.InsufficientPrivilege:
+            self.undo()
+            raise denied.older(self._open(), self._address, self._schema) from None
         except BaseException:
             self.undo()
             raise
@@ -278,26 +301,3 @@ class PostgresStore:
         self.undo()
         if found != (end[1],):
             raise sentences.unwritten(self._address, words)
-
-
-class _Speaking:
-    """A psycopg connection that takes `?` for each value, as sqlite3's does."""
-
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        self._raw = raw
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """Carry out one statement."""
-        if not parameters:
-            return self._raw.execute(sql.encode())
-        return self._raw.execute(_translated(sql), parameters)
-
-    def executemany(self, sql: str, parameters: Any, /) -> None:
-        """Carry out one statement for each row of values."""
-        with self._raw.cursor() as cursor:
-            cursor.executemany(_translated(sql), parameters)
-
-
-@lru_cache(maxsize=256)
-def _translated(sql: str) -> bytes:
-    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from cloudgpu.core.roles import Role
+from cloudgpu.errors import InvalidRequest, RoleNeeded
+from cloudgpu.ledger.postgresql import rights
+from cloudgpu.ledger.teams import Missing, Sharing, Team, Wish
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection
@@ -18,18 +24,20 @@ SELECT session_user::text,
     pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = 'line'::regclass), 'USAGE')
     OR EXISTS (SELECT 1 FROM pg_roles WHERE rolname = payers AND pg_has_role(session_user, oid, 'USAGE'))
 FROM ledger_team"""
-_PAYERS = """
-SELECT person.rolname::text FROM ledger_team JOIN pg_roles AS payers ON payers.rolname = ledger_team.payers
-JOIN pg_roles AS person ON pg_has_role(person.oid, payers.oid, 'USAGE')
-WHERE person.rolcanlogin AND NOT person.rolsuper ORDER BY 1"""
-
-
-@dataclass(frozen=True, slots=True)
-class Team:
-    """The two roles, by their names: `members` may write, `payers` may also decide."""
-
-    members: str
-    payers: str
+_THOSE_WITH = """
+SELECT person.rolname::text FROM pg_roles AS person, pg_roles AS role
+WHERE role.rolname = ? AND pg_has_role(person.oid, role.oid, 'USAGE')
+AND person.rolcanlogin AND NOT person.rolsuper ORDER BY 1"""
+_STANDING = """
+SELECT session_user::text, pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE'),
+    (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
+FROM pg_class WHERE oid = 'line'::regclass"""
+_IS = "SELECT pg_has_role(session_user, ?::name, 'USAGE')"
+_ELSEWHERE = """
+SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE relname = 'ledger_team' AND nspname <> current_schema() AND nspname NOT LIKE '%\\_before\\_%' ORDER BY 1"""
+_NEW = "{0} is new, and has no password yet. In psql: \\password {0}"
+_NOT_THERE = (psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)
 
 
 def team_of(connection: Connection) -> Team | None:
@@ -49,10 +57,109 @@ def who(connection: Connection) -> tuple[Role, str]:
 
 def payers(connection: Connection) -> tuple[str, ...]:
     """Return the names of those who log in and have the payer's role; whoever administers the server is left out."""
-    return tuple(name for (name,) in connection.execute(_PAYERS))
+    team = team_of(connection)
+    return those_with(connection, team.payers) if team else ()
+
+
+def those_with(connection: Connection, role: str) -> tuple[str, ...]:
+    """Return the names of those who log in and have a role; superusers have all and are left out."""
+    return tuple(name for (name,) in connection.execute(_THOSE_WITH, (role,)))
 
 
 def put(connection: Connection, team: Team) -> None:
     """Write down which roles the team has, inside the caller's transaction."""
     connection.execute("DELETE FROM ledger_team")
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
+
+
+def sharing(connection: Connection, place: str, guards: Iterable[str], wish: Wish | None = None) -> Sharing:
+    """Return how the ledger is shared; with a wish, how it would be: `missing` is what that lacks yet."""
+    person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
+    present = team_of(connection)
+    team = present if wish is None else rights.team_named(connection, wish, present)
+    lacks: list[Missing] = []
+    if team is not None:
+        lacks = [*rights.missing(connection, team, wish or Wish()), *_off(guards, owner)]
+        if not owns and wish is None:
+            own = rights.person_lacks(connection, person, team.members)
+            lacks = [own, *lacks] if own else lacks
+    role = who(connection)[0]
+    found = tuple(_remarks(connection, team, standing))
+    stands = present is not None and team == present
+    is_whole = team is not None and all(one.of_person for one in lacks)
+    members, deciders = (those_with(connection, role_) for role_ in _roles_of(team))
+    return Sharing(place, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
+
+
+def give(connection: Connection, place: str, wish: Wish) -> Sharing:
+    """Give the two roles what they need, as far as this user may; return how it stands then.
+
+    Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
+    another user has to give first stays missing: done again, this does only the rest.
+    """
+    person, owner, owns, _ = connection.execute(_STANDING).fetchone()
+    if not owns:
+        raise RoleNeeded(
+            f"The ledger {place} belongs to the database user {owner}, and {person} is not that one.",
+            field="role",
+            value=person,
+            next=f"Let {owner} run the same.",
+        )
+    names = [name for name in (*wish.new_members, *wish.new_payers) if not rights.exists(connection, name)]
+    for one in sharing(connection, place, (), wish).missing:
+        try:
+            connection.execute(one.statement)
+        except psycopg.errors.ReservedName as fault:
+            raise _no_name(str(fault)) from None
+        except _NOT_THERE:
+            continue
+    found = sharing(connection, place, (), wish)
+    new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
+    others = tuple(one for one in found.missing if not _is_own(connection, one))
+    return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)
+
+
+def give_again(connection: Connection) -> None:
+    """Give the roles what they need on tables that were made anew, inside the caller's transaction."""
+    team = team_of(connection)
+    if team is not None and rights.exists(connection, team.members):
+        for one in rights.of_tables(connection, team):
+            connection.execute(one.statement)
+
+
+def _is_own(connection: Connection, one: Missing) -> bool:
+    """Say whether this user may run a statement, once those of others have been run."""
+    return rights.exists(connection, one.by) and bool(connection.execute(_IS, (one.by,)).fetchone()[0])
+
+
+def _roles_of(team: Team | None) -> tuple[str, str]:
+    return (team.members, team.payers) if team else ("", "")
+
+
+def _off(guards: Iterable[str], owner: str) -> Iterator[Missing]:
+    for name in guards:
+        yield Missing(f"The guard {name} was taken off the lines.", "", owner)
+
+
+def _remarks(connection: Connection, team: Team | None, standing: tuple[str, str, bool, bool]) -> Iterator[str]:
+    person, owner, owns, is_super = standing
+    others = [name for (name,) in connection.execute(_ELSEWHERE)]
+    if others:
+        yield f"Other schemas of this database have a ledger, too: {', '.join(others)}."
+    if team is None:
+        return
+    if is_super:
+        yield f"{person} is a superuser: no rule of the database binds that user. Use another one for daily work."
+    elif owns:
+        yield f"The tables belong to {owner}: no rule of the database binds that user, who counts as a payer."
+    elif owner in those_with(connection, team.members) and owner not in those_with(connection, team.payers):
+        yield f"The tables belong to {owner}, a member: no rule of the database binds that user."
+
+
+def _no_name(words: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"A role cannot have that name: {' '.join(words.split())}.",
+        field="--members-role",
+        value=None,
+        next="Choose another name for the role.",
+    )

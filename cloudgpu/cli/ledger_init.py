@@ -1,0 +1,70 @@
+"""`cloudgpu ledger init`: a ledger that a team shares."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.errors import AuthFailed, InvalidRequest
+
+_Names = list[str] | None
+
+
+def command(
+    *,
+    team: Annotated[bool, typer.Option("--team", help="Make a role for members and one for payers.")] = False,
+    member: Annotated[
+        _Names, typer.Option(metavar="USER", help="A database user who launches and looks after machines. Repeatable.")
+    ] = None,
+    payer: Annotated[
+        _Names, typer.Option(metavar="USER", help="A database user who also decides about budgets. Repeatable.")
+    ] = None,
+    members_role: Annotated[
+        str | None, typer.Option(metavar="ROLE", help="What the members' role is called; else after the database.")
+    ] = None,
+    payers_role: Annotated[
+        str | None, typer.Option(metavar="ROLE", help="What the payers' role is called; else after the database.")
+    ] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make the ledger in PostgreSQL a team's: its tables, two roles of the database, and exactly what each needs.
+
+    Run it as the database user to whom the tables belong, or shall belong. What that user may not do is printed as
+    SQL, with who may: let it be run, then run this again (exit code 6 until all is done). It may be run at any time.
+    """
+    from cloudgpu.control.teams import shared
+    from cloudgpu.ledger.teams import Wish
+
+    if not team:
+        raise InvalidRequest(
+            "A ledger is made by itself when it is first used; --team makes one for a team.",
+            field="--team",
+            value=None,
+            next="Run: cloudgpu ledger init --team",
+        )
+    wish = Wish(members_role, payers_role, tuple(member or ()), tuple(payer or ()))
+    value = shared(open_here(), wish)
+    emit(output, value, "\n".join(_lines(value)))
+    if value["missing"]:
+        raise typer.Exit(AuthFailed.exit_code)
+
+
+def _lines(value: dict[str, Any]) -> list[str]:
+    members, payers = value["members_role"], value["payers_role"]
+    stands = "is" if value["stands"] else "is not yet"
+    lines = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]
+    if value["stands"]:
+        lines.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
+    lines += value["remarks"]
+    for by in dict.fromkeys(one["by"] for one in value["missing"]):
+        lines += ["", f"Let {by} run in psql, connected to this database:"]
+        lines += [f"  {one['statement']}" for one in value["missing"] if one["by"] == by]
+    if value["missing"]:
+        lines += ["", "Then run the same again."]
+    return lines
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "none yet"

@@ -1,0 +1,116 @@
+"""Says why the database refused a client: which role its user lacks, or what only the tables' owner may do."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from cloudgpu.core.roles import payer_needed
+from cloudgpu.errors import CloudgpuError, LedgerDenied
+from cloudgpu.ledger.postgresql import rights, schema
+from cloudgpu.ledger.postgresql.speaking import Speaking
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.postgresql.address import Address
+    from cloudgpu.ledger.sql import Connection
+
+_LINES = """
+SELECT pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE')
+FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relname = 'line' AND nspname = ?"""
+# What the roles are called stands in a table that this user may not be able to read; who has rights, everybody can.
+# What the roles are called stands in a table that this user may not be able to read; who has rights, everybody can.
+_WRITERS = """
+SELECT rolname::text FROM pg_class, aclexplode(relacl) JOIN pg_roles ON pg_roles.oid = grantee
+WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?) AND grantee <> relowner
+    AND NOT rolcanlogin
+GROUP BY rolname ORDER BY count(*) DESC, 1"""
+_ENTERS = "SELECT has_schema_privilege(session_user, ?, 'USAGE')"
+_MAY = "SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ? AND relnamespace = "
+_MAY += "(SELECT oid FROM pg_namespace WHERE nspname = ?)"
+Why = tuple[str, str]  # a sentence, and the way out
+
+
+def of_refusal(fault: psycopg.Error, address: Address) -> CloudgpuError:
+    """Return the error for what the database refused: it is asked over a connection of its own why."""
+    from cloudgpu.ledger.postgresql.address import connected
+
+    try:
+        raw, name = connected(address)
+        with closing(raw):
+            return _of_guard(fault, Speaking(raw)) or denied(Speaking(raw), address, name)
+    except CloudgpuError as told:
+        return told
+    except psycopg.Error:
+        return _error(address, f"The ledger {address.place} refuses this user.", "Ask whoever owns it.")
+
+
+def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
+    """Return the error for a user to whom the schema of this name, or what is in it, is closed."""
+    (person,) = connection.execute("SELECT session_user::text").fetchone()
+    return _error(address, *_why(connection, address.place, person, name))
+
+
+def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
+    """Return the error for a ledger whose tables are an older version's, and another user's."""
+    (owner, _) = connection.execute(_LINES, (name,)).fetchone()
+    return _error(
+        address,
+        f"The ledger {address.place} was made by an older cloudgpu, and only {owner} may bring it up to date.",
+        f"Let {owner} run with this version: cloudgpu ledger init --team",
+    )
+
+
+def _of_guard(fault: psycopg.Error, connection: Connection) -> CloudgpuError | None:
+    from cloudgpu.ledger.postgresql import team
+
+    if fault.diag.constraint_name != schema.UNPAID:
+        return None
+    what = f"Writing a line of the kind {(fault.diag.message_primary or '').rpartition(' ')[2]}"
+    return payer_needed(what, team.who(connection)[1], team.payers(connection))
+
+
+def _why(connection: Connection, place: str, person: str, name: str) -> Why:
+    found = connection.execute(_LINES, (name,)).fetchone()
+    if found is None:
+        return (
+            f"The database user {person} may not make a ledger in the schema {name} of {place}.",
+            f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
+        )
+    owner, owns = found
+    members = next((role for (role,) in connection.execute(_WRITERS, (name,))), None)
+    if owns:
+        return f"The ledger {place} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
+    if members is None:
+        return (
+            f"The ledger {place} belongs to the database user {owner}, no team shares it, and {person} may not.",
+            f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
+        )
+    lacks = rights.person_lacks(connection, person, members)
+    if lacks is not None:
+        return f"{lacks.said.removesuffix('.')} of the ledger {place}.", f"Let {lacks.by} run: {lacks.statement}"
+    return _beyond_the_role(connection, place, members, owner, name)
+
+
+def _beyond_the_role(connection: Connection, place: str, members: str, owner: str, name: str) -> Why:
+    """Say which right the role itself lacks; where it has all, what was asked is the owner's alone."""
+    lacks = [] if _yes(connection, _ENTERS, name) else [f"USAGE on the schema {name}"]
+    for table, wanted in rights.RIGHTS.items():
+        lacks += [f"{right} on {table}" for right in wanted if not _yes(connection, _MAY, right, table, name)]
+    if lacks:
+        return (
+            f"The role {members} of the ledger {place} lacks {', '.join(lacks)}.",
+            f"Let {owner} run: cloudgpu ledger init --team",
+        )
+    return f"Only {owner} may do this: the tables of the ledger {place} are that user's.", f"Let {owner} run the same."
+
+
+def _yes(connection: Connection, question: str, *values: str) -> bool:
+    found = connection.execute(question, values).fetchone()
+    return found is None or bool(found[0])
+
+
+def _error(address: Address, sentence: str, way: str) -> LedgerDenied:
+    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)

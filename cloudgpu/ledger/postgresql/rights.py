@@ -1,0 +1,174 @@
+"""What the two roles of a team need in the database and have not, or have and should not: each with its statement."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from cloudgpu.ledger.teams import Missing, Team, Wish
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.sql import Connection
+
+# The least that appending, folding and a rebuild of the projections take. A table that is made later gets its rights
+# from here, in the migration that makes it: default privileges would open every other table of the schema as well.
+RIGHTS: dict[str, tuple[str, ...]] = {
+    "ledger_schema": ("SELECT",),
+    "ledger_team": ("SELECT",),
+    "line": ("SELECT", "INSERT"),
+    "machine": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "used": ("SELECT", "INSERT", "DELETE"),
+}
+ADMINISTRATOR = "the administrator of the database server"
+_LONGEST = 63  # bytes: what PostgreSQL keeps of a name
+_PLAIN = re.compile(r"[a-z][a-z0-9]*")
+
+_PLACE = """
+SELECT current_database()::text, current_schema()::text, pg_get_userbyid(datdba)::text, pg_get_userbyid(nspowner)::text,
+    (SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = 'line'::regclass)
+FROM pg_database, pg_namespace WHERE datname = current_database() AND nspname = current_schema()"""
+_QUOTED = "SELECT quote_ident(?)"
+_ROLE = "SELECT oid FROM pg_roles WHERE rolname = ?"
+_IS_IN = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'USAGE'), false)"
+_BELONGS = f"SELECT coalesce(pg_has_role(({_ROLE}), ({_ROLE}), 'MEMBER'), false)"
+_CONNECTS = f"""
+SELECT coalesce(has_database_privilege(({_ROLE}), current_database(), 'CONNECT'),
+    has_database_privilege('public', current_database(), 'CONNECT'))"""
+_ENTERS = f"""
+SELECT coalesce(has_schema_privilege(({_ROLE}), current_schema(), 'USAGE'),
+    has_schema_privilege('public', current_schema(), 'USAGE'))"""
+_HAS = f"SELECT coalesce(has_table_privilege(({_ROLE}), ?::regclass, ?), false)"
+_GIVEN = f"""
+SELECT relname::text, CASE grantee WHEN 0 THEN '' ELSE pg_get_userbyid(grantee)::text END, privilege_type FROM (
+    SELECT oid, (aclexplode(relacl)).* FROM pg_class
+    UNION SELECT attrelid, (aclexplode(attacl)).* FROM pg_attribute
+) AS given JOIN pg_class USING (oid)
+WHERE oid = ANY (ARRAY[{", ".join(map(repr, RIGHTS))}]::regclass[])
+    AND grantee <> relowner AND privilege_type <> 'SELECT' ORDER BY 1, 2, 3"""  # noqa: S608  (tables of ours)
+_MAKERS = """
+SELECT CASE grantee WHEN 0 THEN '' ELSE pg_get_userbyid(grantee)::text END
+FROM pg_namespace, aclexplode(coalesce(nspacl, acldefault('n', nspowner)))
+WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> nspowner"""
+
+
+def team_named(connection: Connection, wish: Wish, present: Team | None) -> Team:
+    """Return the team that is wished for: by these names, else as it is, else by names made from the database's."""
+    if present is None:
+        database, schema = connection.execute(_PLACE).fetchone()[:2]
+        present = Team(role_name("members", database, schema), role_name("payers", database, schema))
+    return Team(wish.members or present.members, wish.payers or present.payers)
+
+
+def role_name(what: str, database: str, schema: str) -> str:
+    """Return a role's name that no other ledger of the server gets: roles belong to all databases of a server."""
+    parts = [database] if schema == "public" else [database, schema]
+    name = "_".join(("cloudgpu", what, *parts))
+    if all(_PLAIN.fullmatch(part) for part in parts) and len(name) <= _LONGEST:
+        return name
+    mark = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower())[: _LONGEST - len(mark) - 1].strip("_")
+    return f"{plain}_{mark}"
+
+
+def missing(connection: Connection, team: Team, wish: Wish) -> Iterator[Missing]:
+    """Yield what the team lacks, in the order in which it is given; `wish` names people who are to be in it, too."""
+    yield from _roles(connection, team)
+    yield from _entry(connection, team)
+    yield from of_tables(connection, team)
+    for names, role in ((wish.new_members, team.members), (wish.new_payers, team.payers)):
+        yield from _people(connection, names, role)
+
+
+def person_lacks(connection: Connection, person: str, role: str) -> Missing | None:
+    """Return what keeps a database user from what a role may do; None for nothing."""
+    if _yes(connection, _IS_IN, person, role):
+        return None
+    who, what = quoted(connection, person), quoted(connection, role)
+    if _yes(connection, _BELONGS, person, role):
+        said = f"The database user {person} has the role {role} and does not inherit its rights."
+        statement = f"REVOKE {what} FROM {who}; ALTER ROLE {who} INHERIT; GRANT {what} TO {who};"
+        return Missing(said, statement, ADMINISTRATOR, of_person=True)
+    said = f"The database user {person} lacks the role {role}."
+    return Missing(said, f"GRANT {what} TO {who};", ADMINISTRATOR, of_person=True)
+
+
+def exists(connection: Connection, role: str) -> bool:
+    """Say whether the server has a role, or a user, of this name."""
+    return connection.execute(_ROLE, (role,)).fetchone() is not None
+
+
+def _roles(connection: Connection, team: Team) -> Iterator[Missing]:
+    for role in (team.members, team.payers):
+        if not exists(connection, role):
+            statement = f"CREATE ROLE {quoted(connection, role)} NOLOGIN;"
+            yield Missing(f"The role {role} does not exist.", statement, ADMINISTRATOR)
+    if not _yes(connection, _IS_IN, team.payers, team.members):
+        statement = f"GRANT {quoted(connection, team.members)} TO {quoted(connection, team.payers)};"
+        yield Missing(f"The role {team.payers} lacks the role {team.members}.", statement, ADMINISTRATOR)
+
+
+def _entry(connection: Connection, team: Team) -> Iterator[Missing]:
+    database, schema, owner, schema_owner, _ = connection.execute(_PLACE).fetchone()
+    role = quoted(connection, team.members)
+    if not _yes(connection, _CONNECTS, team.members):
+        statement = f"GRANT CONNECT ON DATABASE {quoted(connection, database)} TO {role};"
+        yield Missing(f"The role {team.members} may not connect to the database {database}.", statement, owner)
+    if not _yes(connection, _ENTERS, team.members):
+        statement = f"GRANT USAGE ON SCHEMA {quoted(connection, schema)} TO {role};"
+        yield Missing(f"The role {team.members} may not use the schema {schema}.", statement, schema_owner)
+    for (maker,) in connection.execute(_MAKERS).fetchall():
+        if maker in ("", team.members, team.payers):
+            statement = f"REVOKE CREATE ON SCHEMA {quoted(connection, schema)} FROM {_grantee(connection, maker)};"
+            yield Missing(f"{_named(maker)} may make tables in the schema {schema}.", statement, schema_owner)
+
+
+def of_tables(connection: Connection, team: Team) -> Iterator[Missing]:
+    """Yield what the members lack on the ledger's tables, and what anybody has on them besides."""
+    owner, role = connection.execute(_PLACE).fetchone()[4], quoted(connection, team.members)
+    for table, rights in RIGHTS.items():
+        lacks = ", ".join(one for one in rights if not _yes(connection, _HAS, team.members, table, one))
+        if lacks:
+            said = f"The role {team.members} lacks {lacks} on the table {table}."
+            yield Missing(said, f"GRANT {lacks} ON {_table(connection, table)} TO {role};", owner)
+    given = connection.execute(_GIVEN).fetchall()
+    beyond = [one for one in given if one[1] != team.members or one[2] not in RIGHTS[one[0]]]
+    for (table, who), found in groupby(beyond, key=lambda one: one[:2]):
+        rights_ = ", ".join(right for _, _, right in found)
+        statement = f"REVOKE {rights_} ON {_table(connection, table)} FROM {_grantee(connection, who)};"
+        yield Missing(f"{_named(who)} has {rights_} on the table {table} besides the roles.", statement, owner)
+
+
+def _people(connection: Connection, names: Iterable[str], role: str) -> Iterator[Missing]:
+    for name in names:
+        if not exists(connection, name):
+            who = quoted(connection, name)
+            said, statement = f"The database user {name} does not exist.", f"CREATE ROLE {who} LOGIN;"
+            yield Missing(said, statement, ADMINISTRATOR, of_person=True)
+        found = person_lacks(connection, name, role)
+        if found is not None:
+            yield found
+
+
+def _yes(connection: Connection, question: str, *values: str) -> bool:
+    return bool(connection.execute(question, values).fetchone()[0])
+
+
+def quoted(connection: Connection, name: str) -> str:
+    """Return a name as this server wants it written in a statement."""
+    return str(connection.execute(_QUOTED, (name,)).fetchone()[0])
+
+
+def _table(connection: Connection, name: str) -> str:
+    (schema,) = connection.execute("SELECT quote_ident(current_schema())").fetchone()
+    return f"{schema}.{quoted(connection, name)}"
+
+
+def _grantee(connection: Connection, name: str) -> str:
+    return quoted(connection, name) if name else "PUBLIC"
+
+
+def _named(name: str) -> str:
+    return name or "Everybody (PUBLIC)"
