@@ -35,7 +35,6 @@ def command(
     SQL, with who may: let it be run, then run this again (exit code 6 until all is done). It may be run at any time.
     """
     from cloudgpu.control.teams import shared
-    from cloudgpu.ledger.teams import Wish
 
     if not team:
         raise InvalidRequest(
@@ -44,8 +43,8 @@ def command(
             value=None,
             next="Run: cloudgpu ledger init --team",
         )
-    wish = Wish(members_role, payers_role, tuple(member or ()), tuple(payer or ()))
-    value = shared(open_here(), wish)
+    roles = {"members_role": members_role, "payers_role": payers_role}
+    value = shared(open_here(), members=member or (), payers=payer or (), **roles)
     emit(output, value, "\n".join(_lines(value)))
     if value["missing"]:
         raise typer.Exit(AuthFailed.exit_code)

@@ -27,11 +27,12 @@ CARRIED = """
 AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AWS_CA_BUNDLE
 GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT CLOUDSDK_CONFIG CLOUDGPU_GCP_ENDPOINT
 AZURE_CONFIG_DIR AZURE_SUBSCRIPTION_ID CLOUDGPU_AZURE_ENDPOINT HTTPS_PROXY NO_PROXY
+PGPASSFILE PGSERVICEFILE PGSSLMODE PGSSLROOTCERT PGSSLCERT PGSSLKEY
 """.split()
 # What may be a secret: it is never written into a table that others may read.
 SECRETS = """
 AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID
-CLOUDGPU_ALERTS CLOUDGPU_DEADMAN
+CLOUDGPU_ALERTS CLOUDGPU_DEADMAN PGPASSWORD
 """.split()
 
 
@@ -200,6 +201,8 @@ def _notes(change: Change, environ: Mapping[str, str]) -> list[str]:
 def _instead(name: str) -> str:
     if name.startswith("CLOUDGPU_"):
         return "Write it into config.toml: [alerts]."
+    if name == "PGPASSWORD":
+        return "Write it into ~/.pgpass, which only you may read (mode 0600)."
     return "Use a profile or a login that cron can read, and see: cloudgpu cron test"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
@@ -17,12 +17,20 @@ Document = dict[str, Any]
 _IS = {Role.MEMBER: "a member", Role.PAYER: "a payer"}
 
 
-def shared(session: Session, wish: Wish) -> Document:
+def shared(
+    session: Session,
+    *,
+    members: Sequence[str] = (),
+    payers: Sequence[str] = (),
+    members_role: str | None = None,
+    payers_role: str | None = None,
+) -> Document:
     """Make the ledger a team's as far as this user may, and return how it stands and what others have to run.
 
-    Raises InvalidRequest for a ledger in a file, RoleNeeded for one whose tables are another user's.
+    `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
+    made from the database's. Raises InvalidRequest for a ledger in a file, RoleNeeded for tables of another user.
     """
-    return document(session.ledger.share(wish))
+    return document(session.ledger.share(Wish(members_role, payers_role, tuple(members), tuple(payers))))
 
 
 def document(found: Sharing) -> Document:

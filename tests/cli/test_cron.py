@@ -113,10 +113,14 @@ def test_a_crontab_that_cannot_be_written_is_said_and_stays(table, session):
 
 def test_secrets_of_the_shell_are_not_written_down_and_that_is_said(table, session, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
     monkeypatch.setenv("AWS_PROFILE", "lab")
+    monkeypatch.setenv("PGPASSFILE", "/home/ada/pgpass")
     done = install(session)
-    assert "wJalr" not in table.read_text()
+    assert not any(secret in table.read_text() for secret in ("wJalr", "hunter2"))
     assert "AWS_PROFILE=lab" in table.read_text()
+    assert "PGPASSFILE=/home/ada/pgpass" in table.read_text()
+    assert any("PGPASSWORD" in note and "~/.pgpass" in note for note in done["notes"])
     assert any("AWS_SECRET_ACCESS_KEY is set in this shell" in note for note in done["notes"])
 
 

@@ -15,6 +15,9 @@ import pytest
 import cloudgpu
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import session as sessions
+from cloudgpu.control.teams import document
+from cloudgpu.core.roles import Role
+from cloudgpu.ledger.teams import Missing, Sharing, Team
 from cloudgpu.report.passes import pass_value
 from tests.cli import gcp_line
 from tests.cli.aws_line import Line
@@ -378,6 +381,16 @@ def test_a_report_that_is_sent_is_as_the_page_says(written, tmp_path):
     assert not faults(written, "report --send", value)
 
 
+def test_a_team_is_printed_as_the_page_says(written):
+    lacks = Missing("The role m does not exist.", "CREATE ROLE m NOLOGIN;", "the administrator")
+    ways = (None, ()), (Team("m", "p"), (lacks,))
+    for team, missing in ways:
+        found = Sharing(
+            "postgresql://h/d", "bo", "lab", Role.MEMBER, team, True, ("bo",), ("ada",), missing, ("x",), True
+        )
+        assert not faults(written, "ledger init", document(found))
+
+
 def test_every_document_of_the_page_was_printed(printed, written):
     parts = {"finding", "account_offers", "setup", "volume", "network", "extra", "door", "skipped"}
     parts |= {"machine", "plan", "gpu", "price", "address", "desktop", "line", "gap", "check", "fault", "credential"}
@@ -397,7 +410,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
     }
     parts |= {"job", "passed", "login", "watcher", "guards", "planned_ends", "guarded"}
     parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
-    parts |= {"difference"}
+    parts |= {"difference", "ledger init", "lacking"}
     parts |= {
         "rule",
         "listing",

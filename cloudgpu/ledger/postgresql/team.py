@@ -27,7 +27,8 @@ FROM ledger_team"""
 _THOSE_WITH = """
 SELECT person.rolname::text FROM pg_roles AS person, pg_roles AS role
 WHERE role.rolname = ? AND pg_has_role(person.oid, role.oid, 'USAGE')
-AND person.rolcanlogin AND NOT person.rolsuper ORDER BY 1"""
+AND person.rolcanlogin AND (NOT person.rolsuper
+    OR EXISTS (SELECT 1 FROM pg_auth_members WHERE roleid = role.oid AND member = person.oid)) ORDER BY 1"""
 _STANDING = """
 SELECT session_user::text, pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE'),
     (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
