@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import boto3
 import pytest
@@ -21,7 +22,7 @@ from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 from tests.clouds.aws.server import served
 from tests.clouds.aws.userdata import cloud_config
 
-HOME, CAFE, ADAS = "203.0.113.7", "198.51.100.4", "192.0.2.9"
+HOME, CAFE, ADAS, BOBS = "203.0.113.7", "198.51.100.4", "192.0.2.9", "192.0.2.77"
 UP = ("up", "--provider", "aws", "--gpu", "t4", "--template", "bare", "--name", "fox", "--yes")
 
 
@@ -67,8 +68,17 @@ class Aws:
     def shut_the_door(self):
         self.machines.close(self.machine.id)
 
-    def open_the_door(self):
-        self.machines.open(served(self.machine))
+    def open_the_door(self, host_key=None):
+        machine = served(self.machine)
+        other = {**machine.given, "ssh_keys": {"ed25519_private": host_key}}
+        self.machines.open(machine._replace(given=other) if host_key else machine)
+
+    def at(self, home, ledger, *words):
+        """Run a command in another home on a ledger."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CLOUDGPU_HOME", str(home))
+            patch.setenv("CLOUDGPU_LEDGER", ledger)
+            return self(*words)
 
 
 @pytest.fixture
@@ -79,8 +89,12 @@ def ours(aws, own_home, capfd):  # noqa: F811
     made.service.end()
 
 
-def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in_beside(ours, tmp_path):
-    (tmp_path / "ada.pub").write_text(new_host_key().public_line)
+def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in_beside(ours, own_home, tmp_path):
+    bobs = tmp_path / "bob"
+    bobs.mkdir()
+    (bobs / "config.toml").write_text((own_home / "config.toml").read_text().replace('"ada"', '"bob"'))
+    (tmp_path / "ada.pub").write_text(client_key(bobs / "keys").public_line)
+    bob = partial(ours.at, bobs, f"sqlite:///{own_home}/ledger/ledger.db")
     assert ours(*UP)[0] == 0
     assert ours.rules() == [(f"{HOME}/32", "cloudgpu caller")]
 
@@ -98,6 +112,8 @@ def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in
     ours.open_the_door()
     assert ours("exec", "fox", "--", "true")[0] == 0
 
+    code, _, err = bob("exec", "fox", "--", "true")
+    assert (code, "fox is ada's, and the key of this home was not let in there" in err) == (255, True), err
     ours.settle()
     share = ("share", "fox", "--key", str(tmp_path / "ada.pub"))
     assert ours(*share)[0] == 2
@@ -105,7 +121,18 @@ def test_a_caller_who_moves_is_told_and_moves_the_rule_and_a_colleague_is_let_in
     assert (code, f"from {ADAS} until it ends" in out) == (0, True)
     ((network, description),) = [rule for rule in ours.rules() if "share" in rule[1]]
     assert (network, description.startswith("cloudgpu share cg-")) == (f"{ADAS}/32", True)
+    assert bob("exec", "fox", "--", "echo", "hello")[:2] == (0, "hello\n")
+    ours.service.said = BOBS.encode()
+    assert bob("allow", "fox")[0] == 0
+    assert [network for network, _ in ours.rules()] == [f"{BOBS}/32", f"{CAFE}/32"], "theirs moved, ours did not"
+    ours.shut_the_door()
+    ours.open_the_door(host_key=new_host_key().private_pem)
+    code, _, err = bob("exec", "fox", "--", "true")
+    assert (code, "showed another host key than the one pinned" in err) == (255, True), err
+    ours.shut_the_door()
+    ours.open_the_door()
     assert ours(*share, "--remove")[0] == 0
+    assert "was not let in there" in bob("exec", "fox", "--", "true")[2]
     assert ours.rules() == [(f"{CAFE}/32", "cloudgpu caller")]
 
 

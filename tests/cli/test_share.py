@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from cloudgpu.access.keys import new_host_key
+from tests.cli.many import QuickProgram
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="the system's ssh is not installed")
 
@@ -55,6 +56,25 @@ def test_a_colleague_gets_in_and_is_taken_out_again(cloudgpu, colleague):
     assert "had no such key" in cloudgpu("share", "--remove").out
     assert cloudgpu("exec", "--", "amber-fox").code == 255
     assert cloudgpu("exec", "amber-fox", "--", "true").code == 0
+
+
+@needs_ssh
+def test_a_colleagues_home_reaches_a_shared_machine_by_its_name(cloudgpu, many, tmp_path):
+    bob = QuickProgram(tmp_path / "bob" / "home", many=many)
+    bob.environ["CLOUDGPU_LEDGER"] = f"sqlite:///{cloudgpu.home}/ledger/ledger.db"
+    bob.config('owner = "bob"\n')
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare").code == 0
+    refused = bob("exec", "amber-fox", "--", "true")
+    assert (refused.code, "the key of this home was not let in there" in refused.err) == (255, True)
+    assert cloudgpu("share", "--key", str(bob.home / "keys" / "id_ed25519.pub")).code == 0
+    assert "OWNER" in bob("ls").out
+    assert bob("ssh", "amber-fox", "echo", "hello").out == "hello\n"
+    (tmp_path / "data").write_text("of bob's")
+    assert bob("cp", str(tmp_path / "data"), "amber-fox:data").code == 0
+    assert bob("exec", "amber-fox", "--", "cat", "data").out == "of bob's"
+    assert cloudgpu("exec", "amber-fox", "--", "cat", "data").out == "of bob's"
+    assert cloudgpu("share", "--remove").code == 0
+    assert bob("exec", "amber-fox", "--", "true").code == 255
 
 
 @pytest.mark.parametrize(
