@@ -20,7 +20,7 @@ from cloudgpu.control.session import open_session
 from cloudgpu.control.share import share, unshare
 from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.events import Draft
-from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
+from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable, WrongHostKey
 from tests.control.conftest import OPENED
 from tests.control.test_doors import ADAS, CAFE, HOME, Street, with_agent
 
@@ -173,7 +173,9 @@ def test_where_the_cloud_may_keep_the_colleague_out_it_is_said_who_opens_it(two,
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)
     two.server.kill()
-    two.cloud.fail_next("allowed", ProviderUnavailable("no answer"))
+    bobs_cloud = bob.provider("lab")
+    bobs_cloud.fail_next("get", AuthFailed("not bob's account"))
+    bobs_cloud.fail_next("allowed", ProviderUnavailable("no answer"))
     with pytest.raises(Unreachable) as caught:
         said_in(bob, bob.find("amber-fox"), "true")
     assert "they run: cloudgpu share amber-fox --key id_ed25519.pub --from YOUR-ADDRESS" in caught.value.next
