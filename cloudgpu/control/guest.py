@@ -16,6 +16,7 @@ from cloudgpu.access.keys import client_key
 from cloudgpu.access.target import Barred, LoginRefused
 from cloudgpu.control import saved
 from cloudgpu.control.doors import is_behind, is_told
+from cloudgpu.control.identity import words_of
 from cloudgpu.core.names import digest
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
         return fault
     if isinstance(fault, LoginRefused):
         return fault if isinstance(fault, Barred) else not_let_in(session, row)
-    if let_in(session, row) and is_told(row) and not is_behind(row):
+    if row["provider"] == "local":
+        fault.next = f"It answers only on the computer that it runs on ({words_of(row)}): run this there."
+    elif let_in(session, row) and is_told(row) and not is_behind(row):
         fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
     return fault
 

@@ -13,7 +13,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.guests import read_guest_key
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.control.allow import allow
-from cloudgpu.control.guest import own_key
+from cloudgpu.control.guest import explained, own_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import find_way, reached
 from cloudgpu.control.session import open_session
@@ -179,6 +179,12 @@ def test_where_the_cloud_may_keep_the_colleague_out_it_is_said_who_opens_it(two,
     with pytest.raises(Unreachable) as caught:
         said_in(bob, bob.find("amber-fox"), "true")
     assert "they run: cloudgpu share amber-fox --key id_ed25519.pub --from YOUR-ADDRESS" in caught.value.next
+
+
+def test_a_local_machine_of_a_colleague_is_said_to_answer_on_its_own_computer_alone(two, bob):
+    row = launched(two) | {"provider": "local", "identity": {"words": "the computer desk"}}
+    fault = explained(bob, row, Unreachable("no answer", field="name"))
+    assert fault.next == "It answers only on the computer that it runs on (the computer desk): run this there."
 
 
 def test_an_owner_in_a_second_home_is_told_so(two):
