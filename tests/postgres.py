@@ -12,9 +12,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import psycopg
 import pytest
 
@@ -90,6 +92,27 @@ class Server:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
             self._process = None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it was killed and not started again."""
+        return self._process is None
+
+    def freeze(self) -> None:
+        """Stop all its processes, as a host that hangs does: connections stand, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, what: signal.Signals) -> None:
+        assert self._process is not None
+        main = psutil.Process(self._process.pid)
+        main.send_signal(what)  # first the one that makes others
+        for one in main.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                one.send_signal(what)
 
     def schema(self) -> str:
         """Make an empty schema and return its URL."""

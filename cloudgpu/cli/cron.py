@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.cron import Change
@@ -125,6 +126,8 @@ def _show(session: Session, output: Format) -> None:
 
     value = shown(session, os.environ)
     emit(output, value, show_text(value, session.clock()))
+    if value["unanswered"]:
+        raise typer.Exit(ProviderUnavailable.exit_code)
 
 
 def _test(session: Session, output: Format, *, inside: bool) -> None:

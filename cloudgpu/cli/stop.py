@@ -16,10 +16,11 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     """
     from cloudgpu.control.law import others_note
     from cloudgpu.control.lifecycle import check_stop, stop
+    from cloudgpu.control.outage_found import to_stop
     from cloudgpu.report.values import machine_value
 
     session = open_here()
-    row = session.find(name)
+    row = to_stop(session, name)
     whose = others_note(session, row, "stop")
     check_stop(row)
     if row["stop_means"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,10 +68,12 @@ def _say_asked(session: Session) -> None:
     from cloudgpu.cli.asked_text import asked_lines
     from cloudgpu.control.accounts import used_accounts
     from cloudgpu.control.asking import asked_of
+    from cloudgpu.errors import LedgerUnavailable
     from cloudgpu.report.asked import asked_value
 
-    for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):
-        _say(" ".join(line.split()))
+    with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
+        for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):
+            _say(" ".join(line.split()))
 
 
 def _span(text: str, option: str) -> timedelta:

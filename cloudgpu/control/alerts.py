@@ -120,6 +120,15 @@ def sample(session: Session) -> tuple[Outcome, ...]:
     return send([(address, text) for address in addresses])
 
 
+def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
+    """Send one finding to every receiver, without the ledger; return how each attempt ended. Raises MissingExtra."""
+    addresses = receivers(session.settings.alerts, session.home)
+    if not addresses:
+        return ()
+    text = _message(session, [News(finding, 1, session.clock(), frozenset())])
+    return send([(address, text) for address in addresses])
+
+
 def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
     known, heard = _told(session), _audience(session)

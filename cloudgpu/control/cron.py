@@ -110,23 +110,28 @@ def change_value(change: Change, environ: Mapping[str, str]) -> Document:
 
 
 def shown(session: Session, environ: Mapping[str, str]) -> Document:
-    """Return the answer of `cron show`: what is installed here, and when a pass last succeeded."""
+    """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
+
+    A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
+    """
     home = str(session.home.root)
     found = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
+    last, unanswered = None, []
+    try:
+        last = passes(session)
+    except LedgerUnavailable as fault:
+        unanswered.append({"scope": "ledger", "why": fault.message})
     return {
         "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
         "program": " ".join(program()),
-        "last": passes(session),
+        "last": last,
+        "unanswered": unanswered,
     }
 
 
 def passes(session: Session) -> Document | None:
-    """Return what the ledger says of the last pass; None for none yet, or for a ledger that cannot be read."""
-    try:
-        last = last_pass(session.ledger)
-    except LedgerUnavailable as fault:
-        session.tell(fault.message)
-        return None
+    """Return what the ledger says of the last pass; None for none yet. Raises LedgerUnavailable."""
+    last = last_pass(session.ledger)
     if last.at is None or last.latest is None:
         return None
     return {

@@ -28,6 +28,7 @@ from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
+from cloudgpu.control.outage import read_on
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.teams import team_checks
@@ -62,8 +63,15 @@ def examine(
     except CloudgpuError as fault:
         return [*checks, failed("settings and ledger", fault)]
     checks.append(Check("settings", Verdict.OK, _settings(session)))
-    checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client()]
-    checks += [*_extras(), *_plugins(session), *alert_checks(session)]
+    checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client(), *_extras()]
+    with read_on(session):
+        return checks + _by_ledger(session, environ, provider=provider, account=account, region=region)
+
+
+def _by_ledger(
+    session: Session, environ: Mapping[str, str], *, provider: str | None, account: str | None, region: str | None
+) -> list[Check]:
+    checks = [*_plugins(session), *alert_checks(session)]
     named = _named(session, provider, account)
     asked_all = provider is None and account is None
     if asked_all:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.parallel import Pool
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import machine_value, plan_value, usd
@@ -130,24 +131,48 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             value=names[0],
             next="Leave out --all, or the names.",
         )
-    if all_:
-        law, known = law_of(session), present(session.ledger.machines())
-        try:
-            look = _look_first(session)
-            rows = present(session.ledger.machines())
-            ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
-            return ToEnd(ours, _gaps(look), look.asked, look.closed, others)
-        except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
-            session.tell(f"what the accounts have could not be written down ({fault.message})")
-            return ToEnd([row for row in known if law.owns(row)], others=[row for row in known if not law.owns(row)])
     if len(set(names)) != len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
-    rows = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
-    law = law_of(session)
-    for row in rows:
-        check_may(session, row, "end", law=law)
-    return ToEnd(rows)
+    try:
+        if all_:
+            law, known = law_of(session), present(session.ledger.machines())
+        else:
+            rows = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
+            law = law_of(session)
+            for row in rows:
+                check_may(session, row, "end", law=law)
+            return ToEnd(rows)
+    except LedgerAway as fault:
+        return _to_end_by_tags(session, names, fault, all_=all_)
+    try:
+        look = _look_first(session)
+        rows = present(session.ledger.machines())
+        ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
+        return ToEnd(ours, _gaps(look.unanswered), look.asked, look.closed, others)
+    except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
+        session.tell(f"what the accounts have could not be written down ({fault.message})")
+        return ToEnd([row for row in known if law.owns(row)], others=[row for row in known if not law.owns(row)])
+
+
+def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:
+    """Return the machines that are meant while the ledger cannot be read; of all, those of whoever is at work here.
+
+    Nobody can say who has which role then: whoever names a machine ends it, where the cloud lets them.
+    """
+    from cloudgpu.control.outage_found import mine, named, tagged
+
+    found = tagged(session, fault)
+    if not all_:
+        return ToEnd([named(session, found, name) for name in names or (None,)])
+    own = mine(session, found.rows)
+    unread = LedgerUnavailable(
+        f"Which machines there are is known by their tags alone. {fault.message}",
+        field="ledger",
+        value=fault.value,
+        next="Run the same again when the ledger is back.",
+    )
+    return ToEnd(own, [*_gaps(found.unanswered), unread], others=[row for row in found.rows if row not in own])
 
 
 def _look_first(session: Session) -> Look:
@@ -160,7 +185,7 @@ def _look_first(session: Session) -> Look:
     return look
 
 
-def _gaps(look: Look) -> list[CloudgpuError]:
+def _gaps(unanswered: Sequence[Unanswered]) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer."""
     return [
         ProviderUnavailable(
@@ -169,7 +194,7 @@ def _gaps(look: Look) -> list[CloudgpuError]:
             value=gap.scope,
             next="Run it again when it answers.",
         )
-        for gap in look.unanswered
+        for gap in unanswered
     ]
 
 

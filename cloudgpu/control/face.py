@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.asked import Asked
     from cloudgpu.control.cost_wish import AskedOfCost, Moment
     from cloudgpu.control.jupyter import JupyterTunnel
+    from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
 FIRST_PORT = 8888
@@ -47,7 +48,16 @@ class Cloudgpu(Advice):
     def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None], clock: Callable[[], datetime]) -> None:
         self._environ = environ
         self._clock = clock
-        self._session = open_session(environ, tell=tell, clock=clock)
+        self._opened = open_session(environ, tell=tell, clock=clock)
+
+    @property
+    def _session(self) -> Session:
+        """The session, whose ledger has been told what was done while it was away."""
+        if self._opened.ledger.has_outbox:
+            from cloudgpu.control.outage import replay
+
+            replay(self._opened)
+        return self._opened
 
     def __enter__(self) -> Self:
         return self
@@ -158,8 +168,9 @@ class Cloudgpu(Advice):
     def stop(self, name: str | None = None) -> Document:
         """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed."""
         from cloudgpu.control.lifecycle import stop
+        from cloudgpu.control.outage_found import to_stop
 
-        return self._machine(stop(self._session, self._session.find(name), why="asked by the user"))
+        return self._machine(stop(self._session, to_stop(self._session, name), why="asked by the user"))
 
     def start(
         self,

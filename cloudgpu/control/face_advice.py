@@ -20,7 +20,9 @@ Document = dict[str, Any]
 class Advice:
     """What `cloudgpu.connect()` returns can do beside running machines: compare, estimate, recommend, report."""
 
-    _session: Session
+    @property
+    def _session(self) -> Session:
+        raise NotImplementedError
 
     def compare(self, **asked: Unpack[AskedOfCompare]) -> Document:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.

@@ -13,6 +13,7 @@ from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
 from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
 from cloudgpu.core.roles import Role, check_payer
 from cloudgpu.errors import RoleNeeded
+from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,9 +114,15 @@ def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law |
 
 
 def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
-    """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own."""
-    law = law_of(session)
-    right = check_may(session, row, verb, law=law)
+    """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
+
+    Empty, too, while the ledger is away: nobody can say then.
+    """
+    try:
+        law = law_of(session)
+        right = check_may(session, row, verb, law=law)
+    except LedgerAway:
+        return ""
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 

@@ -16,6 +16,7 @@ from cloudgpu.control.law import by, check_may, check_override
 from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
+from cloudgpu.control.outage import without_ledger
 from cloudgpu.control.park import park, put_back
 from cloudgpu.control.policies import check_renewable, limits_of, spans_of_start
 from cloudgpu.control.pricing import available, pin_to_the_end, price_again
@@ -48,6 +49,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.providers.base import Pausable, Provider, Taggable
 
 if TYPE_CHECKING:
@@ -71,8 +73,17 @@ def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] |
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
     `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
-    nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop.
+    nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop;
+    Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
+    return without_ledger(session, row, partial(_stop_alone, session, why=why, check=check), _stopped_words)
+
+
+def _stopped_words(row: Row) -> str:
+    return f"{row['name']} is {'parked' if stays(row) else row['state']} and not billed"
+
+
+def _stop_alone(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None) -> Row:
     check_may(session, row, "stop")
     with alone(session, row), changing(unproved("stop", row["name"])):
         row = session.ledger.machine(row["id"]) or row
@@ -256,9 +267,14 @@ def end_all_of(
     `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
     is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
     whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
-    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger is
-    full, RoleNeeded where it is not theirs to end.
+    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
+    not know it yet, RoleNeeded where it is not theirs to end.
     """
+    act = partial(_end_alone, session, why=why, failed=failed, check=check)
+    return without_ledger(session, row, act, lambda one: f"{one.row['name']} was ended and nothing of it is left")
+
+
+def _end_alone(session: Session, row: Row, *, why: str, failed: bool, check: Callable[[Row], None] | None) -> Ended:
     check_may(session, row, "end")
     with alone(session, row), changing(unproved("end", row["name"])):
         if check is not None:
@@ -267,11 +283,12 @@ def end_all_of(
             row = session.ledger.machine(row["id"]) or row
             row = _settled_and_ended(session, row, why, failed=failed)
             row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
-        except Unrecorded:
+        except (LedgerAway, Unrecorded):
             raise
-        except (LedgerUnavailable, InvalidRequest) as fault:  # a full disk, mostly: no reason to leave it on
+        except (LedgerUnavailable, InvalidRequest) as fault:  # no reason to leave it on
             raise ended_unrecorded(session, row, fault, whole=True) from fault
-        saved.forget(session.home.attempts, row["token"] or "none")
+        if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
+            saved.forget(session.home.attempts, row["token"] or "none")
     tidy(session)  # not under the lock: what is locked may still be made
     with contextlib.suppress(LedgerUnavailable):  # the next look writes it
         write(session, on_purpose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,6 +14,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LOOPBACK = "127.0.0.1"
 HIGHEST_PORT = 65535
+BESIDE = 50  # ports that are tried in place of one that is taken
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -60,7 +61,19 @@ def _bound(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPSe
         return Server(address, Handler)
     except OSError as fault:
         said = f"Metrics cannot be served at {address[0]} port {address[1]}: {(fault.strerror or str(fault)).lower()}."
-        raise _refused(str(address[1]), said) from fault
+        raise _refused(str(address[1]), said, _free_beside(address, Server.address_family)) from fault
+
+
+def _free_beside(address: tuple[str, int], family: int) -> int:
+    """Return the first port above this one that is free there, 0 (any that is free) where none of them is."""
+    import socket
+
+    for port in range(address[1] + 1, min(address[1] + BESIDE, HIGHEST_PORT) + 1):
+        with socket.socket(family, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself
+            probe.bind((address[0], port))
+            return port
+    return 0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -103,5 +116,5 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _refused(text: str, said: str) -> InvalidRequest:
-    return InvalidRequest(said, field="--metrics", value=text, next="For example: cloudgpu watch --metrics 9464")
+def _refused(text: str, said: str, port: int = 9464) -> InvalidRequest:
+    return InvalidRequest(said, field="--metrics", value=text, next=f"For example: cloudgpu watch --metrics {port}")

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudgpu.control.budgets import budgets, standings
 from cloudgpu.control.collecting import collected_seldom
 from cloudgpu.control.identity import may_judge
 from cloudgpu.control.law import for_the_lab, law_of, payers_only, stops_of
+from cloudgpu.control.outage import going_on, way_of
+from cloudgpu.control.outage_told import over
 from cloudgpu.control.policies import find_policy, policies_of
 from cloudgpu.control.reap_carry import LOCK, Judge, Outcome
 from cloudgpu.control.reap_end import carry_out
@@ -29,6 +31,7 @@ from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.decisions import Decision, Do, Seen
 from cloudgpu.core.passes import Done, Left, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
@@ -69,8 +72,39 @@ def reap(session: Session, wish: ReapWish) -> Pass:
     begun = session.clock()
     if wish.dry_run:
         return _judged_only(session, wish, begun)
-    if wish.policy is not None:
-        payers_only(session, f"Ending everybody's machines by the policy {wish.policy}")
+    try:
+        if wish.policy is not None:
+            payers_only(session, f"Ending everybody's machines by the policy {wish.policy}")
+        found = _reaped(session, wish, begun)
+    except LedgerAway as fault:
+        return _without_ledger(session, wish, begun, fault)
+    over(session)
+    return found
+
+
+def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: LedgerAway) -> Pass:
+    """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
+    with going_on(session, fault) as aside:
+        if not aside.is_readable:
+            return _told_away(session, wish, fault)
+        found = _reaped(session, wish, begun)
+    said = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
+    return replace(found, faults=(*found.faults, said))
+
+
+def _told_away(session: Session, wish: ReapWish, fault: LedgerAway) -> NoReturn:
+    """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
+    from cloudgpu.control.alerting_deadman import ping
+    from cloudgpu.control.outage_told import told_once
+
+    with suppress(CloudgpuError):
+        ping(session, ok=False)
+    if wish.cron:
+        told_once(session, fault)
+    raise fault
+
+
+def _reaped(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     with ExitStack() as held:
         held.enter_context(for_the_lab(session))
         try:
@@ -81,6 +115,8 @@ def reap(session: Session, wish: ReapWish) -> Pass:
             return Pass(begun, busy=other.message)
         try:
             return _passed(session, wish, begun)
+        except LedgerAway:
+            raise
         except CloudgpuError as fault:
             _broken_off(session, wish, fault.message)
             raise

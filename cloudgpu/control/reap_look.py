@@ -15,7 +15,7 @@ from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, State, Unanswered, is_hidden
-from cloudgpu.core.fold import as_observed
+from cloudgpu.core.fold import as_told
 from cloudgpu.core.rows import stays
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
     if instance is None or row["attempt"] == "open" or not is_news(row, instance):
         return row
-    return as_observed(row, observed(instance, now, row=row))
+    return as_told(row, observed(instance, now, row=row))
 
 
 def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,7 @@ class Session:
     found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
     tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
     for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
+    apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
 
     def provider(self, account: str) -> Provider:
@@ -130,14 +131,24 @@ class Session:
 
     @contextmanager
     def beside(self) -> Iterator[Session]:
-        """Yield a session with a ledger connection of its own and the same providers, for another thread."""
+        """Yield a session with a ledger connection of its own and the same providers, for another thread.
+
+        What stands in for a ledger that is away is shared by all of them.
+        """
+        if self.apart:
+            yield self._own(self.ledger)
+            return
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
-            own.found, own.tell_waits, own.for_lab = self.found, self.tell_waits, self.for_lab
-            yield own
+            yield self._own(ledger)
         finally:
             ledger.close()
+
+    def _own(self, ledger: Ledger) -> Session:
+        own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
+        own.found, own.tell_waits = self.found, self.tell_waits
+        own.for_lab, own.apart = self.for_lab, self.apart
+        return own
 
     @contextmanager
     def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
@@ -146,15 +157,25 @@ class Session:
         Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
         holds it to the end, LedgerUnavailable when no lock can be made.
         """
-        with locks.hold(self.home.locks, name, wait=wait), self.ledger.hold(name, wait=wait):
+        with ExitStack() as both:
+            try:
+                both.enter_context(locks.hold(self.home.locks, name, wait=wait))
+            except LedgerUnavailable:
+                if not self.apart:  # else no lock can be made on a full disk, and what ends a bill goes on without
+                    raise
+            both.enter_context(self.ledger.hold(name, wait=wait))
             yield
 
     def held(self, name: str) -> bool:
         """Say whether a living process holds the lock `name`, this one too, here or at another client."""
-        return locks.held(self.home.locks, name) or self.ledger.held(name)
+        with suppress(*[LedgerUnavailable] if self.apart else []):
+            return locks.held(self.home.locks, name) or self.ledger.held(name)
+        return False
 
     def check_hold(self, name: str) -> None:
         """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
+        if self.apart:
+            return
         locks.check(self.home.locks, name)
         self.ledger.check_hold(name)
 
@@ -288,12 +309,18 @@ def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
 def open_session(
     environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Tell = silent
 ) -> Session:
-    """Return the session of CLOUDGPU_HOME and its config.toml. Makes no network call and no file.
+    """Return the session of CLOUDGPU_HOME and its config.toml. Asks no cloud and makes no file.
 
+    What was done while the ledger was away is written into it first, if it is back.
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
     home = find_home(environ)
     use(home.price_lists)
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
-    return Session(home, settings, ledger, clock, tell)
+    session = Session(home, settings, ledger, clock, tell)
+    if ledger.has_outbox:
+        from cloudgpu.control.outage import replay
+
+        replay(session)
+    return session

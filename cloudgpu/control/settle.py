@@ -59,12 +59,13 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
     """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
-    owner once the token has expired, goes by a listing. Raises LaunchUncertain when neither can tell yet.
+    owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
+    tell yet.
     """
     attempt = saved.load(session.home.attempts, row["token"])
     rule = session.provider_of(row).token_rule
     age = session.clock() - from_iso(row["intended_at"])
-    if replay and attempt is not None and age < rule.lifetime:
+    if replay and not session.apart and attempt is not None and age < rule.lifetime:
         session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, row, attempt, deadline)
     else:

@@ -17,7 +17,12 @@ Row = dict[str, Any]
 
 
 def tidy(session: Session) -> None:
-    """Put the client's own files in order after something was done: a fault is told, for that was done all the same."""
+    """Put the client's own files in order after something was done: a fault is told, for that was done all the same.
+
+    Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
+    """
+    if session.apart:
+        return
     try:
         put_in_order(session)
     except (CloudgpuError, OSError) as fault:

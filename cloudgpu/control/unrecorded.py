@@ -1,4 +1,4 @@
-"""Ends a machine while the ledger cannot be written: a full disk must not keep a machine on."""
+"""Ends a machine that the ledger cannot be told of, with as little as that takes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.providers.base import HasLeftovers
 
 if TYPE_CHECKING:
@@ -63,8 +64,15 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
         f"{row['name']} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
         field=fault.field,
         value=fault.value,
-        next="Free some space there, then run: cloudgpu ls --refresh",
+        next=f"{_way_of(fault)} cloudgpu ls --refresh",
     )
+
+
+def _way_of(fault: CloudgpuError) -> str:
+    """Return what clears the way for the ledger, up to the command that then writes it."""
+    if isinstance(fault, LedgerAway):
+        return "Free some space there, then run:" if fault.full else "When the ledger is back, run:"
+    return f"{(fault.next or 'Put that right').rstrip('.')}. Then run:"
 
 
 def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
@@ -102,7 +110,7 @@ def _prove(session: Session, row: Row, done: Callable[[], bool]) -> None:
                 f"{row['name']} may still be billed: its end could not be proved, and the ledger cannot be written.",
                 field="name",
                 value=row["name"],
-                next=f"Free some space, then run the same again: cloudgpu down {row['name']}",
+                next=f"Run the same again: cloudgpu down {row['name']}",
             )
         session.pause(PAUSE_S)
 

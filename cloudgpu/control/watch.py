@@ -15,10 +15,12 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Tell
@@ -63,6 +65,7 @@ class Watch:
         self._busy = threading.Lock()  # held while a pass is being made
         self._acting = threading.Event()  # a machine is being ended
         self._working: set[str] = set()
+        self._saying = threading.Lock()
         self._wrong: dict[str, str] = {}  # what was last said of each job that fails
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
@@ -116,14 +119,14 @@ class Watch:
         """Do a job that is due, and have it come back when it is due again; what goes wrong is said."""
         wait = job.retry
         try:
-            with self._opened() as session:
+            with self._opened() as session, _telling(job, session):
                 if job.due(session) <= session.clock():
                     self._work(job, session)
                 self._wrong.pop(job.name, None)
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
         except CloudgpuError as fault:
-            self._fault(job, f"{fault.message} {fault.next or ''}")
+            self._fault(job, f"{fault.message} {fault.next or ''}", for_all=isinstance(fault, LedgerAway))
         except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
             self._fault(job, f"a defect: {type(defect).__name__}: {defect}")
         if not self._ending.is_set():
@@ -147,10 +150,12 @@ class Watch:
             if name == "pass":
                 self._acting.clear()
 
-    def _fault(self, job: Job, said: str) -> None:
+    def _fault(self, job: Job, said: str, *, for_all: bool = False) -> None:
         self.faults[job.name] = self.faults.get(job.name, 0) + 1
-        if self._wrong.get(job.name) != said:  # what stays wrong is said once
+        with self._saying:  # what stays wrong is said once; that the ledger is away, for all jobs
+            is_known = said in (self._wrong.values() if for_all else [self._wrong.get(job.name)])
             self._wrong[job.name] = said
+        if not is_known:
             self._tell(f"{job.name} failed and is tried again: {said.strip()}")
 
     @contextmanager
@@ -162,6 +167,17 @@ class Watch:
             yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
         finally:
             session.ledger.close()
+
+
+@contextmanager
+def _telling(job: Job, session: Session) -> Iterator[None]:
+    """Tell owners once that no pass can be made while the ledger is away: its alerts are away with it."""
+    try:
+        yield
+    except LedgerAway as fault:
+        if job.name == "pass":
+            told_once(session, fault)
+        raise
 
 
 @contextmanager

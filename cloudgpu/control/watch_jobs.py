@@ -13,6 +13,7 @@ from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
 from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -88,6 +89,10 @@ def make_pass(session: Session, every: timedelta) -> str:
                 return ""
             swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
             done = reap(session, ReapWish(sweep=swept, cron=True, interval=every))
+    except LedgerAway as fault:
+        if fault.field != "lock":
+            raise
+        swept, done = False, reap(session, ReapWish(cron=True, interval=every))  # a full disk has no room for a lock
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as other:

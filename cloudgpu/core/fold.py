@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,10 +116,12 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     return None if found is None else found.state["row"]
 
 
-def as_observed(row: Row, line: Draft) -> Row:
-    """Return the row as it would be with this line of a look; what the machine has used is not counted anew."""
-    seen = dict(row)
-    _observed(seen, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
+def as_told(row: Row, line: Draft) -> Row:
+    """Return the row as it would be with this line; what the machine has used is not counted anew."""
+    seen = deepcopy(row)
+    step = _STEPS.get(line.kind)
+    if step is not None:
+        step(seen, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
     return seen
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.backup import Copy
+    from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.teams import Sharing, Wish
 
@@ -81,6 +82,20 @@ class Ledger(View, Protocol):
     @property
     def place(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
+        ...
+
+    @property
+    def outbox(self) -> Outbox:
+        """Where lines wait in this home while the ledger is away."""
+        ...
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether such lines may wait: a look at one file."""
+        ...
+
+    def remembered_id(self) -> str:
+        """Return the ledger's id as this home has seen it last; empty for never. Asks no database."""
         ...
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
+    from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.store import Store
     from cloudgpu.ledger.teams import Sharing, Team, Wish
@@ -62,6 +64,23 @@ class Book:
         """The ledger's id; empty before the first append."""
         found = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
         return getattr(self._record(), "ledger", "") if found is None else found
+
+    @property
+    def outbox(self) -> Outbox:
+        """Where lines wait while the ledger is away."""
+        from cloudgpu.ledger.outbox import Outbox
+
+        return Outbox(self._head_path.with_suffix(".outbox"))
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether such lines may wait: a look at one file."""
+        from_outbox = sys.modules.get("cloudgpu.ledger.outbox")  # without it, this process has put nothing into one
+        return self._head_path.with_suffix(".outbox").exists() or (from_outbox is not None and not self.outbox.is_empty)
+
+    def remembered_id(self) -> str:
+        """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
+        return str(getattr(self._told_record(), "ledger", ""))
 
     def machines(self) -> list[Row]:
         """Return every machine's current row, oldest first."""

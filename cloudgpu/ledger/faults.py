@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ _BY_SQLITE = {
     sqlite3.SQLITE_PERM: DENIED,
     sqlite3.SQLITE_AUTH: DENIED,
 }
+_OF_NO_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)  # what SQLite says, too, where it finds no room
+_ROOM = 64 * 1024  # bytes: the shared memory of its readers, and some lines
 _BY_ERRNO = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
@@ -41,6 +44,15 @@ _BY_ERRNO = {
     errno.ENOTDIR: DENIED,
     errno.EISDIR: DENIED,
 }
+
+
+class LedgerAway(LedgerUnavailable):
+    """The ledger cannot be reached or written now: what ends a bill goes on without it, and is written later.
+
+    `full`: because a disk, or a quota on it, is full.
+    """
+
+    full = False
 
 
 @contextmanager
@@ -57,19 +69,28 @@ def told(path: Path) -> Iterator[None]:
 def of_sqlite(fault: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the sentence for what SQLite said; an error that it gave no code for is a damaged file."""
     code = getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    what, way = _BY_SQLITE.get(code, BROKEN)
-    return unavailable(path, what, str(fault), way)
+    what, way = FULL if code in _OF_NO_ROOM and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
+    return (unavailable if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(fault), way)
+
+
+def _has_room(path: Path) -> bool:
+    """Say whether the disk has room for what SQLite makes beside a ledger; a quota does not show here."""
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return True
+    return found.f_bavail * found.f_frsize >= _ROOM and (found.f_files == 0 or found.f_favail > 0)
 
 
 def of_system(fault: OSError, path: object) -> LedgerUnavailable:
     """Return the sentence for what the operating system said."""
     what, way = _BY_ERRNO.get(fault.errno or 0, BROKEN)
-    return unavailable(path, what, fault.strerror or str(fault), way)
+    return away(path, what, fault.strerror or str(fault), way)
 
 
 def locked(path: Path, seconds: float) -> LedgerUnavailable:
     """Return the error for a lock that was not to be had in time."""
-    return unavailable(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
+    return away(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
 
 
 def missing(place: str, sentence: str) -> LedgerUnavailable:
@@ -104,6 +125,13 @@ def newer(place: object, found: int, known: int) -> LedgerUnavailable:
 def nested(place: str) -> CloudgpuError:
     """Return the error for an append from inside a decision: ours, to be reported."""
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=place)
+
+
+def away(place: object, what: str, words: str, way: str) -> LedgerAway:
+    """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
+    fault = LedgerAway(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
+    fault.full = what == FULL[0] or "disk is full" in what
+    return fault
 
 
 def unavailable(place: object, what: str, words: str, way: str) -> LedgerUnavailable:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
@@ -149,9 +150,11 @@ def _taken(path: Path, name: str, waited: float) -> ProviderUnavailable:
 
 def _unusable(path: Path, fault: OSError) -> LedgerUnavailable:
     full = fault.errno in {errno.ENOSPC, errno.EDQUOT}
-    return LedgerUnavailable(
+    made = LedgerAway(
         f"The lock {path} cannot be made ({fault.strerror or fault}).",
         field="lock",
         value=str(path),
         next="Free some space on that disk." if full else "Check that the directory is yours and can be written to.",
     )
+    made.full = full
+    return made

@@ -242,11 +242,16 @@ def test_an_address_of_loopback_is_taken(text, address):
     assert address_of(text) == address
 
 
-def test_a_port_that_is_taken_is_said(home):
+def test_a_port_that_is_taken_is_said_and_one_that_is_free_is_proposed(home):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = home.cloudgpu("watch", "--metrics", str(taken.getsockname()[1]), "-o", "text")
-    assert done.code == 2
-    assert "cannot be served" in done.err
+        port = taken.getsockname()[1]
+        done = home.cloudgpu("watch", "--metrics", str(port), "-o", "text")
+        assert done.code == 2
+        assert "cannot be served" in done.err
+        proposed = int(re.search(r"watch --metrics (\d+)", done.err)[1])
+        assert proposed != port
+        if proposed:  # 0: any that is free
+            socket.create_server(("127.0.0.1", proposed)).close()
 
 
 def test_bad_words_are_refused_before_anything_begins(home):

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime
+
 import pytest
 
+from cloudgpu.testing import FAKE, write_plugin
+from tests.cli.program import until
 from tests.faults.disk import make_disk
 from tests.faults.said import check_document, check_said
 from tests.soak.crash import machine_processes, processes_of
@@ -73,10 +82,49 @@ def test_down_all_ends_a_machine_though_the_look_before_it_cannot_be_written(dis
     assert processes_of(disk.program.home) == []
 
 
-def test_a_stop_on_a_full_disk_says_so_and_loses_nothing(disk):
+@pytest.mark.parametrize("kib", [0, 4, *(pytest.param(kib, marks=pytest.mark.soak) for kib in (8, 16, 32, 48, 64))])
+def test_a_stop_on_a_full_disk_stops_and_says_what_could_not_be_written(disk, kib):
     assert disk.program("up", "--yes", "--name", "amber-fox").code == 0
-    disk.leave_free(0)
-    error = check_document(disk.program("stop", "amber-fox", "--yes", "-o", "json"), 8)
-    assert error["field"] == "ledger"
+    disk.leave_free(kib)
+    done = disk.program("stop", "amber-fox", "--yes", "-o", "json")
+    if kib < 48 or done.code:
+        error = check_document(done, 8)
+        assert error["field"] == "ledger"
+        assert "amber-fox is stopped and not billed, but the ledger does not know it yet" in error["message"]
+        assert "the disk is full" in error["message"]
+        assert "Free some space" in error["next"]
+    assert processes_of(disk.program.home) == [], "it does not run on"
     disk.leave_free(ROOMY_K)
-    assert disk.program("stop", "amber-fox", "--yes").code == 0
+    assert disk.program("ls", "--refresh").code == 0
+    (machine,) = disk.program.machines()
+    assert (machine["state"], machine["billed"]) == ("stopped", False)
+    assert disk.program("start", "amber-fox", "--yes", "--no-wait").code == 0
+
+
+@pytest.mark.parametrize("verb", [("stop", "amber-fox", "--yes"), ("down", "amber-fox", "--yes"), ("reap",)])
+@pytest.mark.parametrize("kib", [0, pytest.param(24, marks=pytest.mark.soak)])
+def test_what_ends_a_machine_of_a_cloud_goes_on_with_a_full_disk_and_the_next_look_writes_it(tmp_path, verb, kib):
+    cloud = tmp_path / "cloud.json"
+    plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
+    disk = make_disk(tmp_path / "disk")
+    disk.program.environ |= {"PYTHONPATH": os.pathsep.join([*sys.path, str(plugin)])}
+    text = f'[accounts.lab]\nprovider = "fake"\nstate_file = "{cloud}"\nlacks = ["HasTimer"]\n'
+    write = 'mkdir -p "$1"; printf %s "$2" > "$1/config.toml"'
+    subprocess.run([*disk.before, "sh", "-c", write, "sh", str(disk.program.home), text], check=True)
+    up = ("up", "--provider", "fake", "--gpu", "v100", "--name", "amber-fox", "--yes", "--no-wait")
+    try:
+        assert disk.program(*up, "--lease", "1s", "--renew-until", "1s").code == 0
+        (machine,) = disk.program.machines()
+        due = datetime.fromisoformat(machine["renew_until"]).timestamp()
+        disk.leave_free(kib)
+        until(lambda: time.time() > due)
+        done = disk.program(*verb)
+        assert done.code == 8, done.err
+        assert "disk is full" in " ".join(done.err.split())
+        (machine,) = json.loads(cloud.read_text())["machines"]
+        assert machine["wish"] in ("stopped", "terminated"), done.err
+        disk.leave_free(ROOMY_K)
+        assert disk.program("ls", "--refresh").code == 0
+        assert [one["billed"] for one in disk.program.machines()] in ([], [False])
+    finally:
+        disk.close()

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.postgresql import silence
 from cloudgpu.ledger.postgresql.address import address_of
 from cloudgpu.ledger.postgresql.ledger import PostgresLedger
 from tests.ledger.lines import Clock, intended, note
@@ -122,11 +124,16 @@ def test_a_server_that_dies_under_a_decision_leaves_nothing_of_it(opened: Open, 
 
 def test_what_the_server_refuses_is_told_without_the_password(opened: Open, postgres: Server) -> None:
     wrong = postgres.url().replace("ada:", "ada:nobody-knows")
-    for url in (wrong, postgres.url("no_such_database"), postgres.url(port=1)):
+    for url, what, away in (
+        (wrong, "does not let this user in", False),
+        (postgres.url("no_such_database"), "does not exist on that server", False),
+        (postgres.url(port=1), "cannot be reached", True),
+    ):
         ledger = opened(url)
         for attempt in (ledger.machines, lambda one=ledger: one.append([note(1)]), lambda one=ledger: one.held("x")):
-            with pytest.raises(LedgerUnavailable, match="cannot be reached") as caught:
+            with pytest.raises(LedgerUnavailable, match=what) as caught:
                 attempt()
+            assert isinstance(caught.value, LedgerAway) is away, "nobody goes on with a wrong password"
             check_secret(caught.value)
             assert "nobody-knows" not in str(caught.value.as_dict())
             assert "CLOUDGPU_LEDGER" in (caught.value.next or "")
@@ -208,3 +215,31 @@ def test_the_head_record_of_another_spelling_of_the_url_is_the_same(postgres: Se
         ledger.append([note(1)])
         ledger.close()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_frozen_server_is_noticed_on_an_open_connection_and_a_long_wait_for_a_lock_is_not_taken_for_it(
+    opened: Open, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_S", 0.2)
+    monkeypatch.setattr(silence, "REMEMBERED_S", 600.0)  # one connection that does not come is waited for, not three
+    url = postgres.schema().replace("connect_timeout=60", "connect_timeout=5")
+    first, second = opened(url), opened(url, patience=1.0, head="another")
+
+    def decision(_view: object) -> list[object]:
+        with pytest.raises(LedgerUnavailable, match="locked by another client"):
+            second.append([note(2)])
+        return []
+
+    first.append([note(1)])
+    first.decide(decision)
+    postgres.freeze()
+    try:
+        for attempt in (first.machines, lambda: first.append([note(3)]), lambda: first.held("x")):
+            with pytest.raises(LedgerAway, match="cannot be reached") as caught:
+                attempt()
+            check_secret(caught.value)
+    finally:
+        postgres.thaw()
+        silence._silent.clear()
+    assert notes(first) == [1]
+    assert second.append([note(2)])

@@ -18,7 +18,7 @@ _SECRET = ("password", "sslpassword")
 _USUAL_PORT = "5432"
 # A connection whose other end is gone is noticed within a minute or two, by both ends.
 _USUAL = {
-    "connect_timeout": "10",
+    "connect_timeout": "5",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
@@ -81,7 +81,9 @@ def connected(address: Address) -> tuple[Connection[Any], str]:
     What the database commits for it is on the disk, and every name means the first schema of its search path.
     Raises InvalidRequest for a database that no ledger can stand in, LedgerDenied where its schema is closed.
     """
-    raw = _library().connect(address.conninfo, autocommit=True, prepare_threshold=None)
+    from cloudgpu.ledger.postgresql.silence import connect
+
+    raw = connect(address.conninfo)
     try:
         return raw, _schema_of(raw, address)
     except BaseException:

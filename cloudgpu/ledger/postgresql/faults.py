@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger import faults
 
 if TYPE_CHECKING:
@@ -21,10 +21,17 @@ _FULL = (
 )
 _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
 _READ_ONLY = ("is read-only", "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
-_GONE = ("cannot be reached", "Check that the server runs, and the address, name and password in CLOUDGPU_LEDGER.")
+_GONE = (
+    "cannot be reached",
+    "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down go on.",
+)
+_SHUT = ("does not let this user in", "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.")
+_NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
 _ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE}.")
 
+_AWAY = (_FULL, _LOCKED, _READ_ONLY, _GONE)
+_NO_ENTRY = ("password", "authentication", "pg_hba.conf", "certificate")  # where a login is refused without a code
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: the code, or its class.
 _BY_CODE = {
     "53100": _FULL,
@@ -38,8 +45,8 @@ _BY_CODE = {
     "XX001": (faults.DAMAGED[0], faults.DAMAGED[1]),
     "XX002": (faults.DAMAGED[0], faults.DAMAGED[1]),
     "08": _GONE,
-    "28": _GONE,
-    "3D": _GONE,
+    "28": _SHUT,
+    "3D": _NOT_THERE,
     "23": _ALTERED,
     "42": _ALTERED,
 }
@@ -70,9 +77,20 @@ def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
     import psycopg
 
     code = fault.sqlstate or ""
-    unreached = _GONE if isinstance(fault, psycopg.OperationalError) else _BROKEN
-    what, way = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
-    return faults.unavailable(address.place, what, scrubbed(str(fault), address), way)
+    words = scrubbed(str(fault), address)
+    unreached = _unreached(words) if isinstance(fault, psycopg.OperationalError) else _BROKEN
+    found = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
+    if found is _SHUT:
+        sentence = f"The ledger {address.place} {found[0]} ({words})."
+        return LedgerDenied(sentence, field="ledger", value=address.place, next=found[1])
+    return (faults.away if found in _AWAY else faults.unavailable)(address.place, found[0], words, found[1])
+
+
+def _unreached(words: str) -> tuple[str, str]:
+    """Return what keeps a client out that got no code: libpq gives none for a login that failed."""
+    if "does not exist" in words and "database" in words:
+        return _NOT_THERE
+    return _SHUT if any(word in words for word in _NO_ENTRY) else _GONE
 
 
 def scrubbed(words: str, address: Address) -> str:
@@ -85,7 +103,7 @@ def scrubbed(words: str, address: Address) -> str:
 
 def unknown(address: Address, words: str) -> LedgerUnavailable:
     """Return the error for lines of which it is not known whether they stand."""
-    return faults.unavailable(
+    return faults.away(
         address.place,
         "was lost while it wrote, and whether the lines stand is not known",
         words,
@@ -95,9 +113,7 @@ def unknown(address: Address, words: str) -> LedgerUnavailable:
 
 def unwritten(address: Address, words: str) -> LedgerUnavailable:
     """Return the error for lines that are known not to stand."""
-    return faults.unavailable(
-        address.place, "was lost while it wrote, and nothing was written", words, "Run the same again."
-    )
+    return faults.away(address.place, "was lost while it wrote, and nothing was written", words, "Run the same again.")
 
 
 def foreign(address: Address, schema: str) -> InvalidRequest:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.teams import Sharing, Team, Wish
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
+_LEARNED_WITHIN_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
 _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
@@ -287,7 +288,7 @@ class PostgresStore:
 
         The lock is taken first: the transaction of which nothing was heard has ended then, this way or that.
         """
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + min(self._patience, _LEARNED_WITHIN_S)
         self.close()
         while True:
             try:

@@ -8,6 +8,7 @@ metadata/      what the machine may read about itself: tags.json, spot.json
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from typing import Any
 INSTANCE_PREFIX = "i-"
 BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
 RECORD = "machine.json"
+BLOCK = 4096  # bytes of a disk that a small file has to itself
 LAST_LINE = 200  # characters of a log's last line that a reason may hold
 
 
@@ -119,6 +121,25 @@ def write_file(path: Path, text: str, mode: int = 0o600) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def write_json_over(path: Path, body: Mapping[str, Any]) -> None:
+    """Write a JSON object over the one that stands there, in the room that it has: for a disk that is full.
+
+    One write inside one block of the disk: a kill leaves the old or the new one. Raises OSError where it needs more.
+    """
+    content, before = (json.dumps(body, sort_keys=True, indent=1) + "\n").encode(), path.read_bytes()
+    if len(content) > BLOCK:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        written = os.pwrite(descriptor, content.ljust(len(before)), 0)
+        if written < len(content):  # a limit on files, not on the disk
+            os.pwrite(descriptor, before[:written], 0)
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:

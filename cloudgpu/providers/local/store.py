@@ -30,6 +30,7 @@ from cloudgpu.providers.local.layout import (
     read_json,
     remove,
     write_json,
+    write_json_over,
 )
 from cloudgpu.providers.local.processes import ask_to_end, end_all, marker
 
@@ -185,7 +186,7 @@ def _bury(found: Found, now: datetime, reason: str) -> None:
 
 def _save_ended(found: Found, ended: dict[str, Any]) -> None:
     """Keep how the machine ended, in its own words where it had time for them."""
-    save(found.layout, found.record | {"wanted": "stopped", "ended": found.says.get("end", ended)})
+    save_end(found.layout, found.record | {"wanted": "stopped", "ended": found.says.get("end", ended)})
 
 
 def _cause_of_death(found: Found) -> str:
@@ -216,12 +217,22 @@ def save(layout: Layout, record: dict[str, Any]) -> None:
     write_json(layout.record, record)
 
 
+def save_end(layout: Layout, record: dict[str, Any]) -> None:
+    """Write what ends a machine into its record, on a full disk, too: over what stands there."""
+    try:
+        save(layout, record)
+    except OSError as fault:
+        if fault.errno not in _FULL:
+            raise
+        write_json_over(layout.record, record)
+
+
 def want_end(found: Found, wanted: str, now: datetime) -> None:
     """Write that the machine shall end, then ask its process to, even where the disk is too full for the writing."""
     record = found.record
     try:
         if wanted == "terminated" or record["wanted"] == "running":
-            save(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
+            save_end(found.layout, record | {"wanted": wanted, "asked_at": record.get("asked_at") or iso(now)})
     finally:
         number = process_number(found.layout) if found.alive else None
         if number is not None:

@@ -43,6 +43,7 @@ ASK_S = 10.0  # a driver that is just being loaded takes seconds
 REVIVALS = 3  # so often an agent that died is started again without a word
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BLOCK = 4096  # bytes of a disk that a small file has to itself
 
 Record = Dict[str, Any]  # what record.json holds
 
@@ -90,6 +91,20 @@ def keep(record: Record, **changes: Any) -> Record:
     """Write the record with some facts changed, and return it."""
     fresh = {**record, **changes}
     save(ROOT / "record.json", json.dumps(fresh))
+    return fresh
+
+
+def keep_end(record: Record, **changes: Any) -> Record:
+    """Keep what ends the machine; on a full disk over the record that stands there, in the block that it has."""
+    fresh, path = {**record, **changes}, ROOT / "record.json"
+    try:
+        save(path, json.dumps(fresh))
+    except OSError as fault:
+        content = json.dumps(fresh).encode().ljust(path.stat().st_size)
+        if fault.errno not in FULL or len(content) > BLOCK:
+            raise
+        with path.open("r+b", buffering=0) as file:
+            file.write(content)
     return fresh
 
 
@@ -307,7 +322,7 @@ def settle() -> None:
         remove(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
         end_all()
-        keep(record, ended={"reason": record["why"], "at": record.get("at") or time.time()})
+        keep_end(record, ended={"reason": record["why"], "at": record.get("at") or time.time()})
     elif record.get("wanted") == RUNNING:
         settle_running(record)
 
@@ -336,7 +351,7 @@ def settle_running(record: Record) -> None:
             keep(record, revivals=record["revivals"] + 1)
             spawn("agent", [str(ROOT / "agent"), "run"])
         else:
-            keep(record, wanted=STOPPED, why="died", at=last_sign(record))
+            keep_end(record, wanted=STOPPED, why="died", at=last_sign(record))
             settle()
 
 
@@ -451,7 +466,7 @@ def stop(body: dict[str, Any]) -> dict[str, Any]:
     """End what was started, and keep the machine's directory."""
     record = known(body)
     if record["wanted"] == RUNNING:
-        keep(record, wanted=STOPPED, why="asked")
+        keep_end(record, wanted=STOPPED, why="asked")
         settle()
     return {}
 

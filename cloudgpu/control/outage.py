@@ -1,0 +1,116 @@
+"""Goes on without the ledger where it is away: what ends a bill does not wait for it, and is written there later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.control.unrecorded import Unrecorded
+from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.ledger.aside import AsideLedger
+from cloudgpu.ledger.faults import LedgerAway
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+@contextmanager
+def going_on(session: Session, fault: LedgerAway, rows: Iterable[Row] = ()) -> Iterator[AsideLedger]:
+    """Have the session work without its ledger in this block; what it writes waits in the outbox.
+
+    Where the ledger cannot be read either, `rows` are all that is known. Raises `fault` where this home does not know
+    the ledger's id: then nobody can tell which machines are its own.
+    """
+    behind = session.ledger
+    aside = AsideLedger(behind, _id_of(session, fault), fault, rows)
+    session.ledger, session.apart = aside, True
+    try:
+        yield aside
+    finally:
+        session.ledger, session.apart = behind, False
+
+
+@contextmanager
+def read_on(session: Session) -> Iterator[None]:
+    """Have an empty ledger stand in for one that cannot be read, for whoever has more to look at and writes nothing."""
+    behind, known = session.ledger, ""
+    try:
+        behind.head()
+    except LedgerUnavailable as fault:
+        with suppress(LedgerUnavailable):
+            known = behind.remembered_id()
+        session.ledger = AsideLedger(behind, known, fault)
+    try:
+        yield
+    finally:
+        session.ledger = behind
+
+
+def without_ledger(session: Session, row: Row, act: Callable[[Row], T], done: Callable[[T], str]) -> T:
+    """Return `act(row)`; where the ledger is away, do it without the ledger, prove it, and raise Unrecorded.
+
+    `done` says what was done, in a sentence without its full stop.
+    """
+    try:
+        return act(row)
+    except LedgerAway as fault:
+        if session.apart:
+            raise
+        with going_on(session, fault, [row]) as aside:
+            session.tell(f"{row['name']}: {fault.message} Going on without it")
+            result = act(row)
+        raise unrecorded(done(result), aside) from fault
+
+
+def unrecorded(done: str, aside: AsideLedger) -> Unrecorded:
+    """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
+    return Unrecorded(
+        f"{done}, but the ledger does not know it yet: {aside.fault.message}",
+        field=aside.fault.field,
+        value=aside.fault.value,
+        next=way_of(aside),
+    )
+
+
+def way_of(aside: AsideLedger) -> str:
+    """Return what has to be done so that the ledger knows what was done without it."""
+    full = isinstance(aside.fault, LedgerAway) and aside.fault.full
+    free = "Free some space there" if full else "Wait until the ledger is back"
+    if aside.unwritten is not None:
+        return f"{free}, then run: cloudgpu ls --refresh"
+    return f"{free}: the next cloudgpu command writes it (until then it is in {aside.outbox.path})"
+
+
+def replay(session: Session) -> None:
+    """Write what waits in the outbox into the ledger, in its order; a line that stands is not written a second time.
+
+    Nothing is said while the ledger is away: whoever needs it says so.
+    """
+    ledger = session.ledger
+    try:
+        with ledger.outbox.emptied(ledger.id) as drafts:
+            written = ledger.append(drafts) if drafts else ()
+    except LedgerAway:
+        return
+    except (LedgerUnavailable, OSError) as fault:
+        session.tell(f"what was done while the ledger was away still waits in {ledger.outbox.path}: {fault}")
+        return
+    if written:
+        lines = "1 line" if len(written) == 1 else f"{len(written)} lines"
+        session.tell(f"the ledger is back: {lines} about what was done meanwhile were written")
+
+
+def _id_of(session: Session, fault: LedgerAway) -> str:
+    """Return the ledger's id, by the ledger or by what this home remembers."""
+    known = ""
+    with suppress(LedgerUnavailable):
+        known = session.ledger.remembered_id()
+    with suppress(LedgerUnavailable):
+        known = known or session.ledger.id
+    if not known:
+        raise fault
+    return known

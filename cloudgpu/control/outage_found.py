@@ -1,0 +1,160 @@
+"""Finds machines while the ledger cannot be read: by the tags at their clouds, and by the saved calls of this home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.look_asked import listed_all
+from cloudgpu.control.observe import adopted, intent, observed, settled
+from cloudgpu.control.outage import going_on
+from cloudgpu.control.session import find_machine
+from cloudgpu.core.attempts import attempt_from_json
+from cloudgpu.core.events import Draft, Said
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Attempt, Instance, State, Unanswered
+from cloudgpu.core.fold import machine_row
+from cloudgpu.core.names import tag_value
+from cloudgpu.core.plan import stop_means
+from cloudgpu.core.times import iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.providers.base import Pausable, Resolved, guarding, keeps_images
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The machines of this ledger that were found without it, and what did not answer."""
+
+    rows: list[Row]
+    unanswered: Sequence[Unanswered]
+    fault: LedgerAway
+
+
+def to_stop(session: Session, name: str | None) -> Row:
+    """Return the row of the machine called `name`, as `Session.find`; by its tags where the ledger cannot be read."""
+    try:
+        return session.find(name)
+    except LedgerAway as fault:
+        return named(session, tagged(session, fault), name)
+
+
+def tagged(session: Session, fault: LedgerAway) -> Tagged:
+    """Ask every account of the settings, and those of this home's saved calls, for machines of this ledger.
+
+    Raises `fault` where this home does not know the ledger's id.
+    """
+    session.tell(f"{fault.message} Machines are looked for by their tags")
+    with going_on(session, fault) as aside:
+        calls = _saved_calls(session, aside.id)
+        accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
+        listings = listed_all(session, accounts)
+        found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
+        gaps = [gap for each in listings for gap in each.unanswered]
+        rows, seen = list[Row](), {one.tags[TAG_ID] for one in found}
+        for machine, one in {one.tags[TAG_ID]: one for one in found if one.state is not State.TERMINATED}.items():
+            _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
+        for call in (call for machine, call in calls.items() if machine not in seen):
+            _add(rows, gaps, call.request.account, partial(_open_row, session, call))
+        return Tagged(rows, gaps, fault)
+
+
+def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row]) -> None:
+    """Add what is known of a machine, unless its account does not say which one it is."""
+    try:
+        rows.append(row())
+    except CloudgpuError as fault:
+        gaps.append(Unanswered(account, fault.message))
+
+
+def named(session: Session, found: Tagged, name: str | None) -> Row:
+    """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
+    rows = found.rows if name is not None else mine(session, found.rows)
+    same = [row for row in rows if name == row["name"]]
+    if len(same) > 1:
+        ids = ", ".join(f"{row['id']} ({row['owner'] or 'nobody'})" for row in same)
+        raise InvalidRequest(
+            f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
+            field="name",
+            value=name,
+            next=f"Name one by its id: {ids}",
+        )
+    try:
+        return find_machine(rows, name, session.clock())
+    except InstanceNotFound as unknown:
+        silent = "".join(f" {gap.scope} did not answer: {gap.why}" for gap in found.unanswered)
+        what = f"machine called {name!r}" if name is not None else "machine of yours"
+        raise LedgerUnavailable(
+            f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
+            field="name",
+            value=name,
+            next=found.fault.next,
+        ) from unknown
+
+
+def mine(session: Session, rows: Sequence[Row]) -> list[Row]:
+    """Return those of these machines whose owner is whoever is at work here."""
+    me = tag_value(session.settings.owner)
+    return [row for row in rows if tag_value(row["owner"] or "") == me]
+
+
+def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
+    """Return the latest call that this home has saved of each machine of the ledger; what cannot be read is left."""
+    found: dict[str, Attempt] = {}
+    for path in session.home.attempts.glob("*.*.json"):
+        try:
+            one = attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, KeyError, TypeError, ValueError):
+            continue
+        known = found.get(one.machine)
+        if one.ledger == ledger and (known is None or known.number < one.number):
+            found[one.machine] = one
+    return found
+
+
+def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Row:
+    """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
+    row = _told_row(session, instance, call)
+    return row | {"state": State.UNKNOWN, "billed": True, "since": None, "seen_at": row["intended_at"]}
+
+
+def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Row:
+    now = session.clock()
+    if call is None:
+        provider = session.provider(instance.account)
+        able = {
+            "stoppable": None if isinstance(provider, Pausable) else False,
+            "parkable": keeps_images(provider),
+            "guards": guarding(provider, Resolved({})).to_json(),
+        }
+        identity = provider.identity(instance.region)
+        return _folded([adopted(instance, None, now, able=able, identity=identity), observed(instance, now)])
+    made = settled(call.machine, call.token, "made", "found by its tags", call.made_at)
+    return _folded([_intent(session, call), made, observed(instance, now)])
+
+
+def _open_row(session: Session, call: Attempt) -> Row:
+    return _folded([_intent(session, call)])
+
+
+def _intent(session: Session, call: Attempt) -> Draft:
+    item = call.offer.available
+    identity = session.provider(item.account).identity(item.region)
+    return intent(call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity)
+
+
+def _folded(drafts: Sequence[Draft]) -> Row:
+    lines = [
+        Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
+    ]
+    row = machine_row(lines)
+    assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)
+    return row

@@ -1,0 +1,249 @@
+"""What stands in for a ledger that is away: what is known of it, and what is done meanwhile, kept in the outbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.core.billing import billed_until
+from cloudgpu.core.events import Event, Said
+from cloudgpu.core.fold import Folded, as_told, folded
+from cloudgpu.core.roles import Role
+from cloudgpu.core.times import iso
+from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.ledger.chain import canonical
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+    from cloudgpu.core.events import Draft
+    from cloudgpu.ledger.backup import Copy
+    from cloudgpu.ledger.base import Ledger, Verification, View
+    from cloudgpu.ledger.outbox import Outbox
+    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.teams import Sharing, Wish
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+class AsideLedger:
+    """`cloudgpu.ledger.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
+
+    Where `behind` can still be read, all that it knows counts; else `rows` do. A line goes into the outbox first. Where
+    that fails, too (`unwritten` says why), it is known to this process alone. No lock is held among clients.
+    """
+
+    def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Row] = ()) -> None:
+        self.fault, self.unwritten = fault, None
+        self._behind, self.outbox, self._ledger = behind, behind.outbox, ledger
+        self._rows = {row["id"]: row for row in rows}
+        self._lines: dict[str, list[Event]] = {}  # by subject
+        self._dedupes: set[str] = set()
+        self._own = RLock()
+        self._head = (0, "", "")
+        self.is_readable = self._can_read()
+        with suppress(OSError):  # it is read again when the ledger is back
+            self._take(self.outbox.waiting(ledger))
+
+    unwritten: OSError | None
+    fault: LedgerUnavailable
+    outbox: Outbox
+
+    @property
+    def place(self) -> str:
+        """Where the ledger that is away stands."""
+        return self._behind.place
+
+    @property
+    def id(self) -> str:
+        """The ledger's id."""
+        return self._ledger
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether lines wait for the ledger in the outbox."""
+        return self._behind.has_outbox
+
+    def remembered_id(self) -> str:
+        """Return the ledger's id."""
+        return self._ledger
+
+    @property
+    def has_written(self) -> bool:
+        """Whether lines wait for the ledger, be it in this process alone."""
+        return bool(self._dedupes)
+
+    def machines(self) -> list[Row]:
+        """Return every machine's row as it is known now."""
+        return [row for row in self.bills() if not row["thing"]]
+
+    def machine(self, id: str) -> Row | None:  # noqa: A002
+        """Return one machine's row as it is known now."""
+        with self._own:
+            if not self.is_readable:
+                return self._rows.get(id)
+            found = self._folded(id)
+            return self._behind.machine(id) if found is None else found.state["row"]
+
+    def bills(self) -> list[Row]:
+        """Return the rows of all that is known to cost or to have cost."""
+        with self._own:
+            if not self.is_readable:
+                return list(self._rows.values())
+            known = {row["id"]: row for row in self._behind.bills()}
+            own = ((one, self._folded(one)) for one in self._lines)
+            return list((known | {one: found.state["row"] for one, found in own if found is not None}).values())
+
+    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield what has ended and was billed after `since`."""
+        if not self.is_readable:
+            return
+        with self._own:
+            own = {one: found for one in self._lines if (found := self._folded(one)) is not None}
+        yield from ((subject, use) for subject, use in self._behind.uses(since) if subject not in own)
+        for subject, found in own.items():
+            yield from ((subject, use) for use in found.closed if billed_until(use) > since)
+
+    def said(self, kinds: Collection[str]) -> list[Said]:
+        """Return what every line of these kinds says."""
+        before = self._behind.said(kinds) if self.is_readable else []
+        with self._own:
+            own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
+        ordered = sorted(own, key=lambda line: line.seq)
+        return before + [Said(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
+
+    def head(self) -> tuple[int, str, str]:
+        """Return the end of what is known."""
+        return self._head
+
+    def read(self, look: Callable[[View], T]) -> T:
+        """Return what `look` finds."""
+        return look(self)
+
+    def events(self, subject: str | None = None) -> Iterator[Event]:
+        """Yield the lines that are known, of one subject or all, those of the outbox last."""
+        if self.is_readable:
+            yield from self._behind.events(subject)
+        with self._own:
+            own = [line for one, lines in self._lines.items() if subject in (None, one) for line in lines]
+        yield from sorted(own, key=lambda line: line.seq)
+
+    def last(self, subject: str) -> Event | None:
+        """Return the latest line that is known of one subject."""
+        if self._lines.get(subject):
+            return self._lines[subject][-1]
+        return self._behind.last(subject) if self.is_readable else None
+
+    def suspect(self) -> str | None:
+        """Return what makes the ledger behind doubtful, as far as that can be read."""
+        return self._behind.suspect() if self.is_readable else None
+
+    def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+        """Write these lines into the outbox and sync them; where that fails, this process remembers them."""
+        with self._own:
+            fresh = [one for one in drafts if one.dedupe not in self._dedupes]
+            if fresh and self.unwritten is None:
+                try:
+                    self.outbox.add(self._ledger, fresh)
+                except OSError as fault:
+                    self.unwritten = fault
+            elif fresh:
+                self.outbox.remember(self._ledger, fresh)
+            return self._take(fresh)
+
+    def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
+        """Write what the decision returns."""
+        with self._own:
+            return self.append(decision(self))
+
+    @contextmanager
+    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:  # noqa: ARG002
+        """Hold nothing: there is nobody to ask for a lock."""
+        yield
+
+    def held(self, name: str) -> bool:  # noqa: ARG002
+        """Say that nobody is known to hold the lock."""
+        return False
+
+    def check_hold(self, name: str) -> None:
+        """Let it pass: nothing was held."""
+
+    def verify(self) -> Verification:
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def settle(self, why: str) -> Event:  # noqa: ARG002
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def rebuild(self) -> None:
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def copy_to(self, path: Path) -> None:  # noqa: ARG002
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:  # noqa: ARG002
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def role(self) -> Role:
+        """Return what this client's user may do; ALONE where nobody can tell: then the cloud alone decides."""
+        return self._behind.role() if self.is_readable else Role.ALONE
+
+    def person(self) -> str:
+        """Return the database user by whose name a team knows this client; "" where that cannot be read."""
+        return self._behind.person() if self.is_readable else ""
+
+    def payers(self) -> tuple[str, ...]:
+        """Return the database users who have the payer's role; none where that cannot be read."""
+        return self._behind.payers() if self.is_readable else ()
+
+    def sharing(self) -> Sharing | None:
+        """Return how a team shares the ledger; None where that cannot be read."""
+        return self._behind.sharing() if self.is_readable else None
+
+    def share(self, wish: Wish) -> Sharing:  # noqa: ARG002
+        """Raise what keeps the ledger away."""
+        raise self.fault
+
+    def close(self) -> None:
+        """Let go of nothing: the ledger behind is closed by whoever opened it."""
+
+    def _can_read(self) -> bool:
+        try:
+            self._head = self._behind.head()
+            self._behind.bills()
+        except LedgerUnavailable:
+            return False
+        return True
+
+    def _take(self, drafts: Iterable[Draft]) -> tuple[Event, ...]:
+        taken = []
+        for draft in drafts:
+            if draft.dedupe in self._dedupes:
+                continue
+            self._dedupes.add(draft.dedupe)
+            line = self._line(draft)
+            self._lines.setdefault(draft.subject, []).append(line)
+            if draft.subject in self._rows:
+                self._rows[draft.subject] = as_told(self._rows[draft.subject], draft)
+            taken.append(line)
+        return tuple(taken)
+
+    def _line(self, draft: Draft) -> Event:
+        self._head = (self._head[0] + 1, "", iso(draft.occurred_at))
+        at, body = self._head[2], json.loads(canonical(draft.body))
+        return Event(self._head[0], at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", body)
+
+    def _folded(self, subject: str) -> Folded | None:
+        """Return what a subject has come to with the lines of the outbox; None where those say nothing of it."""
+        if subject not in self._lines:
+            return None
+        return folded([*self._behind.events(subject), *self._lines[subject]])

@@ -1,0 +1,254 @@
+"""The ledger's server is down: machines are ended all the same, and the ledger is told once, when it is back."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.lifecycle import new_lease, start, stop
+from cloudgpu.control.outage_found import to_stop
+from cloudgpu.control.unrecorded import Unrecorded
+from cloudgpu.core.bill import spent
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import outbox
+from cloudgpu.ledger.postgresql import silence
+from tests.control.test_shared_ledger import Laptop
+from tests.postgres import Server
+
+
+class Own(Laptop):
+    """A laptop that is opened anew for each command; its user's name is not its machine's owner's alone."""
+
+    def down(self, *names: str, all_: bool = False) -> tuple[list[str], CloudgpuError | None]:
+        session = self.opened()
+        document, gravest = ended(session, to_end(session, names, all_=all_))
+        return [one["message"] for one in document["failed"]], gravest
+
+    def stop(self, name: str | None = None) -> CloudgpuError:
+        session = self.opened()
+        with pytest.raises(CloudgpuError) as caught:
+            stop(session, to_stop(session, name), why="asked by the user")
+        return caught.value
+
+    @property
+    def box(self) -> Path:
+        (found,) = (self.home.with_name(self.name) / "ledger").glob("*.outbox")
+        return found
+
+    def kinds(self, name: str) -> list[str]:
+        session = self.opened()
+        return [line.kind for line in session.ledger.events(session.find(name, ended=True)["id"])]
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    return postgres.schema()
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Callable[[str], Own]:
+    return lambda name: Own(tmp_path, monkeypatch, name, url)
+
+
+@pytest.fixture
+def killed(postgres: Server) -> Callable[[], object]:
+    @contextmanager
+    def out() -> Iterator[None]:
+        postgres.kill()
+        try:
+            yield
+        finally:
+            postgres.start()
+
+    return out
+
+
+def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when_it_is_back(laptop, killed):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    ada.later(hours=1)
+    with killed():
+        fault = ada.stop("fox")
+        assert (fault.exit_code, fault.kind) == (8, "ledger_unavailable")
+        assert "fox is stopped and not billed, but the ledger does not know it yet" in fault.message
+        assert "Free some space" not in fault.next
+        assert str(ada.box) in fault.next
+        assert ada.machines() == []
+        assert stat.S_IMODE(ada.box.stat().st_mode) == 0o600
+        (seen,) = ada.cloud.list().instances
+        ada.later(hours=5)
+    session = ada.opened()
+    assert "the ledger is back: 3 lines about what was done meanwhile were written" in ada.said
+    row = session.find("fox")
+    assert (row["state"], row["billed"], row["asked"]) == ("stopped", False, None)
+    assert row["since"] == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    (use,) = (use for one, use in session.ledger.uses() if use["resource"] == "instance")
+    assert use["end"] == row["since"], "the cloud's own word, not the time at which the ledger came back"
+    before = spent(row, session.clock())
+    assert ada.kinds("fox").count("stop_asked") == 1
+    assert spent(ada.opened().find("fox"), session.clock()) == before
+    assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
+    assert not session.ledger.has_outbox
+
+
+def test_down_ends_by_tags_what_this_home_launched_and_what_another_did(laptop, killed):
+    ada, bob = laptop("ada"), laptop("bob")
+    ada.up(name="fox")
+    bob.up(name="owl", new=True)
+    with killed():
+        said, fault = ada.down("owl")
+        assert fault.exit_code == 8
+        assert "owl was ended and nothing of it is left" in said[0]
+        said, _ = ada.down("fox")
+        assert "fox was ended and nothing of it is left" in said[0]
+        assert ada.machines() == []
+    rows = bob.opened().ledger.machines()
+    assert [row["ended"] for row in rows] == [None, None], "bob's home was told nothing: ada's is"
+    rows = ada.opened().ledger.machines()
+    assert all(row["ended"] for row in rows)
+
+
+def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id(laptop, killed):
+    ada, bob = laptop("ada"), laptop("bob")
+    ada.up(name="fox")
+    bob.cloud.tag(bob.up(name="owl", new=True).row["provider_id"], {"cloudgpu-name": "fox"})
+    with killed():
+        with pytest.raises(InvalidRequest, match="2 machines are called 'fox'") as caught:
+            ada.down("fox")
+        assert caught.value.next.count("(ada)") == caught.value.next.count("(bob)") == 1
+        said, fault = ada.down(all_=True)
+        assert fault.exit_code == 8
+        assert [word for word in said if "was ended" in word] == [said[0]]
+        (left,) = ada.machines()
+        assert left.tags["cloudgpu-owner"] == "bob"
+    assert len([row for row in ada.opened().ledger.machines() if row["ended"]]) == 1
+
+
+def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):
+    ada = laptop("ada")
+    row = ada.up(name="fox").row
+    session = ada.opened()
+    row = stop(session, row, why="over")
+    lease = new_lease(session, row, None)
+    with killed():
+        with pytest.raises(LedgerUnavailable, match="cannot be reached") as caught:
+            start(ada.opened(), row, lease)
+        assert caught.value.exit_code == 8
+        ada.session = ada.opened()
+        with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+            ada.up(name="owl", new=True)
+        assert ada.machines() == []
+
+
+def test_a_server_that_freezes_between_the_look_and_the_stop_does_not_keep_the_machine_on(
+    laptop, postgres, monkeypatch, url
+):
+    monkeypatch.setattr(silence, "SILENT_S", 0.2)
+    monkeypatch.setattr(silence, "REMEMBERED_S", 600.0)
+    ada = laptop("ada")
+    ada.url = url.replace("connect_timeout=60", "connect_timeout=5")
+    row = ada.up(name="fox").row
+    session = ada.opened()
+    session.ledger.machines()
+    postgres.freeze()
+    try:
+        with pytest.raises(Unrecorded, match="fox is stopped and not billed"):
+            stop(session, row, why="asked by the user")
+        assert ada.machines() == []
+    finally:
+        postgres.thaw()
+        silence._silent.clear()
+    assert ada.opened().find("fox")["state"] == "stopped"
+    assert not ada.opened().ledger.has_outbox
+
+
+def test_a_wrong_password_is_no_outage(laptop, url):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    ada.url = url.replace("ada:", "ada:no-")
+    fault = ada.stop("fox")
+    assert "does not let this user in" in fault.message
+    assert len(ada.machines()) == 1, "whoever may not read the ledger stops nothing behind its back"
+
+
+@pytest.mark.parametrize("at", ["asked", "sent", "written", "half"])
+def test_a_crash_anywhere_leaves_no_line_twice_and_none_out(laptop, killed, monkeypatch, at):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    with killed():
+        if at in ("asked", "sent"):
+            _crash_at_stop(ada, monkeypatch, at)
+            assert len(ada.machines()) == (1 if at == "asked" else 0)
+        ada.stop("fox")
+        if at == "half":
+            with ada.box.open("ab") as file:
+                file.write(ada.box.read_bytes()[:90])
+    if at == "written":  # the lines stand, and the file of them is still there
+        with monkeypatch.context() as patch:
+            patch.setattr(outbox.Outbox, "_keep", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                ada.opened()
+    row = ada.opened().find("fox")
+    assert (row["state"], row["billed"]) == ("stopped", False)
+    kinds = ada.kinds("fox")
+    assert kinds.count("stop_asked") == 1
+    assert len([line for line in ada.opened().ledger.events(row["id"]) if line.body.get("state") == "stopped"]) == 1
+    assert not ada.opened().ledger.has_outbox
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _crash_at_stop(ada: Own, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    session = ada.opened()
+    row = to_stop(session, "fox")
+    cloud = session.provider("lab")
+    send = cloud.stop
+
+    def dies(machine: str) -> None:
+        if at == "sent":
+            send(machine)
+        _dies()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud, "stop", dies)
+        with pytest.raises(KeyboardInterrupt):
+            stop(session, row, why="asked by the user")
+
+
+def test_two_processes_that_come_back_at_once_write_it_once(laptop, killed):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    with killed():
+        ada.stop("fox")
+    together, found = threading.Barrier(4), []
+
+    def come_back() -> None:
+        together.wait()
+        session = ada.opened()
+        found.append(session)
+
+    threads = [threading.Thread(target=come_back) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(found) == 4
+    assert ada.kinds("fox").count("stop_asked") == 1
+    assert not ada.opened().ledger.has_outbox
+
+
+def test_a_home_that_never_reached_the_ledger_knows_of_no_machine_as_its_own(laptop, killed):
+    laptop("ada").up(name="fox")
+    eve = laptop("eve")
+    with killed():
+        with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+            eve.down("fox")
+        assert len(eve.machines()) == 1
