@@ -81,11 +81,12 @@ def people(postgres: Server, url: str, mark: str) -> Iterator[Callable[[str], st
 
 @pytest.fixture
 def team(opened: Open, people: Callable[[str], str]) -> tuple[str, str]:
-    """A ledger with a team: the names of a member and of a payer."""
+    """A ledger with a team: the names of a member and of a payer. A client that was there before writes on."""
     bo, cy = people("bo"), people("cy")
-    ledger = opened("ada")
-    ledger.append([intended()])
+    early, ledger = opened("ada"), opened("ada")
+    assert {line.actor for line in early.append([intended()])} == {"whoever"}
     assert ledger.share(Wish(new_members=(bo,), new_payers=(cy,))).missing == ()
+    assert {line.actor for line in early.append([note(9)])} == {"ada"}
     return bo, cy
 
 
@@ -339,6 +340,26 @@ def test_an_older_schema_is_brought_up_to_date_by_its_owner_alone(
     found = opened(bo).sharing()
     assert found is not None
     assert found.missing == ()
+
+
+def test_a_user_who_may_not_connect_is_told_the_role(
+    people: Callable[[str], str], mark: str, url: str, tmp_path: Path
+) -> None:
+    dan = people("dan")
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"CREATE DATABASE {mark} TEMPLATE template0".encode())
+        raw.execute(f"REVOKE CONNECT ON DATABASE {mark} FROM PUBLIC".encode())
+        try:
+            with pytest.raises(LedgerDenied, match=f"{dan} may not connect") as caught:
+                open_ledger(
+                    url_of(url, dan).replace("/postgres?", f"/{mark}?").partition("&")[0],
+                    tmp_path,
+                    actor="dan",
+                    clock=Clock(),
+                ).machines()
+        finally:
+            raw.execute(f"DROP DATABASE {mark}".encode())
+    assert f"GRANT cloudgpu_members_{mark} TO {dan};" in (caught.value.next or "")
 
 
 def test_the_password_comes_from_the_users_file(

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from cloudgpu.core.roles import payer_needed
 from cloudgpu.errors import CloudgpuError, LedgerDenied
@@ -51,6 +52,19 @@ def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a user to whom the schema of this name, or what is in it, is closed."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
     return _error(address, *_why(connection, address.place, person, name))
+
+
+def not_connected(address: Address) -> LedgerDenied:
+    """Return the error for a user who may not connect to the database: its roles can then only be guessed."""
+    parts = conninfo_to_dict(address.conninfo)
+    person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
+    schema_ = str(parts.get("options") or "").rpartition("search_path=")[2] or "public"
+    role = rights.role_name("members", database, schema_)
+    return _error(
+        address,
+        f"The database user {person} may not connect to the database of the ledger {address.place}.",
+        f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: GRANT {role} TO {person};",
+    )
 
 
 def older(connection: Connection, address: Address, name: str) -> LedgerDenied:

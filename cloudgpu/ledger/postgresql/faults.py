@@ -67,9 +67,19 @@ def told(address: Address) -> Iterator[None]:
 
         raise of_refusal(fault, address) from None
     except psycopg.Error as fault:
-        raise of_database(fault, address) from None  # its traceback would hold the connection's parameters
+        # Its traceback would hold the connection's parameters.
+        raise _of_connect(fault, address) or of_database(fault, address) from None
     except OSError as fault:
         raise faults.of_system(fault, address.place) from fault
+
+
+def _of_connect(fault: psycopg.Error, address: Address) -> LedgerUnavailable | None:
+    """Return the error for a user who may not connect to the database; libpq gives no code for that."""
+    if fault.sqlstate or "permission denied for database" not in str(fault):
+        return None
+    from cloudgpu.ledger.postgresql.denied import not_connected
+
+    return not_connected(address)
 
 
 def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
