@@ -64,15 +64,16 @@ def ended_findings(rows: Iterable[Row], now: datetime) -> Iterator[Finding]:
 
 
 def _ended(row: Row, at: str) -> Finding:
-    name, over = row["name"], "ended" if row["ended"] else str(row["state"])
+    name, over = row["name"], "ended" if row["ended"] else "stopped"
     why = row["reason"]
-    cause = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
+    asked = "No command and no pass had asked for it."
+    known = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
     costs = " It is still billed: run cloudgpu stop " + name + "." if row["billed"] else ""
     return Finding(
         key=f"{ENDED}:{row['id']}:{at}",
         kind="machine ended",
-        title=f"{name} is {over}, and nobody asked cloudgpu for it" + (f" ({why})" if why else ""),
-        text=f"{cause} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
+        title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
+        text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
         facts=_facts(row),
         urgent=bool(row["billed"]),
     )

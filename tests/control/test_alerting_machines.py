@@ -86,6 +86,7 @@ def test_a_spot_price_that_leapt_is_told_once(lab):
 def test_a_kept_volume_without_a_price_is_told(lab):
     thing = {
         "id": "vol-1", "kind": "volume", "name": "data", "provider": "fake", "account": "lab", "region": "here",
+        "identity": None,
         "zone": "here-1", "size_gb": 20, "stored_as": "nosuch", "made_at": None, "ready": True, "owner": "ada",
         "project": "default", "attached_to": None, "nanos_per_month": None, "per": None, "nanos": None,
         "by_size": True, "why_at_most": "", "source": None, "as_of": None, "basis": None,

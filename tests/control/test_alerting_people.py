@@ -80,7 +80,7 @@ def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_comp
     found = [deliver(one, []) for one in (other, lab.session, other)]
     assert [len(one.raised) for one in found] == [1, 0, 0]
     (text,) = posts(web, "lab")
-    assert "amber-fox is stopped, and nobody asked cloudgpu for it (died)" in text
+    assert "amber-fox has stopped by itself (died)" in text
     assert "owner: bob" in text
     assert found[0].lasting == (), "it is over: nothing of it is to be put right"
     lab.later(days=4)
