@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
     "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
     "ledger init": ("ledger_init", "Have a team share the ledger: roles of the database for members and payers."),
+    "ledger owner": ("ledger_owner", "Say which database user an owner's name belongs to."),
     "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
     "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
     "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),

@@ -558,6 +558,18 @@ class Cloudgpu(Advice):
 
         return checked(self._session, [str(file) for file in files])
 
+    def owners(self) -> Document:
+        """Return each owner's name that is recorded, with the database user whose it is."""
+        from cloudgpu.control.law import owners
+
+        return owners(self._session)
+
+    def assign_owner(self, owner: str, user: str) -> Document:
+        """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
+        from cloudgpu.control.law import assign_owner
+
+        return assign_owner(self._session, owner, user)
+
     def publish_policy(self, name_or_file: str | Path) -> Document:
         """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
 

@@ -12,7 +12,7 @@ from cloudgpu.core.facts import TAG_OWNER
 from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
 from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
 from cloudgpu.core.roles import Role, check_payer
-from cloudgpu.errors import RoleNeeded
+from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
@@ -171,21 +171,41 @@ def claim_owner(session: Session, owner: str) -> None:
     if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.GRANTED:
         return
 
-    def decision(_view: View) -> Sequence[Draft]:
+    def decision(view: View) -> Sequence[Draft]:
         people = people_of(session.ledger.events(SUBJECT))
         verdict = claim(people, law.role, law.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
             raise _not_theirs(session, law, owner)
-        return [claimed_line(owner, law.person, session.clock())] if verdict is Claim.NEW else []
+        return [claimed_line(owner, law.person, session.clock(), view.head()[0])] if verdict is Claim.NEW else []
 
     session.ledger.decide(decision)
 
 
-def assign_owner(session: Session, owner: str, person: str) -> dict[str, str]:
-    """Record whose an owner's name is, as a payer says; return that."""
+def owners(session: Session) -> dict[str, list[dict[str, str]]]:
+    """Return each owner's name that is recorded, with the person whose it is."""
+    people = people_of(session.ledger.events(SUBJECT))
+    return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
+
+
+def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[dict[str, str]]]:
+    """Record whose an owner's name is, as a payer says; return all that is recorded.
+
+    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, or for what is no line of text.
+    """
+    from cloudgpu.control.words import check_line
+
     payers_only(session, "Saying whose an owner's name is")
+    if session.ledger.role() is Role.ALONE:
+        raise InvalidRequest(
+            "No team shares this ledger, so every owner's name is yours.",
+            field="OWNER",
+            value=owner,
+            next="For a team: cloudgpu ledger init --team",
+        )
+    check_line("OWNER", owner)
+    check_line("USER", person)
     session.ledger.decide(lambda view: [assigned_line(owner, person, session.clock(), view.head()[0])])
-    return {"owner": owner, "person": person}
+    return owners(session)
 
 
 def _not_theirs(session: Session, law: Law, owner: str) -> RoleNeeded:

@@ -39,8 +39,8 @@ def check_words(wish: Wish) -> None:
     """Raise InvalidRequest for the first word that cannot be meant."""
     _check_name(wish.name)
     _check_key(wish.key, new=wish.new)
-    _check_line("--owner", wish.owner)
-    _check_line("--project", wish.project)
+    check_line("--owner", wish.owner)
+    check_line("--project", wish.project)
     check_reason(wish.override)
     for option, text in {
         "--provider": wish.provider,
@@ -91,11 +91,11 @@ def _check_key(key: str | None, *, new: bool) -> None:
 
 def check_reason(reason: str | None) -> str | None:
     """Return the reason of an override; raise InvalidRequest for one that is no line of text: somebody will read it."""
-    _check_line("--override", reason)
+    check_line("--override", reason)
     return reason and reason.strip()
 
 
-def _check_line(option: str, text: str | None) -> None:
+def check_line(option: str, text: str | None) -> None:
     """Refuse what could not stand on one line of a table, or would colour a terminal."""
     if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST):
         return

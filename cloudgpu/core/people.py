@@ -18,6 +18,7 @@ class People:
     """Which person, a user of the database, each owner's name belongs to. Names are compared as tags can say them."""
 
     of: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)  # the names as they were written
 
     def person(self, owner: str | None) -> str | None:
         """Return whose name this is: as recorded, else the person who is called so; None for no name."""
@@ -48,17 +49,18 @@ def people_of(lines: Iterable[Event]) -> People:
     A claim counts only for whoever wrote it: the database signs the lines of a team.
     """
     found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         name = plain(line.body.get("owner"))
         is_claim = line.kind == CLAIMED and name not in found and line.actor == line.body["person"]
         if line.kind == ASSIGNED or is_claim:
-            found[name] = line.body["person"]
-    return People(found)
+            found[name], texts[name] = line.body["person"], line.body["owner"]
+    return People(found, texts)
 
 
-def claimed_line(owner: str, person: str, now: datetime) -> Draft:
-    """Return the line that makes a name that nobody has this person's; whoever is second writes none."""
-    return Draft(CLAIMED, SUBJECT, {"owner": owner, "person": person}, now, f"{CLAIMED}:{plain(owner)}")
+def claimed_line(owner: str, person: str, now: datetime, after: int) -> Draft:
+    """Return the line that makes a name that nobody has this person's; `after` is the ledger's last line."""
+    return Draft(CLAIMED, SUBJECT, {"owner": owner, "person": person}, now, f"{CLAIMED}:{plain(owner)}:{after}")
 
 
 def assigned_line(owner: str, person: str, now: datetime, after: int) -> Draft:

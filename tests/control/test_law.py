@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,17 +14,21 @@ from cloudgpu.control.budget_asked import Asked, removed, set_value
 from cloudgpu.control.law import assign_owner, others_note
 from cloudgpu.control.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.orphans_clean import clean
 from cloudgpu.control.policies import limits_of, policies_of
 from cloudgpu.control.policy_asked import listed, shown
 from cloudgpu.control.published import publish, withdraw
+from cloudgpu.control.reap_foreign import overdue
 from cloudgpu.control.rehearse import interrupt
 from cloudgpu.control.resume import plan_comeback, started
 from cloudgpu.control.share import share, unshare
-from cloudgpu.control.things import save
+from cloudgpu.control.things import remove, save, the_one
 from cloudgpu.core.decisions import Rule
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind
+from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.report.history import told
-from tests.control.team import team
+from tests.control.team import Colleague, know_who_asks, team
 
 __all__ = ["team"]
 SPAN = timedelta(hours=1)
@@ -274,8 +279,6 @@ def test_a_budget_in_a_members_file_stops_only_their_own_machines(team):
 
 def test_who_shared_no_team_before_owns_what_their_settings_name(tmp_path, monkeypatch):
     """A ledger that somebody used alone, and that a team shares from now on: nobody has recorded whose names are."""
-    from tests.control.team import Colleague, know_who_asks
-
     alone = Colleague(tmp_path, monkeypatch, "ada")
     alone.up(name="early")
     know_who_asks(monkeypatch)
@@ -291,3 +294,28 @@ def test_alone_nothing_says_who_or_by_which_right(lab):
     stop(lab.session, lab.session.find("fox"), why="asked")
     lines = list(lab.session.ledger.events())
     assert not [one for one in lines if one.subject == "people" or "right" in one.body]
+
+
+def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
+    """They are 24 hours past their renew-until, and the limits name who may: the role is needed beside that."""
+    other = team["ada"].cloud.list().instances[0]
+    limits = 'payers: ["ada@lab.org", "pia@lab.org"]\n'
+    publish(team["pia"].session, str(team["pia"].write("limits", limits)), ())
+    late = replace(other, tags={**other.tags, TAG_RENEW_UNTIL: "1"})
+    assert overdue(team["ada"].session, [late]) == []
+    assert overdue(team["pia"].session, [late]) == [late]
+
+
+def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_them(team):
+    ada, bo = team["ada"], team["bo"]
+    save(ada.session, ada.row("adas"), "keras")
+    thing = the_one(bo.session, Kind.IMAGE, "keras", None)
+    with pytest.raises(RoleNeeded, match=r"The image keras is ada-lab-org's \(ada\)"):
+        remove(bo.session, thing)
+    remove(ada.session, thing)
+    row = ada.row("adas")
+    found = Orphan("disk", "d1", "adas", "fake", "lab", "r", "z", 10, Cost(None), Origin("", "", "ada-lab-org", "", ""),
+                   None, "left", Do.REMOVE, row=row)  # fmt: skip
+    (stays,) = clean(bo.session, [found])
+    assert not stays.gone
+    assert stays.orphan.stays == "it is ada@lab.org's (ada): its owner or a payer removes it"

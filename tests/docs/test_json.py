@@ -112,6 +112,7 @@ def _policies(run, root):
     (home / "limits.yaml").write_text("renew_until: 6d\npayers: [ada]\n")
     run("policy list", "policy", "list")
     run("policy check", "policy", "check")
+    run("ledger owner", "ledger", "owner")
     run("policy publish", "policy", "publish", "limits")
     (home / "own.yaml").write_text("lease: 1h\nrenew_until: 2h\n")
     run("policy publish", "policy", "publish", "own")

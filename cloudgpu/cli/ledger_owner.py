@@ -1,0 +1,35 @@
+"""`cloudgpu ledger owner`: which database user an owner's name belongs to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.errors import InvalidRequest
+
+
+def command(
+    owner: Annotated[str | None, typer.Argument(metavar="[OWNER", help="The owner of machines, as --owner.")] = None,
+    user: Annotated[str | None, typer.Argument(metavar="USER]", help="The database user whose name it is.")] = None,
+    *,
+    output: Output = Format.TEXT,
+) -> None:
+    """List whose each owner's name is, or record it for one: in a team, whoever it is owns the machines of that name.
+
+    A member's first launch records the name that is in their settings. Only payers may say otherwise.
+    """
+    from cloudgpu.cli.render import table
+    from cloudgpu.control.law import assign_owner, owners
+
+    session = open_here()
+    if owner is not None and user is None:
+        way_out = f"For example: cloudgpu ledger owner {owner} ada"
+        raise InvalidRequest(f"Whose name is {owner}?", field="USER", value=None, next=way_out)
+    if owner is not None and user is not None:
+        emit(output, assign_owner(session, owner, user), f"The owner {owner} is {user} from now on.")
+        return
+    value = owners(session)
+    rows = [[one["owner"], one["user"]] for one in value["owners"]]
+    emit(output, value, table(rows, ["OWNER", "USER"]) if rows else "No owner's name is recorded.")
