@@ -149,7 +149,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         look = _look_first(session)
         rows = present(session.ledger.machines())
         ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
-        return ToEnd(ours, _gaps(look.unanswered), look.asked, look.closed, others)
+        return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
         session.tell(f"what the accounts have could not be written down ({fault.message})")
         return ToEnd([row for row in known if law.owns(row)], others=[row for row in known if not law.owns(row)])
@@ -185,8 +185,12 @@ def _look_first(session: Session) -> Look:
     return look
 
 
-def _gaps(unanswered: Sequence[Unanswered]) -> list[CloudgpuError]:
-    """Return a fault for each part that did not answer."""
+def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -> list[CloudgpuError]:
+    """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
+    from cloudgpu.control.identity import words_of
+    from cloudgpu.core.facts import Elsewhere
+
+    concerned = {words_of(row) for row in ours or ()}
     return [
         ProviderUnavailable(
             f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
@@ -195,6 +199,7 @@ def _gaps(unanswered: Sequence[Unanswered]) -> list[CloudgpuError]:
             next="Run it again when it answers.",
         )
         for gap in unanswered
+        if ours is None or not isinstance(gap, Elsewhere) or gap.scope in concerned
     ]
 
 

@@ -212,7 +212,7 @@ def _not_theirs(session: Session, law: Law, owner: str) -> RoleNeeded:
     names, known = law.people.names(law.person), law.people.person(owner)
     known = known if known not in (owner, law.person) else None
     whose = f"The owner's name {owner} belongs to {known}" if known else f"{owner} is not the name of {law.person}"
-    own = names[0] if names else law.person
+    own = names[0] if names else law.usual if law.takes(law.usual) else law.person
     return RoleNeeded(
         f"{whose}: launching for somebody else needs the payer's role, and {law.person} is a member.",
         field="--owner",

@@ -66,10 +66,11 @@ def check_held(name: str, until: datetime | None, now: datetime, limits: Limits)
     most = limits.longest_lease
     if until is None or most is None or until - now <= most:
         return
+    asked = duration_text(timedelta(minutes=round((until - now) / timedelta(minutes=1))))  # as typed, not 9h 59m
     raise InvalidRequest(
-        f"The hold of {name} would last {duration_text(until - now)}, beyond the limit of {duration_text(most)}.",
+        f"The hold of {name} would last {asked}, beyond the limit of {duration_text(most)}.",
         field="UNTIL",
-        value=duration_text(until - now),
+        value=asked,
         next=f"Hold it for at most {duration_text(most)}; the limits stand in {_places(limits)}.",
     )
 

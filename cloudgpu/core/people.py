@@ -39,8 +39,8 @@ class People:
         return called or self.of.get(name, person) != person
 
     def names(self, person: str) -> list[str]:
-        """Return the recorded names of a person, as tags can say them."""
-        return sorted(name for name, known in self.of.items() if known == person)
+        """Return the recorded names of a person."""
+        return sorted(self.texts.get(name, name) for name, known in self.of.items() if known == person)
 
 
 def people_of(lines: Iterable[Event]) -> People:
