@@ -26,6 +26,8 @@ def command(
     from cloudgpu.control.hold_loses import hold_loses_to
     from cloudgpu.control.law import others_note
     from cloudgpu.control.lease import check_hold, set_hold
+    from cloudgpu.control.limits import check_held
+    from cloudgpu.control.policies import limits_of
     from cloudgpu.core.times import iso
     from cloudgpu.report.values import machine_value
 
@@ -40,6 +42,7 @@ def command(
         emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
+    check_held(row["name"], end, session.clock(), limits_of(session))
     loses = hold_loses_to(session, row, end)
     if loses:
         tell(loses)
