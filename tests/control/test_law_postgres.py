@@ -21,12 +21,12 @@ from cloudgpu.core.budget import budget_from, set_line
 from cloudgpu.core.people import claimed_line
 from cloudgpu.core.published import published_line
 from cloudgpu.errors import CloudgpuError, RoleNeeded
+from cloudgpu.ledger.teams import Wish
 from tests.control import conftest
 from tests.control.team import Colleague
-from tests.ledger.test_postgres_team import RIGHTS
 from tests.postgres import PASSWORD, Server
 
-PEOPLE = {"ada": "members", "bo": "members", "pia": "payers"}
+PEOPLE = ("ada", "bo", "pia")
 
 
 class Client(Colleague):
@@ -50,24 +50,15 @@ class Client(Colleague):
 def team(postgres: Server, tmp_path, monkeypatch):
     """Two members and a payer; each has made a first launch of their own."""
     url = postgres.schema()
-    schema = url.rpartition("%3D")[2]
-    mark = schema[:8]
-    names = {name: f"{mark}{name}" for name in (*PEOPLE, "members", "payers")}
-    owner = Client(tmp_path, monkeypatch, "root")
-    owner.session.ledger.close()
-    Client.url = url
-    owner.session = owner.opened()
-    owner.session.ledger.settle("made for the team")
+    mark = url.rpartition("%3D")[2][:8]
+    names = {name: f"{mark}{name}" for name in PEOPLE}
     with psycopg.connect(url, autocommit=True) as raw:
-        for name, user in names.items():
-            raw.execute(f"CREATE ROLE {user} {'LOGIN' if name in PEOPLE else 'NOLOGIN'} PASSWORD 'secret'")
-        raw.execute(f"GRANT USAGE ON SCHEMA {schema} TO {names['members']}")
-        for table, rights in RIGHTS.items():
-            raw.execute(f"GRANT {rights} ON {table} TO {names['members']}")
-        raw.execute(f"GRANT {names['members']} TO {names['payers']}")
-        for person, role in PEOPLE.items():
-            raw.execute(f"GRANT {names[role]} TO {names[person]}")
-        raw.execute("INSERT INTO ledger_team VALUES (true, %s, %s)", (names["members"], names["payers"]))
+        for user in names.values():
+            raw.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(user)))
+    monkeypatch.setattr(Client, "url", url)
+    owner = Client(tmp_path, monkeypatch, "root")
+    roles = Wish(f"{mark}members", f"{mark}payers", (names["ada"], names["bo"]), (names["pia"],))
+    assert owner.session.ledger.share(roles).missing == ()
     found = {}
     for person in PEOPLE:
         monkeypatch.setattr(Client, "url", url.replace(f"ada:{quote(PASSWORD, safe='')}", f"{names[person]}:secret"))
@@ -78,7 +69,7 @@ def team(postgres: Server, tmp_path, monkeypatch):
     for one in (owner, *found.values()):
         one.session.ledger.close()
     with psycopg.connect(postgres.url(), autocommit=True) as raw:
-        for user in names.values():
+        for user in (*names.values(), f"{mark}members", f"{mark}payers"):
             raw.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(user)))
 
 
