@@ -235,6 +235,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("seen", ago(value["seen_at"], now)),
             ("what", f"{value['instance_type']}, {gpus(value)}, {value['market'].replace('_', '-')}"),
             ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"),
+            ("whose", _whose(value)),
             ("cloud id", value["cloud_id"]),
             ("price", price(value["price"])),
             ("beside", None if value["ended"] else _beside(value)),
@@ -253,6 +254,15 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("kept", _kept(value)),
         ]
     )
+
+
+def _whose(value: dict[str, Any]) -> str | None:
+    """Return in which account, or on which computer, it is, and whether that is an account of this home."""
+    if value["identity"] is None or value["ended"]:
+        return None
+    unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
+    how = {True: "reachable from here", False: "not reachable from here", None: unknown}
+    return f"{value['identity']['words']}: {how[value['reachable']]}"
 
 
 def _shared(value: dict[str, Any]) -> str | None:

@@ -43,6 +43,11 @@ class Home:
         return self.root / "samples"
 
     @property
+    def identities(self) -> Path:
+        """What this home's accounts last said they are."""
+        return self.root / "identities.json"
+
+    @property
     def keys(self) -> Path:
         """The client's own SSH key."""
         return self.root / "keys"

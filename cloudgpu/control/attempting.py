@@ -12,6 +12,7 @@ from cloudgpu.control import saved
 from cloudgpu.control.admission import carried, decided, row_of
 from cloudgpu.control.extras import extras_of
 from cloudgpu.control.host_keys import makes_its_own
+from cloudgpu.control.identity import identity_of
 from cloudgpu.control.observe import intent
 from cloudgpu.control.preview import way_of
 from cloudgpu.control.pricing import on_demand_of
@@ -42,8 +43,7 @@ Row = dict[str, Any]
 
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
-    provider = session.provider(offer.available.account)
-    identity = provider.identity(offer.available.region)
+    identity = identity_of(session, offer.available.account, offer.available.region)
     boot = _boot(session, prepared, offer, resolved)
     asked = prepared.candidates.of(offer).request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)

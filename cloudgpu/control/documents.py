@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lifecycle import Ended, end_all_of
+from cloudgpu.core.facts import Elsewhere
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.faults import LedgerAway
@@ -37,7 +38,10 @@ AT_ONCE = 8  # machines that are ended side by side
 
 def machine(session: Session, row: Row) -> Document:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    return machine_value(row, session.clock())
+    from cloudgpu.control.reachable import reachable
+
+    (here,) = reachable(session, [row])
+    return machine_value(row, session.clock(), reachable=here)
 
 
 def planned(session: Session, prepared: Prepared) -> Document:
@@ -188,7 +192,6 @@ def _look_first(session: Session) -> Look:
 def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
     from cloudgpu.control.identity import words_of
-    from cloudgpu.core.facts import Elsewhere
 
     concerned = {words_of(row) for row in ours or ()}
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.reachable import remember
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.facts import AccountIdentity
 
 Row = dict[str, Any]
+COMPUTERS = ("computer", "ssh host")  # kinds of identities that are one computer
 NAMED = 3  # machines in a sentence
 
 
@@ -46,7 +48,7 @@ class Whose:
         """Return which account a region of this one is; None where that is not known."""
         if region not in self._known and not isinstance(self.fault, Silent):
             try:
-                self._known[region] = self._session.provider(self.account).identity(region)
+                self._known[region] = identity_of(self._session, self.account, region)
             except CloudgpuError as fault:
                 self.fault, self._known[region] = fault, None
         return self._known.get(region)
@@ -66,6 +68,13 @@ class Whose:
         return "" if found is None else found.provider
 
 
+def identity_of(session: Session, account: str, region: str | None) -> AccountIdentity:
+    """Return what this account says it is; it is remembered for those who may not ask."""
+    found = session.provider(account).identity(region)
+    remember(session, account, region, found)
+    return found
+
+
 def account_here(session: Session, row: Row) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
@@ -76,12 +85,12 @@ def account_here(session: Session, row: Row) -> str:
     named = row["account"]
     found = session.account(named)
     if found is not None and found.provider == row["provider"]:
-        here = session.provider(named).identity(row["region"])
+        here = identity_of(session, named, row["region"])
         if here.is_of(row["identity"]):
             return str(named)
     for other in _others(session, row):
         with suppress(CloudgpuError):
-            if session.provider(other).identity(row["region"]).is_of(row["identity"]):
+            if identity_of(session, other, row["region"]).is_of(row["identity"]):
                 return other
     raise not_reachable(row, here)
 
@@ -117,11 +126,10 @@ def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
     of, account = words_of(row), row["account"]
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
+    is_computer = row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
+    belongs, there = ("runs on", f"on {of}") if is_computer else ("belongs to", f"where an account is {of}")
     return NotReachableHere(
-        f"{row['name']} belongs to {of}; {but}.",
-        field="name",
-        value=row["name"],
-        next=f"{ask}, or run this where an account is {of}.",
+        f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=f"{ask}, or run this {there}."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.lastpass import last_pass, overdue
+from cloudgpu.control.reachable import reachable
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import iso
@@ -68,7 +69,9 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     return {
-        "machines": [machine_value(row, now) for row in shown],
+        "machines": [
+            machine_value(row, now, reachable=here) for row, here in zip(shown, reachable(session, shown), strict=True)
+        ],
         "view_as_of": age_of_view(session, rows),
         "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],

@@ -22,7 +22,7 @@ _PLAIN = (
 ).split()
 
 
-def machine_value(row: Row, now: datetime) -> dict[str, Any]:
+def machine_value(row: Row, now: datetime, *, reachable: bool | None = None) -> dict[str, Any]:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
@@ -34,6 +34,7 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     `taken_at` is when a rehearsed spot interruption takes it, None where there is none.
     `shared` are the keys that were let in beside those of the launch.
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
+    `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
     """
     value = {name: row[name] for name in _PLAIN}
     value["cloud_id"] = cloud_id(row["provider_id"], row["region"], row["zone"])
@@ -55,6 +56,8 @@ def machine_value(row: Row, now: datetime) -> dict[str, Any]:
     value["stopped_usd_per_month"] = _while_stopped(row)
     value["reason"] = reason_of(row)
     value["guards"] = guards_value(row)
+    value["identity"] = row["identity"]
+    value["reachable"] = reachable
     value["unjudged"] = unjudged(row)
     return value
 

@@ -411,7 +411,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
     }
     parts |= {"job", "passed", "login", "watcher", "guards", "planned_ends", "guarded"}
     parts |= {"credits", "credit", "live", "asked", "trial", "stage", "resource", "reason"}
-    parts |= {"difference", "ledger init", "lacking"}
+    parts |= {"difference", "identity", "ledger init", "lacking"}
     parts |= {
         "rule",
         "listing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -13,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import cloudgpu.providers.local as local_package
+from cloudgpu.access.computer import login_name
 from cloudgpu.core.facts import Attempt
 from cloudgpu.core.plan import Lease
-from cloudgpu.providers.local.layout import Layout, lock_alive, sync_directory, write_file, write_json
+from cloudgpu.providers.local.layout import Layout, lock_alive, read_json, sync_directory, write_file, write_json
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
-from cloudgpu.providers.local.python import make_environment, programs
+from cloudgpu.providers.local.python import make_environment, naming_it, programs
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
+PROFILES = (".profile", ".zprofile")
 LONGEST_TMPDIR = 60  # characters; sockets are made below it, and their paths end at 104 (macOS) or 108
 _KEPT = (
     "LANG LANGUAGE TZ SHELL LD_LIBRARY_PATH DYLD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
@@ -28,14 +31,6 @@ _KEPT = (
 ).split()
 _KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
 _JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
-
-
-def login_name() -> str:
-    """Return the name of the user whose rights the machine has."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container's user without an entry
-        return os.environ.get("LOGNAME") or os.environ.get("USER") or f"uid-{os.geteuid()}"
 
 
 def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, Any]) -> None:
@@ -59,10 +54,22 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
         sync_directory(directory)
 
 
+def rehome(layout: Layout, before: str) -> None:
+    """Write into the files that name the machine's directory where that is now; `before` is where it was."""
+    now = str(layout.root)
+    profiles = [layout.home / name for name in PROFILES]
+    for file in (layout.agent / "agent.json", *profiles, *naming_it(layout)):
+        with contextlib.suppress(FileNotFoundError):
+            text = file.read_text(encoding="utf-8")
+            fresh = text.replace(now, before).replace(before, now)  # a second time changes nothing
+            if fresh != text:
+                write_file(file, fresh, file.stat().st_mode & 0o777)
+
+
 def _write_profiles(here: Layout, final: Layout) -> None:
     """Keep the machine's Python first on PATH in login shells, whose system profiles set PATH anew."""
     line = f'PATH={shlex.quote(_first(final))}:"$PATH"\nexport PATH\n'
-    for name in (".profile", ".zprofile"):
+    for name in PROFILES:
         write_file(here.home / name, line, 0o644)
 
 
@@ -158,7 +165,7 @@ def _environ(layout: Layout) -> dict[str, str]:
         "PATH": f"{_first(layout)}:{os.environ.get('PATH', os.defpath)}",
         "JUPYTER_PREFER_ENV_PATH": "0",  # the kernels of the machine's home before those of cloudgpu's environment
         "PYTHONPATH": str(Path(local_package.__file__).parents[3]),
-        MARKER: marker(layout.root),
+        MARKER: (read_json(layout.record) or {}).get("mark", marker(layout.root)),
     }
     if len(str(layout.scratch)) <= LONGEST_TMPDIR:
         own["TMPDIR"] = str(layout.scratch)

@@ -40,6 +40,10 @@ class Deadlines:
         self._stamps: tuple[_Stamp, ...] = ()
         self._ends: dict[str, _End] = {}
 
+    def move(self, layout: Layout) -> None:
+        """Read the files of this directory from now on; until that works, what was read before holds."""
+        self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
+
     def due(self, *, lease_too: bool) -> str | None:
         """Return why the machine has to end now, or None; a lease counts only with `lease_too`."""
         self._refresh()
@@ -61,6 +65,8 @@ class Deadlines:
             tags, spot = read_json(tags_file), read_json(spot_file)
         except (OSError, ValueError):
             return  # unreadable now: what was read before still holds, and the next look tries again
+        if tags is None and self._stamps:
+            return  # the directory was removed or moved away: its ends hold
         self._stamps = stamps
         self._set(RENEW_UNTIL, tag_time(tags or {}, TAG_RENEW_UNTIL))
         self._set(LEASE, lease_end(tags or {}, expires_file))

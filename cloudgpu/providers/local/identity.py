@@ -1,33 +1,101 @@
-"""Which computer, user and place a local account is."""
+"""Which computer, user and place a local account is: only from there can anything be said about its machines."""
 
 from __future__ import annotations
 
-import getpass
 import os
-import platform
+import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from cloudgpu.access.computer import computer, login_name, node
 from cloudgpu.core.facts import AccountIdentity
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.local.layout import PLACE, read_json, write_json
 
-_MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-
-
-def identity(place: Path) -> AccountIdentity:
-    """Return this computer and user, and where the machines' directories lie. Asks nothing over the network."""
-    host, user = platform.node(), _user()
-    return AccountIdentity("computer", f"{_computer() or host}/{user}/{place.resolve()}", f"{user} on {host}")
+_STRANGER = "of-another-user"
 
 
-def _computer() -> str:
-    for file in _MACHINE_ID:
-        with suppress(OSError):
-            return file.read_text(encoding="ascii").strip()
-    return ""
+def identity(home: Path) -> AccountIdentity:
+    """Return the identity of the account whose machines lie in `home`; the first call gives the place its number.
+
+    Raises AuthFailed where that may not be written, ProviderUnavailable where it cannot be read or written.
+    """
+    from cloudgpu.providers.local.store import cloud_lock, system_errors
+
+    with system_errors(home):
+        number = _known(home, _read(home))
+        if number is None:
+            with cloud_lock(home):
+                number = _place(home)
+    root = home.parents[2] if home.parent.parent.name == "providers" else home
+    words = f"{node()} (user {login_name()}, home {root})"
+    return AccountIdentity("computer", _id(number), words)
 
 
-def _user() -> str:
+def _id(number: str) -> str:
+    return f"{computer()}/{os.geteuid()}/{number}"
+
+
+def known_id(home: Path) -> str | None:
+    """Return the identity's id, None where this is no place yet. The caller holds the cloud's lock."""
+    return made_id(home) if (home / PLACE).exists() else None
+
+
+def made_id(home: Path) -> str:
+    """Return the identity's id; the place gets its number when it has none. The caller holds the cloud's lock."""
+    return _id(_place(home))
+
+
+def _place(home: Path) -> str:
+    """Return the number of this place on this computer.
+
+    A directory that was moved keeps its number. A copy gets one of its own: on another computer, because its file has
+    no number for that computer; on the same one, because the original is still there.
+    """
+    known = _read(home)
+    found = _known(home, known)
+    if found is not None:
+        return found
+    here, computer_ = os.path.realpath(home), computer()
+    if computer_ in known and not _is_copy(home, known[computer_]):
+        moved = str(known[computer_]["id"])
+        with suppress(OSError):  # a full disk: the next look writes it
+            write_json(home / PLACE, known | {computer_: {"id": moved, "path": here}})
+        return moved
+    fresh = secrets.token_hex(8)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(home / PLACE, known | {computer_: {"id": fresh, "path": here}})
+    return fresh
+
+
+def _read(home: Path) -> dict[str, Any]:
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return str(os.getuid())
+        return read_json(home / PLACE) or {}
+    except ValueError as error:
+        message = f"The file that says whose local machines these are cannot be read ({home / PLACE})."
+        raise ProviderUnavailable(message, field="provider", value="local") from error
+
+
+def _known(home: Path, known: dict[str, Any]) -> str | None:
+    """Return the number where nothing has to be written for it."""
+    if home.exists() and home.stat().st_uid != os.geteuid():
+        return _STRANGER  # root, mostly: a file of root's would lock the owner out
+    entry = known.get(computer())
+    return str(entry["id"]) if entry and _is_at(home, entry["path"]) else None
+
+
+def _is_at(home: Path, path: str) -> bool:
+    """Say whether this is the directory at `path`, under whatever name."""
+    with suppress(OSError):
+        return os.path.realpath(home) == path or home.samefile(path)
+    return False
+
+
+def _is_copy(home: Path, entry: dict[str, Any]) -> bool:
+    """Say whether the directory that got this number is still where it was."""
+    try:
+        original = read_json(Path(entry["path"]) / PLACE) or {}
+    except (OSError, ValueError):
+        return False
+    return bool(original.get(computer(), {}).get("id") == entry["id"]) and not _is_at(home, entry["path"])

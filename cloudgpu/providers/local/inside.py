@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cloudgpu.providers.local.layout import Layout
@@ -35,6 +36,7 @@ class Agent:
         self._layout = layout
         self._deaths = 0
         self._started_at: float | None = None
+        self._process: asyncio.subprocess.Process | None = None
 
     def watches(self) -> bool:
         """Say whether the agent looks after the lease."""
@@ -43,19 +45,34 @@ class Agent:
         steady = self._started_at is not None and time.monotonic() - self._started_at >= STEADY_S
         return steady or self._deaths < DEATHS
 
+    def move(self, layout: Layout) -> None:
+        """Start the agent anew in the directory to which the machine's was moved."""
+        self._layout = layout
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _begun(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
     async def keep(self) -> None:
         """Start the agent, and again whenever it dies, for ever."""
-        command = [str(self._layout.agent / "agent"), "run"]
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
-            await _run(command, self._layout, self._layout.logs / "agent.log", dict(os.environ))
+            command = [str(self._layout.agent / "agent"), "run"]
+            await _run(command, self._layout, self._layout.logs / "agent.log", dict(os.environ), self._begun)
             lived = time.monotonic() - self._started_at
             self._started_at = None
             self._deaths = 1 if lived >= STEADY_S else self._deaths + 1
             await asyncio.sleep(min(LONGEST_PAUSE_S, 0.1 * 3**self._deaths))
 
 
-async def _run(command: list[str], layout: Layout, log: Path, env: dict[str, str]) -> int:
+async def _run(
+    command: list[str],
+    layout: Layout,
+    log: Path,
+    env: dict[str, str],
+    begun: Callable[[asyncio.subprocess.Process], object] = repr,
+) -> int:
     """Run a command with its output in a log; return its status, 127 when it could not be started."""
     with log.open("ab") as out:
         try:
@@ -71,6 +88,7 @@ async def _run(command: list[str], layout: Layout, log: Path, env: dict[str, str
         except OSError as error:
             out.write(f"{command[0]}: {error.strerror}\n".encode())
             return NOT_STARTED
+    begun(process)
     status = await process.wait()
     return status if status >= 0 else 128 - status
 

@@ -20,9 +20,10 @@ from typing import Any
 
 from cloudgpu.core.times import iso
 from cloudgpu.providers.local import inside
+from cloudgpu.providers.local.build import rehome
 from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines
 from cloudgpu.providers.local.layout import Layout, is_alive, process_number, read_json, write_json
-from cloudgpu.providers.local.processes import GENTLE_S, ask_to_end, end_all, marker
+from cloudgpu.providers.local.processes import GENTLE_S, MARKER, ask_to_end, end_all, marker
 
 LOOK_S = 0.25  # how often tags, notice and timers are looked at
 SIGN_S = 1.0  # how often `alive` is touched: a machine that was killed is known to have lived until then
@@ -36,8 +37,8 @@ class Machine:
     def __init__(self, root: Path, descriptor: int) -> None:
         self.layout = Layout(root)
         self.descriptor = descriptor
-        self.mark = marker(root)
         self.record = read_json(self.layout.record) or {}
+        self.mark = self.record["mark"]
         self.before = _read_or_empty(self.layout.run)
         self.said: dict[str, Any] = {"boot": self.record["boots"], "on_start": None}
         self.agent = inside.Agent(self.layout)
@@ -54,8 +55,10 @@ class Machine:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked.set)
         self._beside = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._run_on_start())]
         await asyncio.sleep(0)  # both begin before the SSH server's imports take the processor
+        deadlines = Deadlines(self.layout, time.time, time.monotonic)
+        deadlines.due(lease_too=False)  # read before anybody is told that it runs: they hold without its directory, too
         await self._listen()
-        return await self._watch()
+        return await self._watch(deadlines)
 
     async def _run_on_start(self) -> None:
         if self.layout.on_start.exists():  # at every start, as on a cloud: a template's script may be run again
@@ -84,15 +87,15 @@ class Machine:
             self.acceptor = await serve(**facts, port=self.before.get("port") or 0)
         except OSError:  # somebody else has taken the port of the last time
             self.acceptor = await serve(**facts, port=0)
-        self.say(port=self.acceptor.get_port(), pid=os.getpid(), started_at=_now())
+        self.say(port=self.acceptor.get_port(), pid=os.getpid(), started_at=self.said.get("started_at") or _now())
 
-    async def _watch(self) -> str:
-        deadlines = Deadlines(self.layout, time.time, time.monotonic)
+    async def _watch(self, deadlines: Deadlines) -> str:
         signed = 0.0
         orphans: set[int] = set()
         while True:
             if time.monotonic() - signed >= SIGN_S:
                 signed = time.monotonic()
+                await self._follow(deadlines)
                 os.utime(self.descriptor)
                 orphans = inside.reap_orphans(orphans)
             reason = deadlines.due(lease_too=not self.agent.watches())
@@ -101,6 +104,28 @@ class Machine:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), LOOK_S)
                 return self._why_asked()
+
+    async def _follow(self, deadlines: Deadlines) -> None:
+        """Go on where the directory was moved to. Where it is removed, the ends that were read before still hold."""
+        before = self.layout.root
+        if before.exists():
+            return
+        with contextlib.suppress(OSError):  # removed, or moved to another disk
+            moved = Layout(Path.cwd().parent)  # we were started in it: still the same directory, wherever it is
+            if not moved.record.exists():
+                return
+            rehome(moved, str(before))
+            for name, value in os.environ.items():
+                os.environ[name] = value.replace(str(before), str(moved.root))
+            self.layout = moved
+            deadlines.move(moved)
+            self.agent.move(moved)
+            if self._beside[0].done():
+                self._beside[0] = asyncio.create_task(self.agent.keep())
+            self.acceptor.close()  # sessions go on; new ones begin in the new directory
+            await self.acceptor.wait_closed()
+            self.before = self.said
+            await self._listen()
 
     def _why_asked(self) -> str:
         from_inside = _read_or_empty(self.layout.power_off)
@@ -134,13 +159,18 @@ class Machine:
 def power_off_from_inside(root: Path, reason: str) -> None:
     """Ask the machine process to end; when it is dead, end what it left behind."""
     layout = Layout(root)
+    mark = _mark(root)
     line = reason.strip().splitlines()[0][:200] if reason.strip() else ASKED
     write_json(layout.power_off, {"reason": line, "at": _now()})
     number = process_number(layout)
     if is_alive(layout) and number is not None:
-        ask_to_end(number, marker(root))
+        ask_to_end(number, mark)
     else:
-        end_all(marker(root), gentle_s=GENTLE_S)
+        end_all(mark, gentle_s=GENTLE_S)
+
+
+def _mark(root: Path) -> str:
+    return str(_read_or_empty(Layout(root).record).get("mark") or marker(root))
 
 
 def run(root: Path, descriptor: int) -> None:
@@ -156,7 +186,7 @@ def run(root: Path, descriptor: int) -> None:
     try:
         asyncio.run(_live(Machine(root, descriptor)))
     except BaseException:
-        end_all(marker(root), roots=(os.getpid(),))  # what was begun must not outlive us
+        end_all(os.environ.get(MARKER) or marker(root), roots=(os.getpid(),))  # what was begun must not outlive us
         raise  # the last line of the log says why
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cloudgpu.access.computer import login_name
 from cloudgpu.core.facts import (
     TAG_RENEW_UNTIL,
     Accelerator,
@@ -34,9 +35,9 @@ from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate
-from cloudgpu.providers.local.build import build, login_name
+from cloudgpu.providers.local.build import build
 from cloudgpu.providers.local.deadlines import tag_time
-from cloudgpu.providers.local.identity import identity
+from cloudgpu.providers.local.identity import identity, known_id, made_id
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
@@ -51,6 +52,7 @@ from cloudgpu.providers.local.processes import end_all, marker
 from cloudgpu.providers.local.store import (
     Found,
     cloud_lock,
+    end_and_remove,
     find,
     save,
     settle,
@@ -141,7 +143,7 @@ class LocalProvider:
         building = self._home / f"{BUILT_PREFIX}{layout.root.name}"
         try:
             building.mkdir(mode=0o700)
-            build(building, layout.root, attempt, self._record(attempt))
+            build(building, layout.root, attempt, self._record(layout, attempt))
             building.rename(layout.root)
         except BaseException:
             if building.exists():
@@ -158,11 +160,14 @@ class LocalProvider:
             remove(layout.root)
             raise
 
-    def _record(self, attempt: Attempt) -> dict[str, Any]:
+    def _record(self, layout: Layout, attempt: Attempt) -> dict[str, Any]:
         now = iso(self._clock())
         offer = attempt.offer.available
         return {
             "token": attempt.token,
+            "identity": made_id(self._home),
+            "root": str(layout.root),
+            "mark": marker(layout.root),
             "user": login_name(),
             "market": offer.market.value,
             "accelerators": translate.accelerators_to_json(offer.accelerators),
@@ -186,7 +191,8 @@ class LocalProvider:
         with self._cloud():
             for path in sorted(self._home.glob(f"{INSTANCE_PREFIX}*")):
                 try:
-                    instances.append(self._instance(Layout(path)))
+                    if self._is_here(Layout(path)):
+                        instances.append(self._instance(Layout(path)))
                 except ProviderUnavailable as error:
                     unanswered.append(Unanswered(f"{self.account}/{path.name}", error.message))
         return Listing(tuple(instances), tuple(unanswered))
@@ -220,6 +226,7 @@ class LocalProvider:
             found = find(layout)
             if found is None:
                 return
+            self._known(found.id)
             with contextlib.suppress(OSError) if wanted == "terminated" else contextlib.nullcontext():
                 want_end(found, wanted, self._clock())
         wait_until_dead(layout)
@@ -228,8 +235,7 @@ class LocalProvider:
             if again is None or again.record["launched_at"] != found.record["launched_at"]:
                 return
             if wanted == "terminated":  # whatever the record says: a full disk may have kept it as it was
-                end_all(marker(layout.root))
-                remove(layout.root)
+                end_and_remove(again)
             else:
                 settle(layout, self._clock(), self._options.start_timeout, overdue=True)
 
@@ -273,7 +279,7 @@ class LocalProvider:
     @contextlib.contextmanager
     def _cloud(self) -> Iterator[None]:
         with system_errors(self._home), cloud_lock(self._home):
-            settle_all(self._home, self._clock(), self._options.start_timeout)
+            settle_all(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
             yield
 
     def _settle(self, layout: Layout) -> None:
@@ -283,11 +289,21 @@ class LocalProvider:
         plain = id_.startswith(INSTANCE_PREFIX) and id_.replace("-", "").isalnum()
         return Layout(self._home / id_) if plain else None
 
+    def _is_here(self, layout: Layout) -> bool:
+        """Say whether a machine is at this place, not at one that this directory is a copy of or is shared with."""
+        found = find(layout)
+        return found is None or bool(found.record["identity"] == known_id(self._home))
+
     def _known(self, id_: str) -> Layout:
         layout = self._layout(id_)
         if layout is None or find(layout) is None:
             message = f"There is no local machine {id_!r}."
             raise InstanceNotFound(message, field="instance", value=id_)
+        if not self._is_here(layout):
+            message = (
+                f"The machine {id_} is not at this place: {layout.root} is a copy of its files, or shared with it."
+            )
+            raise ProviderUnavailable(message, field="instance", value=id_, next="run this where it was launched")
         return layout
 
     def _instance(self, layout: Layout) -> Instance:

@@ -64,9 +64,18 @@ def _pip_of_python() -> list[Path]:
     return [wheel for place in places for wheel in sorted(place.glob("pip-*.whl"))][:1]
 
 
+def naming_it(layout: Layout) -> list[Path]:
+    """Return the files of the environment in which the machine's directory stands."""
+    return [*(programs(layout) / name for name in PIPS), _kernel(layout)]
+
+
+def _kernel(layout: Layout) -> Path:
+    return layout.home / ("Library/Jupyter" if sys.platform == "darwin" else ".local/share/jupyter") / _KERNEL
+
+
 def _write_kernel(here: Layout, python: Path) -> None:
     """Let notebooks run in the environment: JupyterLab itself is cloudgpu's, and would start its own Python."""
-    file = here.home / ("Library/Jupyter" if sys.platform == "darwin" else ".local/share/jupyter") / _KERNEL
+    file = _kernel(here)
     file.parent.mkdir(mode=0o700, parents=True)
     argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}

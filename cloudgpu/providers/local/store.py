@@ -19,10 +19,11 @@ from typing import Any
 
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.local.build import spawn
+from cloudgpu.providers.local.build import rehome, spawn
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     INSTANCE_PREFIX,
+    PLACE,
     Layout,
     is_alive,
     last_line,
@@ -32,7 +33,7 @@ from cloudgpu.providers.local.layout import (
     write_json,
     write_json_over,
 )
-from cloudgpu.providers.local.processes import ask_to_end, end_all, marker
+from cloudgpu.providers.local.processes import ask_to_end, end_all
 
 LOCK = "lock"
 LOCK_S = 60.0
@@ -75,8 +76,10 @@ def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if os.listdir(home) == [LOCK]:  # noqa: PTH208
+            left = set(os.listdir(home))  # noqa: PTH208
+            if left <= {LOCK, PLACE}:
                 (home / LOCK).unlink()
+            if left == {LOCK}:
                 home.rmdir()
         os.close(descriptor)
 
@@ -131,37 +134,60 @@ def find(layout: Layout) -> Found | None:
         record, run = read_json(layout.record), read_json(layout.run) or {}
         if record is None:
             return None
-        record["boots"], record["wanted"]
+        record["boots"], record["wanted"], record["mark"], record["identity"], record["root"]
     except (ValueError, KeyError) as error:
         message = f"The record of the local machine {layout.root.name} cannot be read ({layout.root})."
         raise ProviderUnavailable(message, field="instance", value=layout.root.name) from error
     return Found(layout, record, run, is_alive(layout))
 
 
-def settle_all(home: Path, now: datetime, start_timeout: timedelta) -> None:
-    """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other."""
+def settle_all(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
+    """Finish what earlier calls had accepted; what cannot be finished now stays as it is and holds up no other.
+
+    `account` is the identity of this place, None where it has none yet: machines of other places are not looked at.
+    """
     for path in sorted(home.iterdir()):
         if path.name.startswith(BUILT_PREFIX):
             remove(path)
         elif path.name.startswith(INSTANCE_PREFIX):
             with contextlib.suppress(ProviderUnavailable, StopUnproved, OSError):
-                settle(Layout(path), now, start_timeout)
+                found = find(Layout(path))
+                if found is None or found.record["identity"] == account:
+                    settle(Layout(path), now, start_timeout)
 
 
 def settle(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
     """Bring one machine to what is wanted of it; `overdue` says that it was given its time to obey."""
     found = find(layout)
+    if found is not None and found.record["root"] != str(layout.root):
+        rehome(layout, found.record["root"])
+        save(layout, found.record | {"root": str(layout.root)})
+        found = find(layout)
     if found is None:
         remove(layout.root)
     elif found.record["wanted"] == "running":
         _settle_running(found, now, start_timeout)
     elif found.record["wanted"] == "terminated":
         if _may_end(found, now, overdue=overdue):
-            end_all(marker(layout.root))
-            remove(layout.root)
+            end_and_remove(found)
     elif "ended" not in found.record and _may_end(found, now, overdue=overdue):
-        end_all(marker(layout.root))
+        _end_processes(found)
         _save_ended(found, {"state": "stopped", "reason": "asked", "at": iso(now)})
+
+
+def end_and_remove(found: Found) -> None:
+    """End the machine's processes and remove its directory; raise StopUnproved where one lives out of our sight."""
+    _end_processes(found)
+    remove(found.layout.root)
+
+
+def _end_processes(found: Found) -> None:
+    end_all(found.record["mark"])
+    if is_alive(found.layout):  # in another container, or at another computer that has this directory too
+        raise StopUnproved(
+            f"A process of the machine {found.id} lives where this one cannot see it.",
+            next="run the same command in the container, or on the computer, where it was launched",
+        )
 
 
 def _settle_running(found: Found, now: datetime, start_timeout: timedelta) -> None:
@@ -180,7 +206,7 @@ def _settle_running(found: Found, now: datetime, start_timeout: timedelta) -> No
 
 def _bury(found: Found, now: datetime, reason: str) -> None:
     """End what a dead machine left behind, and keep why and when it ended."""
-    end_all(marker(found.layout.root))
+    _end_processes(found)
     _save_ended(found, {"state": "stopped", "reason": reason, "at": iso(_last_sign(found, now))})
 
 
@@ -236,7 +262,7 @@ def want_end(found: Found, wanted: str, now: datetime) -> None:
     finally:
         number = process_number(found.layout) if found.alive else None
         if number is not None:
-            ask_to_end(number, marker(found.layout.root))
+            ask_to_end(number, found.record["mark"])
 
 
 def wait_until_dead(layout: Layout) -> None:

@@ -135,6 +135,7 @@ def _fault(host: Host, kind: str, said: str) -> CloudgpuError:
 
 _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "unknown": (InstanceNotFound, "On {host}, {said}.", "See what is there: cloudgpu ls --refresh"),
+    "elsewhere": (ProviderUnavailable, "On {host}, {said}.", "Name that host in config.toml, or run this from there."),
     "foreign": (InvalidRequest, "On {host}, {said}.", "Move it away there, then try again."),
     "full": (NoCapacity, "The disk of {host} is full: {said}.", "Free some space there."),
     "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Mend the permissions of your home there."),

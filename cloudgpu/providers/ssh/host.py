@@ -40,6 +40,9 @@ LOCK_S = 30.0
 LAB_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
 POLL_S = 0.05
 ASK_S = 10.0  # a driver that is just being loaded takes seconds
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
+CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 REVIVALS = 3  # so often an agent that died is started again without a word
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -116,9 +119,16 @@ def machine() -> Record:
 def known(body: dict[str, Any]) -> Record:
     """Return the record when it is the machine that was asked for; raise Fault otherwise."""
     record = machine()
+    if is_elsewhere(record):
+        raise Fault("elsewhere", "{} is at {}, whose home this is, too".format(record["name"], record["node"]))
     if not record or record["id"] != body["id"]:
         raise Fault("unknown", "there is no such machine here")
     return record
+
+
+def is_elsewhere(record: Record) -> bool:
+    """Tell whether the machine is at another computer, which has this home over the network."""
+    return bool(record) and record["computer"] != computer()
 
 
 @contextlib.contextmanager
@@ -144,6 +154,45 @@ def locked(handle: int, how: int = fcntl.LOCK_EX) -> bool:
     except OSError as error:
         return error.errno in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
     return True
+
+
+# -- which computer this is
+
+
+def here() -> dict[str, Any]:
+    """Return which computer, user and home this is: from nowhere else can anything be said about the machine here."""
+    return {
+        "computer": computer(),
+        "name": os.uname().nodename,
+        "uid": os.getuid(),
+        "home": os.path.realpath(str(HOME)),
+    }
+
+
+def computer() -> str:
+    """Return the machine id, empty where there is none; in a container, which may share it, with its name."""
+    found = machine_id()
+    return f"{found}:{os.uname().nodename}" if found and in_container() else found
+
+
+def machine_id() -> str:
+    """Return what /etc/machine-id says for good; empty where it is missing, or made up at each boot."""
+    for name in () if Path(BOOT_ID).exists() else MACHINE_IDS:
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(name).read_text(encoding="ascii").strip()
+            if re.fullmatch("[0-9a-f]{32}", text) and text.strip("0"):
+                return text
+    return ""
+
+
+def in_container() -> bool:
+    """Tell whether the root directory here is a container's."""
+    if any(Path(name).exists() for name in CONTAINERS):
+        return True
+    with contextlib.suppress(OSError):
+        halves = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return any(one[0].split()[4:5] == ["/"] and one[-1].split()[:1] == ["overlay"] for one in halves)
+    return False
 
 
 # -- processes
@@ -318,6 +367,8 @@ def settle() -> None:
     """Finish what earlier calls had accepted, and see to an agent that died."""
     sweep()
     record = machine()
+    if is_elsewhere(record):
+        return
     if record.get("wanted") == TERMINATED:
         remove(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
@@ -393,8 +444,9 @@ def build(body: dict[str, Any]) -> None:
         carried = "{}@{}".format(body["record"]["id"], os.path.realpath(str(ROOT)))
         save(new / "agent", wrapper.format(MARK, carried, MARK, sys.executable), 0o700)
         now = time.time()
+        at = {"computer": computer(), "node": os.uname().nodename}
         times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
-        save(new / "record.json", json.dumps({**body["record"], **times, "boot": boot(), "user": user()}))
+        save(new / "record.json", json.dumps({**body["record"], **times, **at, "boot": boot(), "user": user()}))
         new.rename(ROOT)
     except OSError as error:
         shutil.rmtree(str(new), ignore_errors=True)
@@ -434,6 +486,8 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
     record = machine()
     if record and record["token"] != body["record"]["token"]:
         raise Fault("busy", "{} ({})".format(record["name"], record["wanted"]))
+    if is_elsewhere(record):
+        known({"id": record["id"]})
     if not record:
         if os.path.lexists(str(ROOT)):
             raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
@@ -445,8 +499,8 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
 def look(_body: dict[str, Any]) -> dict[str, Any]:
     """Return all that is known of the machine here."""
     record = machine()
-    if not record:
-        return {"machine": None}
+    if not record or is_elsewhere(record):
+        return {"machine": None, "elsewhere": record.get("id")}
     said = {"alive": alive("agent"), "tags": load(ROOT / "tags.json")}
     for name in ("last-active", "expires", "on_start.status"):
         with contextlib.suppress(OSError):
@@ -484,6 +538,7 @@ def terminate(body: dict[str, Any]) -> dict[str, Any]:
     """End the machine and remove it; another one, or none, is left alone."""
     record = machine()
     if record and record["id"] == body["id"]:
+        known(body)
         with contextlib.suppress(OSError):  # a full disk keeps nothing on
             record = keep(record, wanted=TERMINATED)
         remove(record)
@@ -531,10 +586,10 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
     """Carry out one request; return its answer, or the fault's kind and sentence."""
     try:
         if verb == "facts":
-            return facts(body)
+            return {**facts(body), "here": here()}
         with alone():
             settle()
-            return VERBS[verb](body)
+            return {**VERBS[verb](body), "here": here()}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:

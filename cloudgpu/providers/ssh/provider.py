@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from threading import Event, Lock
 from typing import Any, TypeVar
 
 from cloudgpu.core.facts import (
@@ -71,15 +72,23 @@ class SshProvider:
         self._clock = settings.clock
         self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
+        self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
+        self._listed = False
+        self._lock = Lock()
+        self._looking: dict[str, _Look] = {}  # who is being asked just now
+        self._other_names: dict[str, Host] = {}  # what hosts are called in the ids of machines that stand there
 
     def identity(self, region: str | None = None) -> AccountIdentity:
-        """Return the host that `region` names, and the user there; without a region, the first host."""
-        host = self._hosts.get(region) if region is not None else next(iter(self._hosts.values()), None)
-        if host is None:
-            message = f"The host {region} is not in the settings of account {self.account}."
-            raise ProviderUnavailable(message, field=f"accounts.{self.account}.hosts", value=region)
-        login = f"{host.user}@{host.host}:{host.port}"
-        return AccountIdentity("ssh host", login, f"{host.name} ({login})")
+        """Return which computer the host is that `region` names, and the user there; as it last said, else it is asked.
+
+        Without a region, the first host. Raises ProviderUnavailable where the host is not in the settings or does not
+        answer, and what else keeps us from asking it.
+        """
+        name = next(iter(self._hosts), "") if region is None else region
+        host = self._host_called(name)
+        if host.name not in self._identities:
+            self._look(host)
+        return self._identities[host.name]
 
     def available(self, want: Want) -> Stock:
         """Return the hosts that answer and fit, busy ones too: a launch there says who uses it. Others are named.
@@ -115,6 +124,7 @@ class SshProvider:
 
         try:
             said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
+            self._heard(host, said)
             return translate.available(self.account, host, said)
         except LoginRefused as fault:
             raise settled_later(fault) from fault
@@ -154,12 +164,16 @@ class SshProvider:
         if isinstance(answer, CloudgpuError):
             raise answer
         said = answer["machine"]
+        if answer.get("elsewhere") == id:
+            message = f"{host.name} has this machine's files, and it is at another computer, which shares that home."
+            raise ProviderUnavailable(message, field="instance", value=id, next="Name that host in config.toml.")
         if said is None or said["id"] != id:
             raise _not_found(id)
         return self._instance(host, said)
 
     def list(self) -> Listing:
         """Return the machine of every host; hosts that do not answer are named."""
+        self._listed = True
         hosts = list(self._hosts.values())
         instances, unanswered = [], []
         for host, answer in zip(hosts, self._looks(hosts), strict=True):
@@ -172,7 +186,24 @@ class SshProvider:
     def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
         seconds = self._patience.reads
-        return _at_once(hosts, lambda host: self._ask(host, "look", {}, timeout=seconds), seconds)
+        return _at_once(hosts, self._look, seconds)
+
+    def _look(self, host: Host) -> dict[str, Any]:
+        """Ask a host for its machine, once for all who want to know that at the same time."""
+        with self._lock:
+            found = self._looking.get(host.name)
+            mine = found is None
+            found = self._looking[host.name] = _Look() if found is None else found
+        if mine:
+            try:
+                found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
+            except CloudgpuError as fault:
+                found.fault = fault
+            finally:
+                with self._lock:
+                    del self._looking[host.name]
+                found.over.set()
+        return found.result(host)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
@@ -207,7 +238,13 @@ class SshProvider:
         name = translate.host_of(id_)
         if name is None:
             raise _not_found(id_)
-        host = self._hosts.get(name)
+        return self._host_called(name)
+
+    def _host_called(self, name: str) -> Host:
+        """Return the host of that name; else the one where a machine stands that was launched under that name."""
+        if name not in self._hosts and not self._listed:
+            self.list()
+        host = self._hosts.get(name) or self._other_names.get(name)
         if host is None:  # nothing is known of a machine on a host that was taken out
             raise ProviderUnavailable(
                 f"The host {name} is not in the settings of account {self.account} any more.",
@@ -221,9 +258,44 @@ class SshProvider:
         from cloudgpu.providers.ssh.client import ask, settled_later
 
         try:
-            return ask(host, verb, body, timeout=timeout)
+            answer = ask(host, verb, body, timeout=timeout)
         except Unreachable as fault:
             raise settled_later(fault) from fault
+        self._heard(host, answer)
+        return answer
+
+    def _heard(self, host: Host, answer: Mapping[str, Any]) -> None:
+        """Keep which computer has answered, and under which name it was launched on.
+
+        Raises ProviderUnavailable where that is another one than before: what it says is not about the same machines.
+        """
+        from cloudgpu.providers.ssh.client import address, host_key
+
+        found = translate.identity(host, address(host).user, host_key(host), answer["here"])
+        before = self._identities.get(host.name)
+        self._identities[host.name] = found
+        if before is not None and before.id != found.id:
+            message = f"Another computer or user than a moment ago answers as {host.name}: {found.words}."
+            raise ProviderUnavailable(message, field=host.field, value=host.name, next="Run it again.")
+        name = translate.host_of(str((answer.get("machine") or {}).get("id")))
+        if name is not None:
+            self._other_names[name] = host
+
+
+class _Look:
+    """A host's answer to a look that is under way, for all who wait for it."""
+
+    def __init__(self) -> None:
+        self.over = Event()
+        self.answer: dict[str, Any] | None = None
+        self.fault: CloudgpuError | None = None
+
+    def result(self, host: Host) -> dict[str, Any]:
+        """Wait for the answer, or raise the fault."""
+        self.over.wait()
+        if self.answer is None:
+            raise self.fault or ProviderUnavailable(f"{host.name} could not be asked.", field=host.field)
+        return self.answer
 
 
 def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float) -> Sequence[Answer | CloudgpuError]:

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from cloudgpu.core.facts import (
     TAG_EXPIRES,
     Accelerator,
+    AccountIdentity,
     Address,
     Available,
     Basis,
@@ -32,6 +34,18 @@ _MIB_PER_GIB = 1024
 def instance_id(host: str, token: str) -> str:
     """Return the instance id that follows from a host's name and a launch token."""
     return f"{host}.{digest('ssh instance', token)[:16]}"
+
+
+def identity(host: Host, user: str, known_key: str, here: Mapping[str, Any]) -> AccountIdentity:
+    """Return which computer, user and home answered; without a machine id its host key and name stand for that."""
+    computer = here["computer"] or f"{key_digest(known_key)}:{here['name']}"
+    words = f"{here['name']} (user {user}, at {host.host})"
+    return AccountIdentity("ssh host", f"{computer}/{here['uid']}{quote(here['home'])}", words)
+
+
+def key_digest(public: str) -> str:
+    """Return what tells this public key from others, whatever its comment."""
+    return digest("ssh host key", *public.split()[:2])[:32]
 
 
 def host_of(id_: str) -> str | None:
@@ -82,6 +96,7 @@ def price(host: Host, now: datetime) -> Price:
 def instance(account: str, host: Host, address: Address, said: Mapping[str, Any]) -> Instance:
     """Return the machine as its host tells now."""
     state = _state(said)
+    name = host_of(str(said["id"])) or host.name  # as it was launched: others may call the same host otherwise
     since = said["ended"]["at"] if said["ended"] else said["boot_at"]
     return Instance(
         provider=KIND,
@@ -90,9 +105,9 @@ def instance(account: str, host: Host, address: Address, said: Mapping[str, Any]
         state=state,
         billed=state is not State.STOPPED,
         tags=_tags(said),
-        region=host.name,
-        zone=host.name,
-        instance_type=host.name,
+        region=name,
+        zone=name,
+        instance_type=name,
         market=Market.ON_DEMAND,
         launched_at=_time(said["launched_at"]),
         since=_time(since),

@@ -44,6 +44,11 @@ class Cloud:
         offered = pick(self.provider.available(Want()).items)
         return make_attempt(offered, key=key, parts=parts, client_public_keys=[self.public], **changes)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left there but the file that says which place it is."""
+        return not self.home.exists() or [path.name for path in self.home.iterdir()] in ([], ["place.json"])
+
     def launch(self, key="one", **changes):
         return self.provider.launch(self.attempt(key, **changes), deadline=now() + timedelta(minutes=1))
 

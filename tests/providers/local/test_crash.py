@@ -52,7 +52,7 @@ def crash_launch(cloud, stride) -> int:
         assert len([one for one in processes_under(cloud.home) if "--alive" in one.cmdline()]) == 1
         cloud.provider.terminate(only.id)
         assert processes_under(cloud.home) == []
-        assert not cloud.home.exists()
+        assert cloud.empty
         if not died:
             return point
     return 0
@@ -96,7 +96,7 @@ def crash_terminate(cloud, stride) -> int:
         cloud.provider.terminate(machine.id)
         assert processes_under(cloud.home) == []
         cloud.provider.list()  # removes the lock that a killed call left behind
-        assert not cloud.home.exists()
+        assert cloud.empty
         if not died:
             return point
     return 0

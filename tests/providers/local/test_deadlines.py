@@ -111,3 +111,16 @@ def test_a_notice_is_kept_and_a_broken_one_is_none(machine):
     assert deadlines.due(lease_too=True) is None
     clocks.pass_(11)
     assert deadlines.due(lease_too=True) == "interrupted"
+
+
+def test_a_machine_whose_directory_was_removed_ends_at_the_time_it_knew(machine):
+    layout, clocks, deadlines = machine
+    tags(layout, renew_until=clocks.wall + 100, expires=clocks.wall + 50)
+    assert deadlines.due(lease_too=True) is None
+    layout.tags.unlink()
+    clocks.pass_(49)
+    assert deadlines.due(lease_too=True) is None
+    clocks.pass_(1)
+    assert deadlines.due(lease_too=True) == "lease"
+    clocks.pass_(50)
+    assert deadlines.due(lease_too=False) == "renew-until"

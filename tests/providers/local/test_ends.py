@@ -107,7 +107,7 @@ def test_an_interruption_gives_notice_then_takes_the_machine(cloud):
     assert taken.since >= at
     assert processes_under(cloud.home) == []
     cloud.provider.terminate(machine.id)
-    assert not cloud.home.exists()
+    assert cloud.empty
 
 
 def test_only_a_running_machine_is_interrupted(cloud):

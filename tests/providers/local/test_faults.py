@@ -36,7 +36,7 @@ def test_a_full_disk_refuses_the_launch_and_leaves_nothing(cloud, full_disk):
     with pytest.raises(NoCapacity, match="no room left on the disk") as refused:
         cloud.provider.launch(attempt, deadline=now())
     assert refused.value.next == "free some space and try again"
-    assert not cloud.home.exists()
+    assert cloud.empty
     assert processes_under(cloud.home) == []
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_keeps_no_machine_on(cloud, full_disk):
     assert processes_under(cloud.home) == []
     assert [seen.id for seen in cloud.provider.list().instances] == [one.id]
     cloud.provider.terminate(one.id)
-    assert not cloud.home.exists()
+    assert cloud.empty
 
 
 def test_a_forbidden_directory_is_a_matter_of_permission(tmp_path):
@@ -92,7 +92,7 @@ def test_a_missing_extra_is_answered_with_the_line_that_installs_it(cloud, monke
         cloud.provider.launch(attempt, deadline=now())
     monkeypatch.undo()
     assert refused.value.next == "pip install 'cloudgpu[local]'"
-    assert not cloud.home.exists()
+    assert cloud.empty
 
 
 def test_a_machine_lives_under_a_path_with_spaces_and_quotes(cloud):

@@ -91,7 +91,7 @@ def test_terminate_leaves_no_process_and_no_file(cloud):
     with pytest.raises(InstanceNotFound):
         cloud.provider.get(machine.id)
     assert processes_under(cloud.home) == []
-    assert not cloud.home.exists()
+    assert cloud.empty
     cloud.provider.terminate(machine.id)  # an unknown id is no error
 
 
@@ -99,7 +99,7 @@ def test_a_stopped_machine_is_terminated_too(cloud):
     machine = cloud.running()
     cloud.provider.stop(machine.id)
     cloud.provider.terminate(machine.id)
-    assert not cloud.home.exists()
+    assert cloud.empty
 
 
 def test_a_process_that_ignores_sigterm_or_cleans_its_environment_is_ended_too(cloud):

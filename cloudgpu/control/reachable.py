@@ -1,0 +1,70 @@
+"""Whether a machine's account is one of this home's: as accounts here last said who they are. Asks nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import AccountIdentity
+
+Row = dict[str, Any]
+Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
+_BY_REGION = "ssh host"  # the only kind of which an account is several
+_lock = Lock()
+
+
+def remember(session: Session, account: str, region: str | None, found: AccountIdentity) -> None:
+    """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
+    if not session.home.root.is_dir():
+        return
+    place = (region or "") if found.kind == _BY_REGION else ""
+    with _lock, suppress(OSError):
+        known = _read(session)
+        said = known.setdefault(account, {})
+        if said.get(place) != [found.kind, found.id]:
+            said[place] = [found.kind, found.id]
+            file = session.home.identities
+            fresh = file.with_name(f".{file.name}.{os.getpid()}")
+            fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(file)
+
+
+def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:
+    """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
+    known = _read(session) if rows else {}
+    return [_is_here(session, row, known) for row in rows]
+
+
+def _is_here(session: Session, row: Row, known: Said) -> bool | None:
+    identity = row["identity"]
+    accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
+    if identity is None:
+        return None
+    wanted = [identity["kind"], identity["id"]]
+    if any(wanted in known.get(name, {}).values() for name in accounts):
+        return True
+    place = (row["region"] or "") if identity["kind"] == _BY_REGION else ""
+    named = [name for name in accounts if place in known.get(name, {})]
+    return False if accounts and named == accounts else None
+
+
+def _read(session: Session) -> Said:
+    """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(session.home.identities.read_text(encoding="utf-8"))
+        if found["at"] == _here(session):
+            return {str(name): dict(said) for name, said in found["accounts"].items()}
+    return {}
+
+
+def _here(session: Session) -> list[str]:
+    from cloudgpu.access.computer import computer
+
+    return [computer(), str(os.geteuid()), os.path.realpath(session.home.root)]
