@@ -257,8 +257,8 @@ class Book:
         return self._read(lambda _: self._store.payers(), missing_ok=True)
 
     def sharing(self) -> Sharing | None:
-        """Return how a team shares the ledger, and what it lacks; None for none yet, and for a file."""
-        return self._read(lambda connection: self._store.sharing() if connection else None, missing_ok=True)
+        """Return how a team shares the ledger, and what it lacks; None for a ledger that no team can share."""
+        return self._read(lambda _: self._store.sharing(), missing_ok=True)
 
     def share(self, wish: Wish) -> Sharing:
         """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""

@@ -296,6 +296,21 @@ def test_a_user_whose_schema_is_closed_makes_no_ledger_elsewhere(
         theirs.append([note(1)])
 
 
+def test_a_ledger_that_the_search_path_misses_is_named(
+    team: tuple[str, str], opened: Open, url: str, postgres: Server, tmp_path: Path
+) -> None:
+    bo, _ = team
+    schema, other = url.rpartition("%3D")[2], postgres.schema().rpartition("%3D")[2]
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"GRANT ALL ON SCHEMA {other} TO {bo}".encode())
+    found = open_ledger(url_of(url, bo).replace(schema, other), tmp_path / bo, actor="bo", clock=Clock()).sharing()
+    assert found is not None
+    assert (found.person, found.owner, found.team) == (bo, "", None)
+    (remark,) = found.remarks
+    assert remark.startswith(f"The schema {other} has no ledger. Another one has: ")
+    assert schema in remark or "(and more)" in remark
+
+
 def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], opened: Open, url: str) -> None:
     bo, _ = team
     with psycopg.connect(url, autocommit=True) as raw:

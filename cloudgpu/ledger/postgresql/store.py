@@ -205,6 +205,8 @@ class PostgresStore:
 
     def sharing(self, wish: Wish | None = None) -> Sharing:
         """Return how the ledger is shared, and what a wish lacks."""
+        if not self._version:
+            return team.nobodys(self._open(), self.place)
         return team.sharing(self._open(), self.place, self.missing_guards(), wish)
 
     def give(self, wish: Wish) -> Sharing:

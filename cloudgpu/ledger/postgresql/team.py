@@ -36,7 +36,9 @@ FROM pg_class WHERE oid = 'line'::regclass"""
 _IS = "SELECT pg_has_role(session_user, ?::name, 'USAGE')"
 _ELSEWHERE = """
 SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE relname = 'ledger_team' AND nspname <> current_schema() AND nspname NOT LIKE '%\\_before\\_%' ORDER BY 1"""
+WHERE relname = 'ledger_team' AND nspname NOT LIKE '%\\_before\\_%' AND has_schema_privilege(nspname, 'USAGE')
+ORDER BY 1"""
+_AND_MORE = " (and more)"
 _NEW = "{0} is new, and has no password yet. In psql: \\password {0}"
 _NOT_THERE = (psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)
 
@@ -92,6 +94,23 @@ def sharing(connection: Connection, place: str, guards: Iterable[str], wish: Wis
     return Sharing(place, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
 
 
+def nobodys(connection: Connection, place: str) -> Sharing:
+    """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
+    person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
+    others = [name for (name,) in connection.execute(_ELSEWHERE)]
+    said = (
+        f"The schema {here} has no ledger. Another one has: {others[0]}{_AND_MORE * (len(others) > 1)}. To use it, end "
+        f"the ledger's URL with ?options=-csearch_path%3D{others[0]}"
+        if others
+        else ""
+    )
+    remarks = (said,) if said else ()
+    return Sharing(
+        place, person, "", Role.ALONE, None, stands=False, members=(), payers=(), missing=(), remarks=remarks,
+        is_whole=False,
+    )  # fmt: skip
+
+
 def give(connection: Connection, place: str, wish: Wish) -> Sharing:
     """Give the two roles what they need, as far as this user may; return how it stands then.
 
@@ -144,9 +163,6 @@ def _off(guards: Iterable[str], owner: str) -> Iterator[Missing]:
 
 def _remarks(connection: Connection, team: Team | None, standing: tuple[str, str, bool, bool]) -> Iterator[str]:
     person, owner, owns, is_super = standing
-    others = [name for (name,) in connection.execute(_ELSEWHERE)]
-    if others:
-        yield f"Other schemas of this database have a ledger, too: {', '.join(others)}."
     if team is None:
         return
     if is_super:
