@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.candidates import Candidate, Candidates, Passed, passing
+from cloudgpu.control.identity import by_account
 from cloudgpu.control.offering import offers_in, tied
 from cloudgpu.core.facts import Setup, Want
 from cloudgpu.core.offers import in_order
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session import Session
     from cloudgpu.core.facts import Offer, Volume
-    from cloudgpu.ledger.base import View
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def offers_anywhere(session: Session, candidates: Candidates, there: Row | None)
 
     def ask(account: str) -> tuple[Passed, ...]:
         one = ties.at(account)
-        row = there if there and there["account"] == account else None
+        row = there if there and session.account_here(there) == account else None
 
         def act(_account: str) -> None:
             found[account] = offers_in(session, one.provider, one.request, wished[account], row)
@@ -111,7 +111,7 @@ def _with_the_volume(session: Session, candidates: Candidates) -> Candidates:
     volume = candidates.each[0].request.setup.volume
     if volume is None:
         return candidates
-    known = volume_accounts(session.ledger, volume.name)
+    known = volume_accounts(session, volume.name)
     having = tuple(one for one in candidates.each if one.account in known or _has_volume(one.provider, volume))
     for one in candidates.passed:
         if one.account in known or (not having and isinstance(one.fault, ProviderUnavailable)):
@@ -131,9 +131,10 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
     return isinstance(provider, Resolves) and provider.bound(Setup(volume=volume), Want()).region is not None
 
 
-def volume_accounts(view: View, name: str) -> set[str]:
-    """Return the accounts in which the ledger knows a volume of this name that is there."""
-    return {row["account"] for row in view.bills() if row["thing"] and row["ended"] is None and row["name"] == name}
+def volume_accounts(session: Session, name: str) -> set[str]:
+    """Return the accounts here in which the ledger knows a volume of this name that is there."""
+    rows = (row for row in session.ledger.bills() if row["thing"] and row["ended"] is None)
+    return set(by_account(session, [row for row in rows if row["name"] == name])[0])
 
 
 def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:

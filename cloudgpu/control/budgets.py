@@ -16,6 +16,7 @@ from cloudgpu.core.admission import accounts, earliest
 from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
 from cloudgpu.core.names import near
 from cloudgpu.core.promises import Counted, Prices
+from cloudgpu.core.rows import volumes_there
 from cloudgpu.core.standing import Standing, standing
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -164,7 +165,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     begin = earliest(wanted, now)
     since = "" if begin is None else iso(begin)
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
-    volumes = frozenset((row["account"], row["name"]) for row in rows if row["thing"] and row["ended"] is None)
+    volumes = volumes_there(rows)
     prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.extras import rate_of_thing
+from cloudgpu.control.identity import by_account, is_there
 from cloudgpu.control.look import look_at
 from cloudgpu.control.things import complete
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Leftover, Leftovers, Unanswered, is_hidden
@@ -54,7 +55,7 @@ def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey
         answers = [one.result() for one in more]
     for sentence in look.sentences:
         session.tell(sentence)
-    rows = session.ledger.machines()
+    rows = _named_here(session)
     things = [*look.things, *(thing for answer in answers for thing in answer.things)]
     things += [thing for answer in answers for thing in _timers(session, answer, rows)]
     beside, _ = told_apart(session, (gap for answer in answers for gap in answer.unanswered))
@@ -73,10 +74,18 @@ def again(session: Session, one: Orphan) -> Orphan | None:
 
     The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
     """
-    rows = session.ledger.machines()
+    rows = _named_here(session)
     now = [thing for thing in there(session, one) if thing.id == one.id]
     known = _known(session, rows, (), (), now, but=one.row["id"] if one.row else None)
     return next(iter(orphans(now, known)), None)
+
+
+def _named_here(session: Session) -> list[Row]:
+    """Return all machines, each with what its account is called here, where it may still use what lies there."""
+    rows = session.ledger.machines()
+    groups, _ = by_account(session, [row for row in rows if is_there(row)])
+    names = {row["id"]: account for account, some in groups.items() for row in some}
+    return [row | {"account": names.get(row["id"], row["account"])} for row in rows]
 
 
 def there(session: Session, one: Orphan) -> list[Leftover]:
@@ -84,7 +93,7 @@ def there(session: Session, one: Orphan) -> list[Leftover]:
     provider, kind = session.provider(one.account), Kind(one.what)
     if kind is Kind.TIMER:
         fires = provider.timers(one.region) if isinstance(provider, SetsTimer) else {}
-        rows = session.ledger.machines()
+        rows = _named_here(session)
         return _timers(session, _Beside(one.account, provider.kind, timers=fires), rows)
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
         return complete(provider.leftovers(one.region) if isinstance(provider, HasLeftovers) else Leftovers(()))

@@ -82,7 +82,8 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
     there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
     if existing and candidates.anywhere:
-        one = candidate(session, wish, template, existing["account"])  # it is there, whatever the others offer
+        here = session.account_here(existing)
+        one = candidate(session, wish, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
     found = _found(session, candidates, there)
     if there is None:
@@ -165,7 +166,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         remarks=(*remarks, *_other_terms(found, at)),
         said_by=(at.spans.lease_from, at.spans.renew_from),
         licence=resolved.licence,
-        volume_there=_is_billed_already(session.ledger, request),
+        volume_there=_is_billed_already(session, request),
         rules=_rules(at, first.offer, guarded, now),
         anywhere=found.candidates.anywhere,
         policy=at.policy,
@@ -189,10 +190,10 @@ def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
             yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {lasts}"
 
 
-def _is_billed_already(view: View, request: LaunchRequest) -> bool:
+def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
     """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
     volume = request.setup.volume
-    return volume is not None and request.account in volume_accounts(view, volume.name)
+    return volume is not None and request.account in volume_accounts(session, volume.name)
 
 
 def _guards(found: Guards) -> tuple[str, ...]:

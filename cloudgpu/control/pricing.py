@@ -241,6 +241,6 @@ def pin_to_the_end(session: Session, row: Row) -> None:
     if row["market"] != Market.SPOT or not row["provider_id"] or not row["instance_type"]:
         return
     with suppress(CloudgpuError):
-        found = ask(session, row["account"], None, [row])
+        found = ask(session, session.account_here(row), None, [row])
         drafts = pins(row, found.history.get(row["id"], ()))
         session.ledger.append(drafts)

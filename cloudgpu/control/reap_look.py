@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.asking import asked_of, told_apart
+from cloudgpu.control.identity import Whose, elsewhere
 from cloudgpu.control.look import look_at
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
@@ -85,16 +86,19 @@ def rehearse(session: Session) -> Sight:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    listings = listed_all(session, accounts)
+    listings, whose = listed_all(session, accounts), [Whose(session, one) for one in accounts]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    seen = tuple(_as_seen(row, ours.get(row["id"]), now) for row in living(known))
+    reached = {row["id"] for row in living(known) if any(one.covers(row) for one in whose)}
+    seen = tuple(_as_seen(row, ours.get(row["id"]) if row["id"] in reached else None, now) for row in living(known))
     unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
+    silent = {gap.scope for gap in (*unanswered, *closed)}
+    unanswered += elsewhere(session, [row for row in living(known) if row["account"] not in silent], whose)
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(row for row in seen if row["ended"] is None),
-        answered=ours.keys(),
+        answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
         sentences=tuple(strays),

@@ -240,7 +240,7 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         key=row["key"],
         name=row["name"],
         provider=row["provider"],
-        account=row["account"],
+        account=session.account_here(row),
         want=replace(_want(row, wider=wider), persistent=setup.persistent),
         template=row["template"],
         owner=row["owner"],

@@ -23,6 +23,7 @@ from cloudgpu.errors import (
     LaunchUncertain,
     LedgerUnavailable,
     NoCapacity,
+    NotReachableHere,
     ProviderUnavailable,
     QuotaExceeded,
 )
@@ -51,6 +52,8 @@ def settle_others(session: Session) -> None:
         try:
             with session.hold(lock_name(row["key"]), wait=5):
                 settle_by_listing(session, row)
+        except NotReachableHere:
+            continue  # a colleague's: nothing here can settle it
         except CloudgpuError as fault:
             session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.accounts import used_rows
+from cloudgpu.control.identity import by_account, words_of
 from cloudgpu.control.look import Look, look_at_all
-from cloudgpu.core.facts import Unanswered
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.control.view import scope_of_row
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.times import iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,17 +22,48 @@ if TYPE_CHECKING:
 def settle_ledger(session: Session, doubt: str) -> Look:
     """Ask every account, take up what is there, and take the ledger's present end as the true one.
 
-    Raises LedgerUnavailable when an account did not answer: what it has is then not known.
+    Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
+    (a colleague's) has to be looked at from where it is, after the doubt was written down.
     """
     if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
         session.ledger.settle(doubt)
         return look_at_all(session)
+    since = _written(session, doubt)
     look = look_at_all(session)
-    _check_complete(session, look.unanswered)
+    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, Elsewhere)])
+    _check_looked_at(session, since)
     session.ledger.settle(doubt)
     return look
+
+
+def _written(session: Session, doubt: str) -> int:
+    """Return the line that says that the ledger is in doubt; write it where only this computer knew."""
+    last = session.ledger.last("ledger")
+    if last is None or last.kind != "ledger_doubted":
+        now = session.clock()
+        (last,) = session.ledger.append(
+            [Draft("ledger_doubted", "ledger", {"why": doubt, "seq": 0}, now, f"doubt:{doubt}:{iso(now)}")]
+        )
+    return last.seq
+
+
+def _check_looked_at(session: Session, since: int) -> None:
+    """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
+    _, faults = by_account(session, used_rows(session))
+    away = [row for row in used_rows(session) if isinstance(faults.get(row["id"]), NotReachableHere)]
+    for row in away:
+        last = session.ledger.last(scope_of_row(row))
+        if last is None or last.seq <= since:
+            whom = row["owner"] or "whoever has that account"
+            raise LedgerUnavailable(
+                f"The ledger cannot be settled while nobody has looked at {words_of(row)} since then: "
+                f"what runs there is not known, and it is {NOT_HERE}.",
+                field="ledger",
+                value=str(session.home.ledger),
+                next=f"Ask {whom} to run: cloudgpu ls --refresh; then run it again.",
+            )
 
 
 def _gaps(session: Session, account: str) -> Sequence[Unanswered]:

@@ -13,6 +13,7 @@ from cloudgpu.core.budget import Budget
 from cloudgpu.core.money import Money
 from cloudgpu.core.periods import Period, period, periods
 from cloudgpu.core.promises import Prices, Promise, Promised, promised
+from cloudgpu.core.rows import volumes_there
 from cloudgpu.core.strands import Strand, amount, billed_strands, moment_of, worst_window
 
 Row = Mapping[str, Any]
@@ -118,7 +119,7 @@ def asking(
     budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
-    volumes = frozenset((row["account"], row["name"]) for row in rows if row["thing"] and row["ended"] is None)
+    volumes = volumes_there(rows)
     found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"])
     return Asking(wanted, found, volumes, prices, now)
 

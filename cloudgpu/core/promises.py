@@ -10,6 +10,7 @@ from cloudgpu.core.billing import stamp
 from cloudgpu.core.billing_rules import Rule
 from cloudgpu.core.guards import guards_of
 from cloudgpu.core.money import HOUR
+from cloudgpu.core.rows import account_key
 from cloudgpu.core.strands import Strand, rule_of, strands
 
 Row = Mapping[str, Any]
@@ -143,7 +144,7 @@ def _compute(row: Row, until: int | None, nanos: int) -> Promise:
 def _stands_for_itself(row: Row, entry: Row, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
     volume = (row.get("setup") or {}).get("volume") if entry.get("named") else None
-    return volume is not None and (row["account"], volume["name"]) in volumes
+    return volume is not None and (account_key(row), volume["name"]) in volumes
 
 
 def _of_beside(row: Row, entry: Row, until: int | None, prices: Prices) -> Promise:

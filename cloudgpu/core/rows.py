@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -16,3 +16,15 @@ def stays(row: Row) -> bool:
 def comes_back(row: Row) -> bool:
     """Say whether this machine is gone and can be started from what is kept of it."""
     return stays(row) and not row["discard"]
+
+
+def volumes_there(rows: Iterable[Row]) -> frozenset[tuple[str, str]]:
+    """Return the volumes that the ledger knows to be there, by their account and name."""
+    there = (row for row in rows if row["thing"] and row["ended"] is None)
+    return frozenset((account_key(row), row["name"]) for row in there)
+
+
+def account_key(row: Row) -> str:
+    """Return what tells the account of a row from all others: its identity, whatever a member calls it."""
+    identity = row.get("identity")
+    return str(row["account"] if identity is None else identity["id"])

@@ -1,0 +1,294 @@
+"""Two members of a lab on one ledger, whose accounts have one name and are two: no look at one speaks of the other."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+
+from cloudgpu.control.budget_asked import Asked, budget_asked
+from cloudgpu.control.budgets import set_budget
+from cloudgpu.control.documents import verified
+from cloudgpu.control.forget import forget, plan
+from cloudgpu.control.launch import launch
+from cloudgpu.control.lifecycle import end_all_of, stop
+from cloudgpu.control.look import look_at_all, refresh
+from cloudgpu.control.orphans import survey
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.session import open_session
+from cloudgpu.control.settle import settle, settle_others
+from cloudgpu.control.things import save
+from cloudgpu.control.timers import repair
+from cloudgpu.control.view import age_of_view, listed
+from cloudgpu.control.words import Wish
+from cloudgpu.core.events import Draft
+from cloudgpu.core.facts import Want
+from cloudgpu.core.orphan import Wish as Sweep
+from cloudgpu.core.times import from_iso
+from cloudgpu.errors import (
+    BudgetRefused,
+    LaunchUncertain,
+    LedgerUnavailable,
+    NotReachableHere,
+    ProviderUnavailable,
+)
+from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from tests.control.conftest import OPENED
+
+
+class Two:
+    """Homes of ada and bob: one ledger, and a cloud each, which both call `lab` where nothing else is said."""
+
+    def __init__(self, tmp_path, monkeypatch, url):
+        monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"fake": FAKE}))
+        self.root, self.url, self.clock, self.said = tmp_path, url, ManualClock(), []
+        self.ada, self.bob = self.home("ada"), self.home("bob")
+
+    def home(self, who, *, cloud=None, account="lab", more=""):
+        """Return a new session of this home, with its account at a cloud."""
+        home = self.root / who
+        home.mkdir(exist_ok=True)
+        state = self.root / f"{cloud or who}.json"
+        table = f'provider = "fake"\n[accounts.{account}]\nprovider = "fake"\nstate_file = "{state}"\n{more}'
+        (home / "config.toml").write_text(table)
+        environ = {"CLOUDGPU_HOME": str(home), "USER": who, "CLOUDGPU_LEDGER": self.url}
+        session = open_session(environ, clock=self.clock, tell=self.said.append)
+        session.pause = self.clock.advance
+        OPENED.append(weakref.ref(session))
+        return session
+
+    def up(self, session, name="fox", **more):
+        want = Want(gpu="v100", instance_type=more.pop("instance_type", None))
+        return launch(session, prepare(session, Wish(want, name=name, **more)), wait=False).row
+
+    def later(self, minutes=10):
+        self.clock.advance(minutes * 60)
+
+    def row(self, name="fox"):
+        (row,) = [row for row in self.ada.ledger.bills() if row["name"] == name]
+        return row
+
+    def running(self, session, account="lab"):
+        return [one for one in session.provider(account).list().instances if one.billed]
+
+    def check_untouched(self):
+        """Ada's machine runs, is billed, and its row says so."""
+        assert (len(self.running(self.ada)), self.row()["billed"], self.row()["ended"]) == (1, True, None)
+        kinds = {line.kind for line in self.ada.ledger.events(self.row()["id"])}
+        assert not kinds & {"instance_vanished", "stop_asked", "end_asked", "machine_adopted"}
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    return Two(tmp_path, monkeypatch, f"sqlite:///{tmp_path}/lab.db")
+
+
+def test_a_look_at_another_account_of_the_same_name_calls_nothing_gone(two):
+    two.up(two.ada)
+    two.later()
+    look = look_at_all(two.bob)
+    (gap,) = look.unanswered
+    assert gap.scope == "fake account ada"
+    assert gap.why == ("not reachable from here: fox is a machine of ada's `lab`; `lab` here is fake account bob")
+    two.check_untouched()
+    assert look_at_all(two.ada).unanswered == []
+
+
+def test_a_pass_from_another_account_judges_nothing_there_and_says_so(two):
+    two.up(two.ada)
+    two.later()
+    for dry in (True, False):
+        found = reap(two.bob, ReapWish(dry_run=dry))
+        assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, ["fake account ada"])
+        assert (found.ended, found.unproved) == ((), ())
+    assert two.bob.ledger.last("reaper").body["ok"], "all that this computer can reach was judged"
+    two.check_untouched()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda session, row: end_all_of(session, row, why="typed"),
+        lambda session, row: stop(session, row, why="typed"),
+        refresh,
+        lambda session, row: save(session, row, None),
+    ],
+    ids=["down", "stop", "show --refresh", "image save"],
+)
+def test_a_verb_on_a_machine_of_another_account_is_refused_with_whose_it_is(two, verb):
+    row = two.up(two.ada)
+    two.later()
+    with pytest.raises(NotReachableHere, match="fox belongs to fake account ada; `lab` here is fake account bob") as no:
+        verb(two.bob, row)
+    assert (no.value.exit_code, no.value.next) == (8, "Ask ada, or run this where an account is fake account ada.")
+    two.check_untouched()
+
+
+def test_an_account_whose_name_is_not_configured_here_is_its_owners_alone(two):
+    two.ada = two.home("ada", account="lab-ada")
+    two.up(two.ada)
+    two.later()
+    (gap,) = look_at_all(two.bob).unanswered
+    assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada")
+    with pytest.raises(NotReachableHere, match=r"no account here is that one \(there it is called `lab-ada`\)"):
+        end_all_of(two.bob, two.row(), why="typed")
+    assert len(two.running(two.ada, "lab-ada")) == 1
+
+
+def test_one_account_under_two_names_is_one(two):
+    two.bob = two.home("bob", cloud="ada", account="shared")
+    two.up(two.ada)
+    two.later()
+    look = look_at_all(two.bob)
+    assert (look.unanswered, look.sentences) == ([], [])
+    assert [row["name"] for row in two.bob.ledger.machines()] == ["fox"]
+    assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
+    assert end_all_of(two.bob, two.row(), why="typed").row["ended"] is not None
+    assert two.running(two.ada) == []
+
+
+def test_credentials_that_were_exchanged_between_two_commands_reach_nothing_of_before(two):
+    two.up(two.ada)
+    two.later()
+    changed = two.home("ada", cloud="other")
+    with pytest.raises(NotReachableHere):
+        end_all_of(changed, two.row(), why="typed")
+    assert [gap.scope for gap in look_at_all(changed).unanswered] == ["fake account ada"]
+    two.check_untouched()
+
+
+def test_an_account_of_another_provider_under_the_same_name_is_not_asked(two):
+    two.up(two.ada)
+    (two.root / "bob" / "config.toml").write_text('[accounts.lab]\nprovider = "ssh"\n')
+    environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "USER": "bob", "CLOUDGPU_LEDGER": two.url}
+    bob = open_session(environ, clock=two.clock, tell=two.said.append)
+    OPENED.append(weakref.ref(bob))
+    with pytest.raises(NotReachableHere, match="no account here is that one"):
+        end_all_of(bob, two.row(), why="typed")
+    two.check_untouched()
+
+
+def test_an_identity_that_nobody_says_now_proves_nothing(two):
+    two.up(two.ada)
+    two.later()
+    again = two.home("ada")
+    again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
+    again.provider("lab").terminate(two.row()["provider_id"])
+    assert [(gap.scope, gap.why) for gap in look_at_all(again).unanswered] == [("lab", "STS is down.")]
+    assert two.row()["ended"] is None
+    with pytest.raises(ProviderUnavailable, match="STS is down"):
+        refresh(again, two.row())
+    assert two.row()["ended"] is None
+    look_at_all(two.ada)
+    assert two.row()["ended"] is not None
+
+
+def test_an_identity_is_asked_once_a_command(two):
+    two.up(two.ada)
+    two.later()
+    calls = two.ada.provider("lab").calls["identity"]
+    again = two.home("ada")
+    reap(again, ReapWish())
+    end_all_of(again, two.row(), why="typed")
+    assert again.provider("lab").calls["identity"] == calls + 1
+
+
+def test_a_launch_that_another_account_could_not_see_stays_open(two):
+    two.ada.provider("lab").fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        two.up(two.ada)
+    two.later(minutes=60)
+    look_at_all(two.bob)
+    settle_others(two.bob)
+    assert two.row()["attempt"] == "open"
+    changed = two.home("ada", cloud="other")
+    with pytest.raises(NotReachableHere):  # a replay would launch a second machine, in the wrong account
+        settle(changed, two.row(), deadline=two.clock())
+    assert (changed.provider("lab").list().instances, two.row()["attempt"]) == ((), "open")
+
+
+def test_a_reservation_holds_whoever_looks(two):
+    nanos = two.up(two.ada, lease="24h", renew_until="24h")["price"]["nanos_per_hour"]
+    limit = str(nanos * 36 / 10**9)  # a day and a half of one
+    set_budget(two.ada, budget_asked(two.ada, Asked("lab", limit)), anew=True)
+    two.later()
+    with pytest.raises(BudgetRefused):
+        two.up(two.bob, "owl", lease="24h", renew_until="24h")
+    look_at_all(two.bob)
+    with pytest.raises(BudgetRefused):
+        two.up(two.bob, "owl", lease="24h", renew_until="24h")
+    two.check_untouched()
+    assert two.running(two.bob) == []
+
+
+def test_what_another_account_keeps_by_name_is_not_gone(two):
+    row = two.up(two.ada)
+    save(two.ada, row, "keras")
+    two.later()
+    look_at_all(two.bob)
+    assert two.row("keras")["ended"] is None
+    survey(two.bob, Sweep())
+    assert two.row("keras")["ended"] is None
+
+
+def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
+    two.ada, two.bob = two.home("ada", more='timer = "moves"\n'), two.home("bob", more='timer = "moves"\n')
+    two.up(two.ada)
+    two.later()
+    before = two.row()["timer"]
+    done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
+    assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
+    assert two.row()["timer"] == before
+
+
+def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
+    two.up(two.ada)
+    look_at_all(two.ada)
+    seen = age_of_view(two.ada, two.ada.ledger.machines())
+    two.later()
+    look_at_all(two.bob)
+    assert age_of_view(two.bob, two.bob.ledger.machines()) == seen
+    assert listed(two.bob)["unanswered"] == [], "without --refresh nobody was to be judged"
+
+
+def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
+    two.up(two.ada)
+    two.later()
+    environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "CLOUDGPU_LEDGER": two.url, "USER": "bob"}
+    (two.root / "bob" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
+    forget(two.bob, plan(two.bob, environ, "lab"))
+    assert look_at_all(two.ada).unanswered == []
+    end_all_of(two.ada, two.row(), why="typed")
+    assert two.running(two.ada) == []
+
+
+def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(two):
+    two.up(two.ada)
+    two.later()
+    look_at_all(two.ada)
+    body = {"why": "It was restored.", "seq": 0}
+    two.bob.ledger.append([Draft("ledger_doubted", "ledger", body, two.clock(), "doubt")])
+    with pytest.raises(LedgerUnavailable, match="while nobody has looked at fake account ada since then") as no:
+        verified(two.bob, agree=two.said.append)
+    assert (no.value.exit_code, no.value.next) == (8, "Ask ada to run: cloudgpu ls --refresh; then run it again.")
+    two.check_untouched()
+    with pytest.raises(LedgerUnavailable, match="in doubt"):
+        two.up(two.bob, "owl")
+    two.later()
+    look_at_all(two.ada)
+    assert verified(two.bob, agree=two.said.append)["settled"]
+    two.check_untouched()
+
+
+def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
+    two.up(two.ada)
+    begun = two.clock()
+    two.later(minutes=60)
+    reap(two.bob, ReapWish())
+    two.later(minutes=60)
+    end_all_of(two.ada, two.row(), why="typed")
+    ended = from_iso(two.row()["ended"])
+    assert (ended - begun).total_seconds() >= 2 * 3600
+    (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1]["resource"] == "instance"]
+    assert from_iso(use[1]["end"]) >= ended
