@@ -161,7 +161,7 @@ def _why(session: Session, rows: Sequence[Row]) -> str:
     listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
     owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
     is_are = "are machines" if len(rows) > 1 else "is a machine"
-    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}"
+    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
 
 
 def _named_here(session: Session, row: Row) -> str:

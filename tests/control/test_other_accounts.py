@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from datetime import timedelta
 
 import pytest
 
@@ -35,6 +36,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.conftest import OPENED
+
+DAY = timedelta(days=1)
 
 
 class Two:
@@ -90,9 +93,23 @@ def test_a_look_at_another_account_of_the_same_name_calls_nothing_gone(two):
     look = look_at_all(two.bob)
     (gap,) = look.unanswered
     assert gap.scope == "fake account ada"
-    assert gap.why == ("not reachable from here: fox is a machine of ada's `lab`; `lab` here is fake account bob")
+    assert gap.why == ("not reachable from here: fox is a machine of ada's `lab`; `lab` here is fake account bob.")
     two.check_untouched()
     assert look_at_all(two.ada).unanswered == []
+
+
+def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alone(tmp_path, monkeypatch, postgres):
+    two = Two(tmp_path, monkeypatch, postgres.schema())
+    two.up(two.ada)
+    two.up(two.bob, "owl")
+    two.later()
+    for session, other in ((two.bob, "ada"), (two.ada, "bob")):
+        assert [gap.scope for gap in look_at_all(session).unanswered] == [f"fake account {other}"]
+        assert reap(session, ReapWish()).exit_code == 8
+    two.check_untouched()
+    assert two.row("owl")["billed"]
+    end_all_of(two.ada, two.row(), why="typed")
+    assert (len(two.running(two.ada)), len(two.running(two.bob))) == (0, 1)
 
 
 def test_a_pass_from_another_account_judges_nothing_there_and_says_so(two):
@@ -130,7 +147,7 @@ def test_an_account_whose_name_is_not_configured_here_is_its_owners_alone(two):
     two.up(two.ada)
     two.later()
     (gap,) = look_at_all(two.bob).unanswered
-    assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada")
+    assert gap.why.endswith("fox is a machine of ada's `lab-ada`, and config.toml here has no account lab-ada.")
     with pytest.raises(NotReachableHere, match=r"no account here is that one \(there it is called `lab-ada`\)"):
         end_all_of(two.bob, two.row(), why="typed")
     assert len(two.running(two.ada, "lab-ada")) == 1
@@ -209,15 +226,15 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
 
 
 def test_a_reservation_holds_whoever_looks(two):
-    nanos = two.up(two.ada, lease="24h", renew_until="24h")["price"]["nanos_per_hour"]
+    nanos = two.up(two.ada, lease=DAY, renew_until=DAY)["price"]["nanos_per_hour"]
     limit = str(nanos * 36 / 10**9)  # a day and a half of one
-    set_budget(two.ada, budget_asked(two.ada, Asked("lab", limit)), anew=True)
+    set_budget(two.ada, budget_asked(two.ada, Asked("lab", limit, "month")), anew=True)
     two.later()
     with pytest.raises(BudgetRefused):
-        two.up(two.bob, "owl", lease="24h", renew_until="24h")
+        two.up(two.bob, "owl", lease=DAY, renew_until=DAY)
     look_at_all(two.bob)
     with pytest.raises(BudgetRefused):
-        two.up(two.bob, "owl", lease="24h", renew_until="24h")
+        two.up(two.bob, "owl", lease=DAY, renew_until=DAY)
     two.check_untouched()
     assert two.running(two.bob) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from tests.clouds.clock import Clock
 from tests.clouds.rest import Refusal
 from tests.clouds.rest_faults import Fault
 
-SUBSCRIPTION = "11111111-2222-4333-8444-555555555555"
+# One server is one subscription.
+SUBSCRIPTION = os.environ.get("CLOUDGPU_TEST_SUBSCRIPTION", "11111111-2222-4333-8444-555555555555")
 TENANT = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 LAUNCHER = "0f000000-0000-4000-8000-000000000001"  # the principal whose credential the tests have
 NAMES = uuid.UUID("5a9f3f6e-6a0c-4b57-9d2e-0d8f6a6a7c11")
