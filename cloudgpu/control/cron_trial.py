@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.cron import the_job
 from cloudgpu.control.cron_lines import installed_command, shell_command
 from cloudgpu.control.cron_tables import find_tables
+from cloudgpu.control.identity import reachable
 from cloudgpu.core.decisions import UNKNOWN, Rule
 from cloudgpu.core.facts import State
 from cloudgpu.core.times import from_iso, iso
@@ -137,7 +138,7 @@ def _ends(one: Document, ends: Document) -> Iterator[tuple[str, str]]:
 def credentials(session: Session) -> list[Document]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
     rows = [row for row in session.ledger.machines() if row["ended"] is None]
-    used = {row["account"] for row in rows} or set(session.settings.accounts)
+    used = {row["account"] for row in reachable(session, rows)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 

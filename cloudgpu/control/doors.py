@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
+from cloudgpu.control.identity import reachable
 from cloudgpu.core.network import Jump, covers, jump_wish, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -103,7 +104,7 @@ def _running(session: Session, accounts: Collection[str]) -> list[Row]:
     except LedgerUnavailable:
         return []  # a check of its own says so
     seen = [row for row in rows if row["ended"] is None and row["state"] == "running" and row["account"] in accounts]
-    return [row for row in seen if is_told(row) and not is_behind(row)]
+    return reachable(session, [row for row in seen if is_told(row) and not is_behind(row)])
 
 
 def _check(name: str, here: str, fault: Barred | None) -> Check:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudgpu.control.check import Check, Verdict, failed
+from cloudgpu.control.identity import reachable
 from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
 from cloudgpu.control.session import Session
 from cloudgpu.core.guards import Agent, Timer, guards_of, has_no_agent
@@ -26,6 +27,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
     """
     rows = [row for row in session.ledger.machines() if row["account"] in accounts and runs(row) and row["provider_id"]]
+    rows = reachable(session, rows)
     if not rows:
         return
     reaper, watched = _reaper(session, environ)

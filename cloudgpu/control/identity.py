@@ -121,6 +121,12 @@ def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Ro
     return groups, faults
 
 
+def reachable(session: Session, rows: Sequence[Row]) -> list[Row]:
+    """Return these machines without those of which it is known that no account here is theirs."""
+    _, faults = by_account(session, rows)
+    return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
+
+
 def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
     of, account = words_of(row), row["account"]

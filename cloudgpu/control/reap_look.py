@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.asking import asked_of, told_apart
-from cloudgpu.control.identity import Whose, elsewhere
+from cloudgpu.control.identity import Whose, by_account, elsewhere
 from cloudgpu.control.look import look_at
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
@@ -56,7 +56,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
     found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
-    answered = found.answered | (_told_of(to_judge, found.unanswered) if sweep else set())
+    answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
     return Sight(
         tuple(to_judge),
         answered,
@@ -114,12 +114,12 @@ def _kept(session: Session) -> list[Row]:
     return machines + [row for row in things if row["state"] == Kind.IMAGE]
 
 
-def _told_of(rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
+def _told_of(session: Session, rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
     kept = [row for row in rows if row["thing"] or row["ended"] is not None]
-    heard = (row for row in kept if row["name"] not in silent and not is_hidden(silent, row["account"], row["region"]))
-    return {row["id"] for row in heard}
+    here, _ = by_account(session, [row for row in kept if row["name"] not in silent])
+    return {row["id"] for name, some in here.items() for row in some if not is_hidden(silent, name, row["region"])}
 
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:

@@ -90,6 +90,9 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
     if everything.unanswered:
         gap = everything.unanswered[0]
         raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
+    for row in session.ledger.bills():  # what a colleague keeps in another account is there all the same
+        if row["thing"] and row["ended"] is None and name in (row["name"], row["provider_id"]) and row["state"] == kind:
+            session.account_here(row)
     meant = near(name, [one.name for one in everything.items])
     raise InstanceNotFound(
         f"No {kind} is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
@@ -142,7 +145,11 @@ def _remove(session: Session, thing: Leftover) -> None:
 
 
 def remove_named(session: Session, row: Row) -> Row:
-    """Remove what this row is of, by its provider's id, and return its row of now. Raises as `the_one` and `remove`."""
+    """Remove what this row is of, by its provider's id, and return its row of now.
+
+    Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
+    """
+    session.account_here(row)
     remove(session, the_one(session, Kind(row["state"]), row["provider_id"], row["region"]))
     return next((one for one in session.ledger.bills() if one["id"] == row["id"]), row)
 

@@ -278,7 +278,8 @@ def _held(row: Row, line: Line) -> None:
 def _thing(row: Row, line: Line) -> None:
     body = line.body
     row |= {"thing": True, "attempt": "made", "state": body["kind"], "market": "on_demand", "seen_at": line.occurred_at}
-    row |= {name: body[name] for name in "name provider account identity region zone owner project".split()}
+    row |= {name: body[name] for name in "name provider account region zone owner project".split()}
+    row["identity"] = body.get("identity")
     row |= {"provider_id": body["id"], "instance_type": body["stored_as"], "ended": None}
     row |= {"kept": [{name: value for name, value in body.items() if name not in ("owner", "project", "identity")}]}
 

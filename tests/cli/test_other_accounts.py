@@ -74,11 +74,14 @@ class Lab:
         made = self.ada(f"{up} --name fox")
         assert made.code == 0, made.err
 
-    def check(self, ada, bob):
-        """Whatever bob types, ada's machine is neither called gone nor let out of the budget, and she can end it."""
+    def check(self, ada, bob, *, sold=True):
+        """Whatever bob types, ada's machine is neither called gone nor let out of the budget, and she can end it.
+
+        `sold`: there is something for bob to launch.
+        """
         there = f"{ada} is not reachable from here: fox is a machine of ada's `lab`; `lab` here is {bob}."
         self.server.advance(600)
-        for words in ("ls --refresh", "reap", "reap --sweep", "orphans"):
+        for words in ("ls --refresh", "reap --dry-run", "reap", "orphans"):
             said = self.bob(words)
             assert (said.code, there in flat(said)) == (8, True), (words, said)
         for words in ("down fox --yes", "stop fox --yes", "show fox --refresh", "extend fox 30d --yes"):
@@ -86,7 +89,7 @@ class Lab:
             assert (said.code, f"fox belongs to {ada}; `lab` here is {bob}." in flat(said)) == (8, True), (words, said)
         assert self.bob("ls").code == 0
         assert self.bob("budget set lab --amount 0.01 --period month --yes").code == 0
-        assert self.bob(f"{self.up} --name owl").code == 3, "a stranger's look frees no reservation"
+        assert self.bob(f"{self.up} --name owl").code == (3 if sold else 4), "a stranger's look frees no reservation"
         (machine,) = self.ada("ls --refresh -o json").json["machines"]
         assert (machine["name"], machine["state"], machine["billed"]) == ("fox", "running", True)
         assert self.ada("down fox --yes").code == 0
@@ -105,7 +108,7 @@ def test_two_accounts_of_aws_with_one_name(own_home, capsys, aws, tmp_path, monk
 def test_two_projects_of_google_cloud_with_one_name(own_home, capsys, gcp, tmp_path, monkeypatch):
     line = gcp_line.Line(own_home, capsys, gcp)
     lab = Lab(line, tmp_path, monkeypatch, gcp, f"up --gpu t4 --no-wait --yes {FROM}", GOOGLE_CLOUD_PROJECT="bobs-lab")
-    lab.check("Google project cloudgpu-test", "Google project bobs-lab")
+    lab.check("Google project cloudgpu-test", "Google project bobs-lab", sold=False)
     assert gcp.billable() == []
 
 

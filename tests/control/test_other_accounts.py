@@ -19,12 +19,12 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.session import open_session
 from cloudgpu.control.settle import settle, settle_others
-from cloudgpu.control.things import save
+from cloudgpu.control.things import remove_named, save, the_one
 from cloudgpu.control.timers import repair
 from cloudgpu.control.view import age_of_view, listed
 from cloudgpu.control.words import Wish
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Want
+from cloudgpu.core.facts import Kind, Want
 from cloudgpu.core.orphan import Wish as Sweep
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -246,7 +246,12 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     look_at_all(two.bob)
     assert two.row("keras")["ended"] is None
     survey(two.bob, Sweep())
+    reap(two.bob, ReapWish(sweep=True))
     assert two.row("keras")["ended"] is None
+    with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
+        the_one(two.bob, Kind.IMAGE, "keras", None)
+    with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
+        remove_named(two.bob, two.row("keras"))
 
 
 def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
