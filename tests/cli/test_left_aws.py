@@ -106,7 +106,7 @@ def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, par
             elsewhere.setenv(f"AWS_{name}", role["Credentials"][key])
         elsewhere.setenv("AWS_SESSION_TOKEN", role["Credentials"]["SessionToken"])
         ended = line("down otter --yes")
-        assert (ended.code, "222222222222" in ended.err) == (6, True), ended.err
+        assert (ended.code, "`lab` here is AWS account 222222222222" in ended.err) == (8, True), ended.err
         line("ls --refresh")
         (meanwhile,) = line("ls -o json").json["machines"]
         assert [meanwhile[fact] for fact in facts] == [before[fact] for fact in facts]

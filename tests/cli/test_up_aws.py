@@ -110,11 +110,12 @@ def test_up_asks_aws_no_more_than_it_needs(line):
         return [call.action for call in line.aws.calls[begun:]]
 
     first, second, spot = calls(), calls(), calls(" --spot")
+    whose = "GetCallerIdentity"  # the account's number stands in the launch's line
     in_all_regions = ["DescribeInstances"] * 2  # the look at the account, a quarter of an hour old at most
-    assert sorted(first) == sorted([*LOOKS, *in_all_regions, *NETWORK, *MADE_ONCE, "RunInstances"])
+    assert sorted(first) == sorted([*LOOKS, *in_all_regions, *NETWORK, *MADE_ONCE, whose, "RunInstances"])
     group = "DescribeSecurityGroups"  # the plan says what was made by hand in it; before the first launch there is none
-    assert sorted(second) == sorted([*LOOKS, group, *NETWORK, "RunInstances"])
-    assert sorted(spot) == sorted([*LOOKS, group, "DescribeSpotPriceHistory", *NETWORK, "RunInstances"])
+    assert sorted(second) == sorted([*LOOKS, group, *NETWORK, whose, "RunInstances"])
+    assert sorted(spot) == sorted([*LOOKS, group, "DescribeSpotPriceHistory", *NETWORK, whose, "RunInstances"])
     assert [one[-1] for one in (first, second, spot)] == ["RunInstances"] * 3
 
 

@@ -158,16 +158,20 @@ class Aws:
         return tuple(name for name in names if name not in self.options.exclude_regions)
 
     def number(self) -> str:
-        """Return the number of the account that the credentials belong to: GetCallerIdentity, once.
-
-        It needs no permission, and works even where a policy denies it (AWS STS API Reference, GetCallerIdentity).
-        """
+        """Return the number of the account that the credentials belong to, asked once, as `owner.number` does."""
         with self._asks_number:
             if self._number is None:
-                home = self.options.home_region
-                with self.said("GetCallerIdentity", home):
-                    self._number = str(self.client("sts", home).get_caller_identity()["Account"])
+                from cloudgpu.providers.aws import owner
+
+                self._number = owner.number(self)
             return self._number
+
+    def access_key(self) -> str:
+        """Return the id of the key that calls are signed with, which is no secret. Raises AuthFailed for none."""
+        self.client("sts", self.options.home_region)  # makes the session
+        with self.said("credentials", self.options.home_region):
+            found = self._session.get_credentials()
+            return "" if found is None else str(found.get_frozen_credentials().access_key)
 
     def each(
         self, regions: Sequence[str], ask: Callable[[str], Answer]
