@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.soak.lab_server import LabServer
 UP = "--disk 93 --ssh-from 203.0.113.7 --no-wait --yes --template bare"
 PASSED = ("PATH", "PYTHONPATH", "CLOUDGPU_TEST_NETWORK_LOG")
 PREFIX = "cloudgpu-lab-"  # of the system users, who are removed again
+LOCKED = {1, 10}  # useradd(8), userdel(8): the file of users or of groups cannot be written now
 
 
 @contextmanager
@@ -56,14 +58,15 @@ def opened(seed: int, people: Sequence[str], accounts: Sequence[str] = ACCOUNTS)
 @contextmanager
 def system_users(people: Sequence[str]) -> Iterator[list[int]]:
     """Yield the number of a new system user for each of them; where we are not root, all of them are ourselves."""
-    names = [f"{PREFIX}{name}" for name in people] if os.geteuid() == 0 else []
+    names = [f"{PREFIX}{os.getpid()}-{name}" for name in people] if os.geteuid() == 0 else []
     try:
         for name in names:
             _run("useradd", "--no-create-home", "--user-group", "--shell", "/bin/sh", name)
         yield [pwd.getpwnam(name).pw_uid for name in names] or [0] * len(people)
     finally:
         for name in names:
-            _run("userdel", "--force", name)
+            if any(one.pw_name == name for one in pwd.getpwall()):
+                _run("userdel", "--force", name)
 
 
 def _end_all(place: Path) -> None:
@@ -96,5 +99,10 @@ def _member(name: str, uid: int, cloud: Cloud, place: Path, url: str, forks: For
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """Run it; another such command may have the file of users for a moment."""
+    for _ in range(50):
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode not in LOCKED:
+            break
+        time.sleep(0.2)
     assert done.returncode == 0, (words, done.stderr)
