@@ -27,4 +27,5 @@ def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, st
     assert gaps == []
     assert not lab.faults, "\n".join([f"seed {seed}:", *lab.faults[:20]])
     assert lab.seen["bills that are exact"] + lab.seen["bills that are a range"] > 3
-    assert min(lab.seen[verb] for verb in ("up", "stop", "down", "reap", "start", "proofs")) > 1
+    assert lab.seen["proofs"] > 0
+    assert min(lab.seen[verb] for verb in ("up", "reap", "ls", "start")) > 1
