@@ -2,7 +2,8 @@
 
 CloudgpuError                    1   ours: report it
 |-- InvalidRequest               2   say which field, which value, which way out
-|   `-- MissingExtra             2   install the named extra
+|   |-- MissingExtra             2   install the named extra
+|   `-- LedgerMoved              2   work on the ledger where it stands now
 |-- BudgetRefused                3   a decision, not a fault
 |-- NoCapacity                   4   try the next offer
 |-- QuotaExceeded                5   stop; name the quota and how to raise it
@@ -79,6 +80,12 @@ class MissingExtra(InvalidRequest):
     """A provider's SDK is not installed; `next` is the command that installs it."""
 
     kind = "missing_extra"
+
+
+class LedgerMoved(InvalidRequest):
+    """The ledger has moved to another place, or has not arrived yet at this one: here it can only be read."""
+
+    kind = "ledger_moved"
 
 
 class BudgetRefused(CloudgpuError):

@@ -51,7 +51,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Say what an owned desktop would cost for the same work, and when it pays for itself."),
     "report": ("report", "Write what was spent, saved and wasted as one page to keep, print or send."),
     "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
-    "ledger": ("ledger", "Write a checked copy of the ledger, or put one in its place."),
+    "ledger": ("ledger", "Write a checked copy of the ledger, put one in its place, or move the ledger."),
     "ledger init": ("ledger_init", "Have a team share the ledger: roles of the database for members and payers."),
     "ledger owner": ("ledger_owner", "Say which database user an owner's name belongs to."),
     "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),

@@ -63,7 +63,7 @@ def _warn_overdue(session: Session) -> None:
     from cloudgpu.errors import LedgerUnavailable
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
-        said = overdue(session)
+        said = session.moved_away() or overdue(session)
         if said:
             tell(said)
 

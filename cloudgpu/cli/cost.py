@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,6 +94,7 @@ def command(
     with collected_seldom():
         session = open_here()
         if verify:
+            session.check_kept(os.environ)
             _verify(session, output, yes=yes)
             return
         wish = cost_wish(

@@ -17,6 +17,8 @@ def show_text(value: Document, now: datetime) -> str:
         found += [f"In {one['table']}:", *(f"  {line}" for line in one["lines"]), ""]
     if not found:
         found = ["Nothing is installed for this home. To have a pass every ten minutes: cloudgpu cron install", ""]
+    for one in value["stale"]:
+        found += [f"In {one['table']}, {one['why']}:", f"  {one['line']}", f"  {one['next']}", ""]
     if value["unanswered"]:
         return "\n".join([*found, f"When the last pass was is not known. {value['unanswered'][0]['why']}"])
     return "\n".join([*found, last_text(value["last"], now)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -36,6 +37,9 @@ def command(
     from cloudgpu.control.law import others_note
 
     session = open_here()
+    if all_ and not names:
+        session.check_kept(os.environ)
+    session.ledger.check_in_use()
     wanted = to_end(session, names or [], all_=all_)
     if wanted.rows:
         listed = ", ".join(row["name"] for row in wanted.rows)

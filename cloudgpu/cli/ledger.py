@@ -1,7 +1,8 @@
-"""`cloudgpu ledger`: a copy of the ledger, and its return."""
+"""`cloudgpu ledger`: a copy of the ledger, its return, and its move to another place."""
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,32 +19,93 @@ class Action(StrEnum):
 
     BACKUP = "backup"
     RESTORE = "restore"
+    MOVE = "move"
 
 
 def command(
     action: Annotated[
         Action,
-        typer.Argument(metavar="backup|restore", help="backup: write a copy; restore: put one in its place."),
+        typer.Argument(
+            metavar="backup|restore|move",
+            help="backup: write a copy; restore: put one in its place; move: have the ledger stand elsewhere.",
+        ),
     ],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The copy: one file, whatever the ledger stands in.")],
+    place: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE|URL", help="backup and restore: the copy, one file; move: where to."),
+    ] = None,
     *,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="move: work where the ledger stands since somebody has moved it.")
+    ] = False,
     even_if_older: Annotated[
         bool, typer.Option("--even-if-older", help="restore: although the ledger has lines that FILE lacks.")
     ] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Write a checked copy of the ledger to a new file, or put such a copy in the ledger's place.
+    """Write a checked copy of the ledger, put such a copy in its place, or move the ledger to another place.
 
-    A copy may be made while other commands run, and moves a ledger between SQLite and PostgreSQL, too
-    (CLOUDGPU_LEDGER). A restore checks every line of FILE first, and sets the ledger that stood there aside. Where
-    FILE is older than what this machine has seen, launches are refused until: cloudgpu cost --verify --yes
+    A copy may be made while other commands run. A restore checks every line of FILE first, and sets the ledger that
+    stood there aside. Where FILE is older than what this machine has seen, launches are refused until: cloudgpu cost
+    --verify --yes
+
+    move takes the ledger to URL (sqlite:///path/to/ledger.db or postgresql://USER@HOST/DATABASE), checks every line
+    there, and has config.toml name it. The old place can only be read from then on, and says where the ledger stands;
+    another home follows with --follow. A move that was interrupted is finished by the same command.
     """
-    session = open_here()
-    if action is Action.BACKUP:
-        _back_up(session, file, output)
+    _check(action, place, follow=follow, even_if_older=even_if_older)
+    session = open_here(warn=action is not Action.MOVE)
+    if action is Action.MOVE:
+        _move(session, place, output, yes=yes)
+    elif action is Action.BACKUP:
+        _back_up(session, place or "", output)
     else:
-        _restore(session, file, even_if_older=even_if_older, yes=yes, output=output)
+        _restore(session, place or "", even_if_older=even_if_older, yes=yes, output=output)
+
+
+def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bool) -> None:
+    """Refuse what does not belong to the action, so that nothing is silently left out."""
+    from cloudgpu.errors import InvalidRequest
+
+    way = f"cloudgpu ledger {action} {'URL' if action is Action.MOVE else 'FILE'}"
+    if follow and action is not Action.MOVE:
+        raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {way}")
+    if even_if_older and action is not Action.RESTORE:
+        said = "--even-if-older belongs to ledger restore."
+        raise InvalidRequest(said, field="--even-if-older", value=None, next=f"Run: {way}")
+    if follow and place is not None:
+        said = f"--follow goes where the ledger is, and {place} is named beside it."
+        raise InvalidRequest(said, field="--follow", value=None, next="Leave one of them out.")
+    if place is None and not follow:
+        field = "URL" if action is Action.MOVE else "FILE"
+        raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {way}")
+
+
+def _move(session: Session, url: str | None, output: Format, *, yes: bool) -> None:
+    from contextlib import closing
+
+    from cloudgpu.control.moving import carry_out, plan
+
+    with closing(plan(session, url)) as wanted:
+        if wanted.mark is None:
+            asked = f"Move the ledger from {wanted.source.place} to {wanted.to}? The old place can only be read then."
+            confirm(asked, yes=yes, why="This moves the ledger")
+        value = carry_out(session, wanted, os.environ)
+    emit(output, value, "\n".join(_moved(value)))
+
+
+def _moved(value: dict[str, Any]) -> list[str]:
+    where = f"{value['to']}: {value['lines']} lines"
+    if value["followed"]:
+        said = [f"The ledger stands at {where}."]
+    else:
+        said = [f"The ledger has moved to {where}, every hash right.", f"Only to be read from now on: {value['from']}"]
+    if value["config"]:
+        said.append(f"{value['config']} names the new place.")
+    if not value["followed"]:
+        said.append("Whoever else works on it runs once: cloudgpu ledger move --follow")
+    return [*said, *value["notes"]]
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:

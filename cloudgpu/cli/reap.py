@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +57,8 @@ def command(
     session = open_here(warn=False)
     if cron:
         session.check_there()
+    session.check_kept(os.environ)
+    session.ledger.check_in_use()
     sweep = _is_sweep(session, nightly=nightly, cron=cron)
     if cron and nightly and not sweep:
         return

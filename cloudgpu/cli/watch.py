@@ -53,12 +53,16 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     often = _span(every, "--every")
     address = None if metrics is None else address_of(metrics)
     session = open_here(warn=False)
+    session.check_kept(os.environ)
+    session.ledger.check_in_use()
     watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
     with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
         _say(f"watching, with a pass every {every}" + (f"; metrics at {at}" if at else ""))
         _say_asked(session)
         done = watch.run()
     _say("ended")
+    if watch.moved is not None:
+        raise watch.moved
     if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
         interrupt.let_go()
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from cloudgpu.control.cron_tables import Table, Timers, find_tables, the_table
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import locks
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -90,7 +92,9 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
 
 def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> Document:
     """Do it, and return the answer of `cron install` and `cron remove`."""
-    with session.hold("cron", wait=10):
+    # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
+    is_there = session.home.root.is_dir() or change.after is not None
+    with locks.hold(session.home.locks, "cron", wait=10) if is_there else nullcontext():
         if change.after is None:
             change.table.remove(change.job.home)
         elif not change.is_none:
@@ -114,6 +118,8 @@ def shown(session: Session, environ: Mapping[str, str]) -> Document:
 
     A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
     """
+    from cloudgpu.control.cron_stale import stale
+
     home = str(session.home.root)
     found = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
     last, unanswered = None, []
@@ -123,6 +129,7 @@ def shown(session: Session, environ: Mapping[str, str]) -> Document:
         unanswered.append({"scope": "ledger", "why": fault.message})
     return {
         "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
+        "stale": stale(session, environ),
         "program": " ".join(program()),
         "last": last,
         "unanswered": unanswered,

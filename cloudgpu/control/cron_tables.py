@@ -25,6 +25,10 @@ class Table(Protocol):
         """Return what is installed for this home, as text; None for nothing."""
         ...
 
+    def text(self) -> str:
+        """Return everything that is there, others' jobs too. Raises InvalidRequest where it cannot be read."""
+        ...
+
     def planned(self, job: Job) -> str:
         """Return the text that would be installed; raise InvalidRequest for what cannot be written there."""
         ...
@@ -46,6 +50,10 @@ class Crontab:
     def installed(self, home: str) -> str | None:
         """Return our block in the crontab."""
         return block_of(self._read(), home)
+
+    def text(self) -> str:
+        """Return the whole crontab."""
+        return self._read().decode(errors="replace")
 
     def planned(self, job: Job) -> str:
         """Return the block that would be written."""
@@ -100,6 +108,11 @@ class Timers:
             return "".join((self.directory / name).read_text(encoding="utf-8") for name in _files(home))
         except FileNotFoundError:
             return None
+
+    def text(self) -> str:
+        """Return every service of this user, one below the other."""
+        files = sorted(self.directory.glob("*.service"))
+        return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
 
     def planned(self, job: Job) -> str:
         """Return both files one below the other."""

@@ -238,6 +238,9 @@ class Cloudgpu(Advice):
         Every one is tried. When the end of one failed or could not be proved, the gravest fault is raised, and its
         notes (`__notes__`) say which machines are gone.
         """
+        if all and not names:
+            self._session.check_kept(self._environ)
+        self._session.ledger.check_in_use()
         document, gravest = documents.ended(self._session, documents.to_end(self._session, names, all_=all))
         if gravest is None:
             return document
@@ -297,6 +300,8 @@ class Cloudgpu(Advice):
         from cloudgpu.core.decide import MAX_IDLE_STOPS
         from cloudgpu.report.passes import pass_value
 
+        self._session.check_kept(self._environ)
+        self._session.ledger.check_in_use()
         most = MAX_IDLE_STOPS if max_stops is None else max_stops
         wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
         return pass_value(reap(self._session, wish), explain=explain)
@@ -607,6 +612,7 @@ class Cloudgpu(Advice):
 
         Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
         """
+        self._session.check_kept(self._environ)
         return documents.verified(self._session, agree=self._session.tell)
 
     def doctor(self) -> Document:

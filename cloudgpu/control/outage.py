@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.control.unrecorded import Unrecorded
-from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.aside import AsideLedger
 from cloudgpu.ledger.faults import LedgerAway
 
@@ -88,13 +88,14 @@ def way_of(aside: AsideLedger) -> str:
 def replay(session: Session) -> None:
     """Write what waits in the outbox into the ledger, in its order; a line that stands is not written a second time.
 
-    Nothing is said while the ledger is away: whoever needs it says so.
+    Nothing is said while the ledger is away: whoever needs it says so. Where it has moved, `ledger move --follow` takes
+    along what waits.
     """
     ledger = session.ledger
     try:
         with ledger.outbox.emptied(ledger.id) as drafts:
             written = ledger.append(drafts) if drafts else ()
-    except LedgerAway:
+    except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as fault:
         session.tell(f"what was done while the ledger was away still waits in {ledger.outbox.path}: {fault}")

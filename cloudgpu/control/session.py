@@ -15,7 +15,7 @@ from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
 from cloudgpu.core.names import near
 from cloudgpu.core.rows import stays
-from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerUnavailable, Unreachable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger import locks
 from cloudgpu.ledger.open import open_ledger
 
@@ -155,8 +155,9 @@ class Session:
         """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
 
         Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
-        holds it to the end, LedgerUnavailable when no lock can be made.
+        holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
         """
+        self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
         with ExitStack() as both:
             try:
                 both.enter_context(locks.hold(self.home.locks, name, wait=wait))
@@ -228,6 +229,14 @@ class Session:
         last = self.ledger.last("ledger")
         return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
 
+    def moved_away(self) -> str | None:
+        """Return that the ledger stands elsewhere now, and the way there; None for one that is in use."""
+        try:
+            self.ledger.check_in_use()
+        except LedgerMoved as moved:
+            return f"{moved.message} {moved.next}"
+        return None
+
     def check_there(self) -> None:
         """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
 
@@ -239,6 +248,22 @@ class Session:
                 field="CLOUDGPU_HOME",
                 value=str(self.home.root),
                 next="Mount it, or put it back. If it is gone for good: cloudgpu cron remove",
+            )
+
+    def check_kept(self, environ: Mapping[str, str]) -> None:
+        """Raise InvalidRequest where nothing was ever kept, for whoever answers that all is well with every machine.
+
+        A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly: there are no machines in a ledger that never was.
+        """
+        if self.ledger.id:
+            return
+        named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
+        if named == "CLOUDGPU_LEDGER" or not self.home.config_file.exists():
+            raise InvalidRequest(
+                f"There is no ledger at {self.ledger.place}, and never was one: no machine was looked at.",
+                field=named,
+                value=self.ledger.place if named == "CLOUDGPU_LEDGER" else str(self.home.root),
+                next=f"Check {named}. To begin there: cloudgpu init, or cloudgpu up",
             )
 
     def check_launchable(self) -> None:

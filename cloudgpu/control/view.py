@@ -64,7 +64,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     now, rows = session.clock(), session.ledger.machines()
     last = last_pass(session.ledger)
-    late = overdue(session, rows, last)
+    late = session.moved_away() or overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]

@@ -19,7 +19,7 @@ from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
-from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerMoved, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Watch:
         self._working: set[str] = set()
         self._saying = threading.Lock()
         self._wrong: dict[str, str] = {}  # what was last said of each job that fails
+        self._moved: set[str] = set()  # jobs that have met a ledger that has moved, and once more look where it is
+        self.moved: LedgerMoved | None = None  # why the watch ended by itself
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
@@ -123,8 +125,11 @@ class Watch:
                 if job.due(session) <= session.clock():
                     self._work(job, session)
                 self._wrong.pop(job.name, None)
+                self._moved.discard(job.name)
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
+        except LedgerMoved as fault:
+            self._left_behind(job, fault)
         except CloudgpuError as fault:
             self._fault(job, f"{fault.message} {fault.next or ''}", for_all=isinstance(fault, LedgerAway))
         except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
@@ -158,12 +163,20 @@ class Watch:
         if not is_known:
             self._tell(f"{job.name} failed and is tried again: {said.strip()}")
 
+    def _left_behind(self, job: Job, fault: LedgerMoved) -> None:
+        """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
+        if job.name in self._moved:
+            self.moved = fault
+            self.end()
+        self._moved.add(job.name)
+
     @contextmanager
     def _opened(self) -> Iterator[Session]:
         """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
             session.check_there()
+            session.ledger.check_in_use()
             yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
         finally:
             session.ledger.close()

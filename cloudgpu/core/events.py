@@ -69,6 +69,9 @@ team_set             team     members payers(the database's roles of those who w
 account_forgotten    accounts account provider why host; it is asked no more unless it is configured, or used, again
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
+ledger_moved         ledger   to; always the last line: the ledger goes on there
+ledger_moving        ledger   from to; the copy is whole, and nothing but ledger_arrived follows
+ledger_arrived       ledger   from
 """
 
 from __future__ import annotations
@@ -78,6 +81,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+LEDGER_MOVED = "ledger_moved"
 OWN = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word
 MACHINE = "machine"  # the machine's own clock

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 
 from cloudgpu.core.budget import OVERRIDDEN, REMOVED, SET
+from cloudgpu.core.events import LEDGER_MOVED
 from cloudgpu.core.people import ASSIGNED
 from cloudgpu.core.published import PUBLISHED, WITHDRAWN
 from cloudgpu.errors import RoleNeeded
@@ -15,7 +16,7 @@ TEAM_SUBJECT = "team"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
-PAYER_KINDS = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
+PAYER_KINDS = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET, LEDGER_MOVED})
 
 
 class Role(StrEnum):

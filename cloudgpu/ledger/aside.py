@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events import Draft
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Ledger, Verification, View
+    from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.teams import Sharing, Wish
@@ -142,6 +143,15 @@ class AsideLedger:
     def suspect(self) -> str | None:
         """Return what makes the ledger behind doubtful, as far as that can be read."""
         return self._behind.suspect() if self.is_readable else None
+
+    def moved(self) -> Mark | None:
+        """Return where the ledger has moved, as far as it can be read."""
+        return self._behind.moved() if self.is_readable else None
+
+    def check_in_use(self) -> None:
+        """Raise LedgerMoved where the ledger has moved, as far as it can be read."""
+        if self.is_readable:
+            self._behind.check_in_use()
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         """Write these lines into the outbox and sync them; where that fails, this process remembers them."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.ledger.sql import Connection
 
-_INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SHEAF = 5000  # lines written at once
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 
@@ -93,11 +93,11 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
     return Restored(copy, lacks, aside)
 
 
-def pour(source: Connection, target: Connection) -> None:
-    """Write every line of one database, as it stands, into another whose schema is made and that is empty."""
-    found = lines.stored_lines(source)
+def pour(source: Connection, target: Connection, *, after: int = 0) -> None:
+    """Write every line of one database behind `after`, as it stands, into another that ends with that line."""
+    found = lines.stored_lines(source, after=after or None)
     while sheaf := list(islice(found, _SHEAF)):
-        target.executemany(_INSERT, sheaf)
+        target.executemany(INSERT, sheaf)
 
 
 def write_copy(connection: Connection, path: Path) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.roles import Role
     from cloudgpu.ledger.backup import Copy
+    from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.teams import Sharing, Wish
@@ -76,7 +77,8 @@ class Ledger(View, Protocol):
     """An append-only record with projections kept in the append's own transaction.
 
     Every method raises LedgerUnavailable when the store cannot be read or written (full disk, damaged file),
-    InvalidRequest when it stands where it must not (a network file system).
+    InvalidRequest when it stands where it must not (a network file system). Every method that writes raises LedgerMoved
+    where the ledger is not in use: that is decided under the lock of the write itself.
     """
 
     @property
@@ -123,6 +125,14 @@ class Ledger(View, Protocol):
 
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None. Cheap; reads heads only."""
+        ...
+
+    def moved(self) -> Mark | None:
+        """Return why this is not the ledger any more, or not yet; None for one that is in use. Cheap."""
+        ...
+
+    def check_in_use(self) -> None:
+        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet: it is read alone."""
         ...
 
     def verify(self) -> Verification:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
+    from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.store import Store
@@ -58,6 +59,13 @@ class Book:
     def place(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""
         return self._store.place
+
+    def is_at(self, other: Book) -> bool:
+        """Say whether both stand in one file, whatever it is called."""
+        here, there = Path(self.place), Path(other.place)
+        if not (here.is_absolute() and there.is_absolute()):
+            return False
+        return here == there or (here.exists() and there.exists() and here.samefile(there))
 
     @property
     def id(self) -> str:
@@ -147,6 +155,22 @@ class Book:
 
         return self._read(judged, missing_ok=True)
 
+    def moved(self) -> Mark | None:
+        """Return why this is not the ledger any more, or not yet; None for one that is in use."""
+        from cloudgpu.ledger import marks
+
+        record = self._told_record()
+
+        def marked(connection: Connection | None) -> Mark | None:
+            found = None if connection is None else marks.end_and_mark(connection)[1]
+            return found or marks.mark_of(record)
+
+        return self._read(marked, missing_ok=True)
+
+    def check_in_use(self) -> None:
+        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet."""
+        self._refuse(self.moved())
+
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
         from cloudgpu.ledger import doubt
@@ -171,10 +195,9 @@ class Book:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
         from cloudgpu.ledger.doubt import undoubted_id
 
-        with self._writing() as (connection, held, record):
+        with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.told():
-                start = lines.end_of(connection)
                 ledger = undoubted_id(connection, self.place, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
@@ -188,8 +211,7 @@ class Book:
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
         found = self.suspect()
-        with self._writing(anew=True) as (connection, held, _), self._store.told():
-            start = lines.end_of(connection)
+        with self._writing(anew=True) as (connection, held, _, start), self._store.told():
             draft = self._own_draft("ledger_settled", {"found": found, "why": why}, f"ledger_settled:{start[0] + 1}")
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
@@ -201,10 +223,10 @@ class Book:
         """Fold the projection again from the lines, and put back guards that were taken off."""
         from cloudgpu.ledger.folding import rebuild
 
-        with self._writing() as (connection, _held, _record), self._store.told():
+        with self._writing() as (connection, _held, _record, end), self._store.told():
             rebuild(connection)
             self._store.restore_guards()
-            self._store.commit(lines.end_of(connection))
+            self._store.commit(end)
             self._parsed.forget()
 
     def copy_to(self, path: Path) -> None:
@@ -216,13 +238,21 @@ class Book:
         """Set the ledger aside and put the lines of `source` in its place; return where the old one stands.
 
         The head record stays. Where there was none, a line says that what came after the copy is not known.
+        Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
+        from cloudgpu.ledger import marks
+
+        def checked(present: Connection | None) -> None:
+            mark = None if present is None else marks.end_and_mark(present)[1]
+            self._refuse(mark or marks.mark_of(record))
+            check(present)
+
         with self._own:
             held = self._hold_head()
             try:
                 record, now = held.read(), self._clock()
                 with self._store.told():
-                    aside = self._store.replace(source, check, f"{now:%Y%m%dt%H%M%Sz}")
+                    aside = self._store.replace(source, checked, f"{now:%Y%m%dt%H%M%Sz}")
             finally:
                 held.let_go()
         if record is None:
@@ -230,6 +260,91 @@ class Book:
             body = {"why": why, "seq": copy.lines}
             self.append([self._own_draft("ledger_doubted", body, f"restored:{copy.head_hash}:{now.timestamp()}")])
         return aside
+
+    @contextmanager
+    def looked_at(self) -> Iterator[Connection]:
+        """Give the lines as they stand now, whoever appends meanwhile. Raises LedgerUnavailable for none."""
+        with self._own, self._store.told():
+            connection = self._reader(missing_ok=False)
+            if connection is None:
+                raise faults.empty(self.place)
+            with self._store.snapshot():
+                yield connection
+
+    def fill(self, pour: Callable[[Connection, Callable[[], None]], Draft]) -> None:
+        """Have `pour` write another ledger's lines here, in one transaction, and the line that it returns behind them.
+
+        A place without tables is given them. `pour` is also given what takes the last line off, where that is a mark
+        of a move. The head record stays as it is.
+        """
+        filled: list[Draft] = []
+
+        def poured(connection: Connection) -> None:
+            with self._store.as_owner():
+                filled.append(pour(connection, self._store.take_off_mark))
+                self._write(connection, filled, lines.end_of(connection))
+
+        with self._own:
+            held = self._hold_head()
+            try:
+                with self._store.told():
+                    connection = self._store.begin()
+                    if connection is None:
+                        self._store.create(poured)
+                    else:
+                        poured(connection)
+                        self._store.commit(lines.end_of(connection))
+            finally:
+                self._store.undo()
+                held.let_go()
+                self._parsed.forget()
+        if not filled:  # another client has made it meanwhile
+            raise faults.vanished(self.place)
+
+    @contextmanager
+    def leaving(self) -> Iterator[tuple[Connection, Callable[[dict[str, Any]], None]]]:
+        """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
+        from cloudgpu.ledger.marks import MOVED
+
+        with self._writing() as (connection, _held, _record, start):
+
+            def leave(body: dict[str, Any]) -> None:
+                with self._store.told():
+                    draft = self._own_draft(MOVED, body, f"{MOVED}:{start[0] + 1}")
+                    _, end = self._write(connection, [draft], start)
+                    self._store.commit(end)
+
+            yield connection, leave
+
+    def arrive(self, check: Callable[[Connection, lines.End, Mark | None], str]) -> None:
+        """Take the ledger into use here, and have this client's head record know it.
+
+        `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
+        returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
+        """
+        from cloudgpu.ledger import doubt, marks
+
+        with self._writing(marked=True) as (connection, held, record, start):
+            end = start
+            mark = marks.end_and_mark(connection)[1]
+            came_from = check(connection, start, mark)
+            with self._store.told():
+                if mark is not None:
+                    draft = self._own_draft(marks.ARRIVED, {"from": came_from}, f"{marks.ARRIVED}:{end[0] + 1}")
+                    _, end = self._write(connection, [draft], end)
+                self._store.commit(end)
+                if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
+                    held.replace(lines.id_of(connection), *end)
+
+    def retire(self, to: str) -> None:
+        """Have this client's head record say that the ledger stands at `to` now, whatever is put here later."""
+        ledger, end = self.id, self.head()
+        with self._own, self._store.told():
+            held = self._hold_head()
+            try:
+                held.replace(ledger, *end, moved=to)
+            finally:
+                held.let_go()
 
     def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.locks.hold` here."""
@@ -317,8 +432,15 @@ class Book:
         return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
 
     @contextmanager
-    def _writing(self, *, anew: bool = False) -> Iterator[tuple[Connection, HeldHead, Record]]:
-        """Hold the head record and the database's lock inside a transaction; what is not committed is undone."""
+    def _writing(
+        self, *, anew: bool = False, marked: bool = False
+    ) -> Iterator[tuple[Connection, HeldHead, Record, lines.End]]:
+        """Hold the head record and the database's lock inside a transaction; what is not committed is undone.
+
+        Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
+        """
+        from cloudgpu.ledger import marks
+
         with self._own:
             if self._store.is_writing or self._is_looking:
                 raise faults.nested(self.place)
@@ -328,11 +450,23 @@ class Book:
             try:
                 with self._store.told():
                     record = held.read()
+                    known = None if marked else marks.mark_of(record)
+                    if known is not None and self._store.reader() is None:
+                        self._refuse(known)
                     connection = self._begun(record, anew=anew)
-                yield connection, held, record
+                    end, mark = marks.end_and_mark(connection)
+                if not marked:
+                    self._refuse(mark or known)
+                yield connection, held, record, end
             finally:
                 self._store.undo()
                 held.let_go()
+
+    def _refuse(self, mark: Mark | None) -> None:
+        if mark is not None:
+            from cloudgpu.ledger.marks import refusal
+
+            raise refusal(mark, self.place)
 
     def _hold_head(self) -> HeldHead:
         from cloudgpu.ledger.head import hold_head
@@ -389,6 +523,9 @@ class Book:
 
     def _miss(self, record: Record) -> None:
         from cloudgpu.ledger.doubt import of_missing
+        from cloudgpu.ledger.marks import mark_of
+
+        self._refuse(mark_of(record))
 
         sentence = of_missing(self.place, record)
         if sentence is not None:

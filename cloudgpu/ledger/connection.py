@@ -196,6 +196,14 @@ class SqliteFile:
         """Put back the guards that are missing, inside the open transaction."""
         migrations.restore_guards(self._open())
 
+    def as_owner(self) -> AbstractContextManager[None]:
+        """Change nothing: a file knows no users."""
+        return nullcontext()
+
+    def take_off_mark(self) -> None:
+        """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
+        migrations.take_off_mark(self._open())
+
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy into the empty file `path`."""
         connection = self.reader()

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.
 _OF_NO_MACHINE = frozenset(
-    "ledger_opened ledger_doubted ledger_settled scope_looked alert_raised alert_sent alert_cleared "
+    "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived scope_looked "
+    "alert_raised alert_sent alert_cleared "
     "budget_set budget_removed budget_overridden pass_ended report_sent account_forgotten team_set".split()
 )
 

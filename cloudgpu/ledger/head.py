@@ -19,16 +19,21 @@ from cloudgpu.ledger.faults import locked
 from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
 
 _LENGTH = 512  # bytes: one sector of a disk
+ELSEWHERE = "another place"
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last line of ledger `ledger` as this client has seen it written."""
+    """The last line of ledger `ledger` as this client has seen it written.
+
+    `moved` is where the ledger stands now, when this client knows that it has moved away; empty otherwise.
+    """
 
     ledger: str
     seq: int
     hash: str
     recorded_at: str
+    moved: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +90,22 @@ class HeldHead:
             return None
         try:
             record = json.loads(data.rstrip())  # the blanks behind it would take longer than the record
-            return Head(str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"]))
+            known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
+            return Head(*known, str(record.get("moved", "")))
         except (ValueError, KeyError, TypeError):
             return Unreadable(self._path)
 
-    def write(self, ledger: str, seq: int, digest: str, recorded_at: str) -> None:
+    def write(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
         """Overwrite the record. Raises OSError."""
-        text = json.dumps({"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at})
+        record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
+        text = json.dumps(record | ({"moved": moved} if moved else {}))
+        if len(text) >= _LENGTH:  # an address that does not fit is told by the ledger's own last line
+            text = json.dumps(record | {"moved": ELSEWHERE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
-    def replace(self, ledger: str, seq: int, digest: str, recorded_at: str) -> None:
+    def replace(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
         """Write the record anew, whatever stood there, and sync it. Raises OSError."""
-        self.write(ledger, seq, digest, recorded_at)
+        self.write(ledger, seq, digest, recorded_at, moved=moved)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 

@@ -22,7 +22,8 @@ _FOR_FOLDS = "SELECT seq, occurred_at, kind, subject, '', body FROM line"
 _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
 
 
-def _events(found: Sequence[tuple[Any, ...]]) -> list[Event]:
+def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
+    """Return stored lines, each its ten columns, as events."""
     from cloudgpu.core.events import Event
 
     bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
@@ -43,20 +44,20 @@ def id_of(connection: Connection) -> str:
 
 def last_of(connection: Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
-    found = _events(connection.execute(_LAST, (subject,)).fetchall())
+    found = events_of(connection.execute(_LAST, (subject,)).fetchall())
     return found[0] if found else None
 
 
 def lines_of(connection: Connection, subject: str) -> list[Event]:
     """Return every line of a subject, by seq."""
-    return _events(connection.execute(_OF_SUBJECT, (subject,)).fetchall())
+    return events_of(connection.execute(_OF_SUBJECT, (subject,)).fetchall())
 
 
 def page_of(connection: Connection, subject: str | None, after: int) -> list[Event]:
     """Return up to a page of lines behind `after`, by seq, of one subject or all."""
     which = "" if subject is None else "subject = ? AND "
     query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
-    return _events(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
+    return events_of(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
 def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
@@ -84,10 +85,10 @@ def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
     return list(map(Said, *columns, json.loads(f"[{','.join(texts)}]")))
 
 
-def stored_lines(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield every line by seq as it is stored: the ten columns, then the hash."""
+def stored_lines(connection: Connection, *, after: int | None = None) -> Iterator[tuple[Any, ...]]:
+    """Yield every line by seq, or those behind `after`, as it is stored: the ten columns, then the hash."""
     query = f"SELECT {COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq LIMIT {_SHEAF}"  # noqa: S608
-    after = -(2**63)  # below any line, one that somebody forged included
+    after = -(2**63) if after is None else after  # below any line, one that somebody forged included
     while found := connection.execute(query, (after,)).fetchall():
         yield from found
         after = found[-1][0]

@@ -34,6 +34,8 @@ CREATE TRIGGER line_is_only_appended BEFORE INSERT ON line
 WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM line)
     OR NEW.prev_hash IS NOT coalesce((SELECT hash FROM line ORDER BY seq DESC LIMIT 1), '')
     OR EXISTS (SELECT 1 FROM line WHERE dedupe = NEW.dedupe)
+    OR (SELECT kind FROM line ORDER BY seq DESC LIMIT 1) = 'ledger_moved'
+    OR ((SELECT kind FROM line ORDER BY seq DESC LIMIT 1) = 'ledger_moving' AND NEW.kind <> 'ledger_arrived')
 BEGIN SELECT RAISE(ABORT, 'a line of the ledger is only appended'); END""",
 }
 
@@ -89,6 +91,13 @@ def migrate(connection: sqlite3.Connection) -> None:
         for statement in step:
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def take_off_mark(connection: sqlite3.Connection) -> None:
+    """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
+    connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted")
+    connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")
+    restore_guards(connection)
 
 
 def missing_guards(connection: sqlite3.Connection) -> list[str]:

@@ -11,7 +11,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.book import Book
     from cloudgpu.ledger.postgresql.ledger import PostgresLedger
 
 _LOCAL = (
@@ -20,7 +20,7 @@ _LOCAL = (
 )
 
 
-def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable[[], datetime]) -> Ledger:
+def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable[[], datetime]) -> Book:
     """Return the ledger at `url`; None means `ledger.db` in `directory`, where every head record is kept.
 
     Raises InvalidRequest for a URL that names no ledger, MissingExtra for a database whose library is not installed.
@@ -36,6 +36,15 @@ def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable
         raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", value)
     path = _path_of(url)
     return SqliteLedger(path, directory / _head_name(str(path)), actor=actor, clock=clock)
+
+
+def public_url(url: str) -> str:
+    """Return the URL of a place for anybody: without a user and a password. Raises as `open_ledger`."""
+    if url.partition("://")[0].lower() == "sqlite":
+        return f"sqlite:///{_path_of(url)}"
+    from cloudgpu.ledger.postgresql.address import address_of
+
+    return address_of(url).public
 
 
 def _postgres_ledger(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.ledger.backup import write_copy
 from cloudgpu.ledger.files import make_empty_file, make_private_directory
+from cloudgpu.ledger.marks import end_and_mark
+from cloudgpu.ledger.migrations import take_off_mark
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.connection import SqliteFile
@@ -77,6 +79,11 @@ def _prepared(source: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connec
     try:
         write_copy(source, part)
         with closing(sqlite3.connect(part)) as connection:
+            if (
+                end_and_mark(connection)[1] is not None
+            ):  # a copy of a retired ledger is brought back by its owner's word
+                take_off_mark(connection)
+                connection.commit()
             yield connection
     finally:
         for suffix in _BESIDE:

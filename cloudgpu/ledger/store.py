@@ -70,6 +70,14 @@ class Store(Protocol):
         """Put back the guards that are missing, inside the open transaction."""
         ...
 
+    def as_owner(self) -> AbstractContextManager[None]:
+        """Let lines of others be written in the open transaction, as only the owner of the tables may."""
+        ...
+
+    def take_off_mark(self) -> None:
+        """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
+        ...
+
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
         ...

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from cloudgpu.control.session import open_session
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 
@@ -16,9 +18,12 @@ NONE = "No cloud was asked"
 
 @pytest.fixture
 def bare(own_home, capsys, aws):
-    """A laptop with credentials and without a config.toml."""
+    """A laptop with credentials and a ledger, and without a config.toml."""
     line = Line(own_home, capsys, aws)
     (line.home / "config.toml").unlink()
+    session = open_session(os.environ)
+    session.ledger.settle("A verb that answers for every machine refuses where there never was a ledger.")
+    session.ledger.close()
     return line
 
 

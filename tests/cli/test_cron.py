@@ -139,6 +139,43 @@ def test_the_sweep_alone_has_no_interval(table, session):
     assert install(session, nightly=True)["lines"][1].endswith("reap --cron --nightly --every 24h")
 
 
+def test_show_names_each_line_that_helps_nobody_and_the_way_out(table, session, tmp_path):
+    home, other = session.home.root, tmp_path / "other"
+    other.mkdir()
+    install(session)
+    mine = table.read_text()
+    job = f"1 * * * * CLOUDGPU_HOME=/gone {sys.executable} -m cloudgpu reap"
+    gone = f"# cloudgpu begin: /gone (cloudgpu cron remove takes it out)\n{job}\n# cloudgpu end: /gone\n"
+    table.write_text(
+        f"{mine}{gone}CLOUDGPU_HOME={home}\n"
+        "5 4 * * * /usr/bin/true cloudgpu is no program here\n"
+        "@daily CLOUDGPU_HOME='/it is gone' cloudgpu reap\n"
+        "0 * * * * PATH=/nowhere cloudgpu reap % CLOUDGPU_HOME=/x\n"
+        f"0 * * * * CLOUDGPU_LEDGER=sqlite:///gone/ledger.db {sys.executable} -m cloudgpu reap\n"
+        f"0 * * * * cd / && CLOUDGPU_HOME={other} {sys.executable} -m cloudgpu reap --cron\n"
+    )
+    found = [(one["why"], one["next"]) for one in shown(session, os.environ)["stale"]]
+    by_hand = "Take the line out: crontab -e"
+    assert found == [
+        ("its home /gone is not there", "Run: CLOUDGPU_HOME=/gone cloudgpu cron remove"),
+        ("its home /it is gone is not there", by_hand),
+        ("its program cloudgpu is not there", by_hand),
+        (
+            "there is no ledger at /gone/ledger.db",
+            "Take CLOUDGPU_LEDGER out of the line, or name the new place in it: crontab -e",
+        ),
+        (f"it looks after another home, {other}", f"Look there: CLOUDGPU_HOME={other} cloudgpu cron show"),
+    ]
+    away = open_session(os.environ | {"CLOUDGPU_HOME": "/gone"})
+    carry_out(away, plan_remove(away, os.environ, kind=None), os.environ)
+    assert gone not in table.read_text()
+    assert not Path("/gone").exists()
+    table.write_text(mine.replace(sys.executable, "/gone/python"))
+    (stale,) = shown(session, os.environ)["stale"]
+    assert stale["why"] == "its program /gone/python is not there"
+    assert stale["next"] == f"Run: CLOUDGPU_HOME={home} cloudgpu cron install (or cron remove)"
+
+
 @pytest.fixture
 def timers(tmp_path, monkeypatch):
     """A systemd of the user that takes every call, and no crontab; PATH has nothing else."""
@@ -158,6 +195,13 @@ def test_without_a_crontab_a_systemd_timer_is_written_and_started(timers, sessio
     assert f"--user enable {names[1]}" in calls
     assert any("loginctl enable-linger" in note for note in done["notes"])
     assert not install(session)["changed"]
+    assert shown(session, os.environ)["stale"] == []
+    (service,) = (timers / ".config" / "systemd" / "user").glob("*.service")
+    other = service.with_name("other.service")
+    other.write_text(service.read_text().replace(str(session.home.root), "/gone"))
+    (stale,) = shown(session, os.environ)["stale"]
+    other.unlink()
+    assert (stale["table"], stale["why"]) == ("systemd", "its home /gone is not there")
     carry_out(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
     assert f"--user disable --now {names[1]}" in (timers / "calls").read_text()

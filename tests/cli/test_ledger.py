@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.control.session import open_session
+from cloudgpu.core.names import lock_name
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 from tests.postgres import PASSWORD, Server
@@ -69,3 +71,91 @@ def test_two_laptops_share_a_ledger_in_postgresql(postgres: Server, tmp_path: Pa
     wrong = Program(tmp_path / "eve" / "home", {"CLOUDGPU_LEDGER": postgres.url(port=1)})("ls", "-o", "json")
     assert (wrong.code, wrong.json["error"]["kind"]) == (8, "ledger_unavailable")
     assert PASSWORD not in wrong.out + wrong.err
+
+
+def test_a_ledger_moves_to_postgresql_and_a_second_home_follows(
+    used: Program, postgres: Server, tmp_path: Path
+) -> None:
+    url, old = postgres.schema(), f"sqlite://{used.home}/ledger/ledger.db"
+    bob = QuickProgram(tmp_path / "bob" / "home", many=shared())
+    bob.config(f'owner = "bob"  # me\nledger = "{old}"\n')
+    lines = used("cost", "--verify", "-o", "json").json["lines"]
+    assert used("ledger", "move", url).code == 2
+    done = used("ledger", "move", url, "--yes", "-o", "json")
+    assert done.code == 0, done.err
+    assert (done.json["lines"], done.json["followed"], done.json["notes"]) == (lines + 2, False, [])
+    assert PASSWORD not in done.out + done.err
+    assert stat.S_IMODE((used.home / "config.toml").stat().st_mode) == 0o600
+    assert used("ls", "--refresh").code == 0
+    assert used("cost", "--verify", "-o", "json").json["lines"] > lines + 2
+    for words in (
+        "reap",
+        "down --all --yes",
+        "up --yes",
+        "ls --refresh",
+        "watch",
+        "reap --dry-run",
+        "budget set x --amount 1 --period day",
+    ):
+        said = bob(*words.split())
+        assert (said.code, "Nothing is written here any more" in said.err) == (2, True), words
+        assert "cloudgpu ledger move --follow" in said.err
+    assert PASSWORD not in said.err
+    seen = bob("ls")
+    assert (seen.code, "moved to postgresql://127.0.0.1" in seen.err) == (0, True)
+    unknown = bob("ledger", "move", "--follow", "-o", "json")
+    assert (unknown.code, unknown.json["error"]["kind"]) == (6, "ledger_denied"), "he has no password yet"
+    followed = bob("ledger", "move", url, "-o", "json")
+    assert (followed.code, followed.json["followed"]) == (0, True), followed.err
+    assert (bob.home / "config.toml").read_text() == f'owner = "bob"  # me\nledger = "{url}"\n'
+    assert bob("ls", "--refresh").code == 0
+    assert bob("cost", "--verify").code == 0
+
+
+def test_a_ledger_is_not_moved_under_a_command_that_is_at_work(used: Program, tmp_path: Path) -> None:
+    assert used("up", "--yes", "--name", "otter", "--no-wait").code == 0
+    session = open_session({"CLOUDGPU_HOME": str(used.home)})
+    row = session.find("otter")
+    url = f"sqlite://{tmp_path}/new/ledger.db"
+    with session.hold(lock_name(row["key"]), wait=1):
+        busy = used("ledger", "move", url, "--yes")
+        assert (busy.code, "at work on otter" in busy.err) == (8, True)
+        assert session.ledger.moved() is None
+    session.ledger.close()
+    assert used("ledger", "move", url, "--yes").code == 0
+    assert used("down", "otter", "--yes").code == 0
+
+
+def test_a_move_says_what_still_names_the_old_place(used: Program, tmp_path: Path) -> None:
+    old, new = f"sqlite://{used.home}/ledger/ledger.db", f"sqlite:///{tmp_path}/new.db"
+    used.config(f'ledger = "{old}"\n')
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    line = f"0 * * * * CLOUDGPU_HOME={used.home} CLOUDGPU_LEDGER={old} /bin/cloudgpu reap"
+    (programs / "crontab").write_text(f"#!/bin/sh\necho '{line}'\n")
+    (programs / "crontab").chmod(0o755)
+    used.environ |= {"CLOUDGPU_LEDGER": old, "PATH": f"{programs}:/usr/bin:/bin"}
+    done = used("ledger", "move", new, "--yes", "-o", "json").json
+    assert (done["to"], done["config"]) == (new, str(used.home / "config.toml"))
+    in_shell, in_crontab = done["notes"]
+    assert "CLOUDGPU_LEDGER is set in this shell" in in_shell
+    assert "unset it" in in_shell
+    assert in_crontab.endswith(line.replace(old, f"{used.home}/ledger/ledger.db"))
+    (stale,) = used("cron", "show", "-o", "json").json["stale"]
+    assert stale["why"].endswith("/bin/cloudgpu is not there") or "has moved to" in stale["why"]
+
+
+def test_where_there_never_was_a_ledger_no_answer_says_that_all_is_well(tmp_path: Path) -> None:
+    program = QuickProgram(tmp_path / "typo", many=shared())
+    elsewhere = QuickProgram(tmp_path / "new", {"CLOUDGPU_LEDGER": f"sqlite://{tmp_path}/typo.db"}, shared())
+    elsewhere.config("")
+    for words in ("reap", "reap --dry-run", "watch", "down --all --yes", "cost --verify"):
+        said = program(*words.split())
+        assert (said.code, "never was one" in said.err, "Check CLOUDGPU_HOME" in said.err) == (2, True, True), words
+        said = elsewhere(*words.split())
+        assert (said.code, "Check CLOUDGPU_LEDGER" in said.err) == (2, True), words
+    assert not program.home.exists()
+    assert program("ls").code == 0
+    assert program("up", "--dry-run").code == 0
+    program.config("")
+    assert program("reap").code == 0, "who has a config.toml has begun here"

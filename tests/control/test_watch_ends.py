@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
+from cloudgpu.control.moving import carry_out, plan
+from cloudgpu.control.session import open_session
 from cloudgpu.control.watch import Watch, ended_by_signals
 from cloudgpu.control.watch_jobs import Job
+from cloudgpu.core.events import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 
 LONG = 60
@@ -112,3 +116,45 @@ def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     with watch._opened() as session, session.hold("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
         session.check_hold("x")
     assert not isinstance(fault.value, LedgerUnavailable)
+
+
+@pytest.fixture
+def moved(tmp_path):
+    """A home whose ledger has moved; its config.toml names no ledger."""
+    environ = {"CLOUDGPU_HOME": str(tmp_path / "home")}
+    session = open_session(environ)
+    session.ledger.settle("It begins.")
+    with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
+        carry_out(session, wanted, environ)
+    session.ledger.close()
+    return environ
+
+
+def watched(environ, said):
+    watch = Watch(environ, every=timedelta(hours=1), prices=None, tell=said.append)
+
+    def work(session):
+        session.ledger.append([Draft("scope_looked", "scope:x", {}, session.clock(), f"x{session.clock()}")])
+        watch.end()
+        return "done"
+
+    at_once = timedelta(milliseconds=1)
+    watch.jobs = [Job("pass", timedelta(hours=1), lambda session: session.clock(), work, at_once)]
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    return watch
+
+
+def test_a_watch_follows_its_home_to_where_the_ledger_stands_now(moved):
+    said: list[str] = []
+    assert (watched(moved, said).moved, said) == (None, ["done"])
+
+
+def test_a_watch_that_only_knows_the_old_place_ends_and_says_where_the_ledger_is(moved, tmp_path):
+    said: list[str] = []
+    environ = moved | {"CLOUDGPU_LEDGER": f"sqlite://{tmp_path}/home/ledger/ledger.db"}
+    why = watched(environ, said).moved
+    assert why is not None
+    assert (why.exit_code, f"moved to sqlite:///{tmp_path}/new.db" in why.message, said) == (2, True, [])

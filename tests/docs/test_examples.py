@@ -200,6 +200,8 @@ def test_the_unit_of_watch_runs_and_ends_when_it_is_told_to(environ, own_home):
     assert program == "%h/.local/bin/cloudgpu"
     words[words.index("--metrics") + 1] = "0"  # a port that is free
     of_unit = environ | {"CLOUDGPU_HOME": str(own_home)}
+    own_home.mkdir(exist_ok=True)
+    (own_home / "config.toml").touch()  # somebody has begun there
     watch = subprocess.Popen(["cloudgpu", *words], env=of_unit, stderr=subprocess.PIPE, text=True)
     assert "metrics at http://127.0.0.1:" in watch.stderr.readline()
     watch.terminate()

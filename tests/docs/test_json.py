@@ -132,6 +132,12 @@ def _estimates(run):
     run("estimate", "estimate", "--type", "p5.48xlarge", "--region", "eu-west-3")
 
 
+def _ledgers(run, root):
+    run("ledger backup", "ledger", "backup", str(root / "copy"))
+    run("ledger restore", "ledger", "restore", str(root / "copy"), "--yes")
+    run("ledger move", "ledger", "move", f"sqlite://{root}/moved.db", "--yes")
+
+
 def _costs(run):
     run("cost", "cost")
     run("compare", "compare")
@@ -181,8 +187,7 @@ def printed(tmp_path_factory, many) -> dict[str, list[Any]]:
         run("cost reconcile", "cost", "reconcile", str(root / "bill.csv"))
         run("cost --verify", "cost", "--verify")
         _budgets(run, root)
-        run("ledger backup", "ledger", "backup", str(root / "copy"))
-        run("ledger restore", "ledger", "restore", str(root / "copy"), "--yes")
+        _ledgers(run, root)
         run("history", "show", "--history")
         run("doctor", "doctor")
         run("doctor --live", "doctor", "--live", "--provider", "local", "--yes")
@@ -338,6 +343,7 @@ def test_what_goes_on_by_itself_is_printed_as_the_page_says(written, many, tmp_p
     (tmp_path / "crontab").chmod(0o755)
     own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TABLE": str(tmp_path / "table")}
     cloudgpu = QuickProgram(tmp_path / "home", own, many)
+    cloudgpu.config("")
     assert cloudgpu("reap").code == 0
     for heading, words in BY_ITSELF:
         assert not faults(written, heading, cloudgpu(*words.split(), "-o", "json").json)
@@ -444,7 +450,7 @@ def test_every_document_of_the_page_was_printed(printed, written):
         "advised",
     }
     parts |= {"profile", "quoted", "scaled", "clouds", "owned", "owning", "even", "paces", "daily", "worth", "own"}
-    parts |= {"counterpart", "both", "relapse"}
+    parts |= {"counterpart", "both", "relapse", "stale"}
     elsewhere = {heading for heading, _ in (*KEPT, *BY_ITSELF, *LEFT)} | set(ON_A_CLOUD)
     assert set(written) - parts - set(printed) - elsewhere == set()
 

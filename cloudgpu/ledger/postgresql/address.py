@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from cloudgpu.errors import InvalidRequest, LedgerDenied, MissingExtra
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg"})
 EXAMPLE = "CLOUDGPU_LEDGER=postgresql://USER@HOST/DATABASE"
 _SECRET = ("password", "sslpassword")
+_PUBLIC = ("options", "service", "sslmode", "target_session_attrs")
 _USUAL_PORT = "5432"
 # A connection whose other end is gone is noticed within a minute or two, by both ends.
 _USUAL = {
@@ -46,10 +48,14 @@ SELECT current_schema(), current_setting('server_encoding')"""
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a ledger stands. `place` names it for people; `identity` is the same for every spelling of one place."""
+    """Where a ledger stands. `place` names it for people; `identity` is the same for every spelling of one place.
+
+    `public` is its URL for anybody: without a user, and with nothing that is secret or of this computer alone.
+    """
 
     place: str
     identity: str
+    public: str
     conninfo: str = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -72,7 +78,7 @@ def address_of(url: str) -> Address:
     who = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
     full = conninfo.make_conninfo(text, **usual, application_name=parts.get("application_name", who))
     secrets = tuple(parts[name] for name in _SECRET if parts.get(name))
-    return Address(_place(parts), _identity(parts), full, secrets)
+    return Address(_place(parts), _identity(parts), _public(parts), full, secrets)
 
 
 def connected(address: Address) -> tuple[Connection[Any], str]:
@@ -130,6 +136,14 @@ def _place(parts: dict[str, str]) -> str:
     port = parts.get("port", _USUAL_PORT)
     where = parts.get("host", parts.get("hostaddr", "")) + (f":{port}" if port != _USUAL_PORT else "")
     return f"postgresql://{who}{where}/{parts.get('dbname', '')}"
+
+
+def _public(parts: dict[str, str]) -> str:
+    """Return the URL that another member can use: who logs in, and how, is their own affair."""
+    kept = {name: parts[name] for name in _PUBLIC if name in parts}
+    return _place({name: value for name, value in parts.items() if name != "user"}) + (
+        f"?{urlencode(kept, quote_via=quote)}" if kept else ""
+    )
 
 
 def _identity(parts: dict[str, str]) -> str:

@@ -70,9 +70,12 @@ _APPEND = """
 DECLARE
     last record;
 BEGIN
-    SELECT seq, hash INTO last FROM line ORDER BY seq DESC LIMIT 1;
+    SELECT seq, hash, kind INTO last FROM line ORDER BY seq DESC LIMIT 1;
     IF NEW.seq IS DISTINCT FROM coalesce(last.seq, 0) + 1 OR NEW.prev_hash IS DISTINCT FROM coalesce(last.hash, '') THEN
         RAISE EXCEPTION 'a line of the ledger is only appended' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    IF last.kind = 'ledger_moved' OR (last.kind = 'ledger_moving' AND NEW.kind <> 'ledger_arrived') THEN
+        RAISE EXCEPTION 'the ledger is not at this place' USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     RETURN NEW;
 END
@@ -166,6 +169,13 @@ def set_aside(connection: Connection, name: str) -> str:
     for table in TABLES:
         connection.execute(f'ALTER TABLE {table} SET SCHEMA "{name}"')
     return name
+
+
+def take_off_mark(connection: Connection) -> None:
+    """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
+    connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted ON line")
+    connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")
+    restore_guards(connection)
 
 
 def missing_guards(connection: Connection) -> list[str]:

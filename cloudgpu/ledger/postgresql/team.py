@@ -69,9 +69,14 @@ def those_with(connection: Connection, role: str) -> tuple[str, ...]:
     return tuple(name for (name,) in connection.execute(_THOSE_WITH, (role,)))
 
 
+def remove(connection: Connection) -> None:
+    """Forget the team, inside the caller's transaction."""
+    connection.execute("DELETE FROM ledger_team")
+
+
 def put(connection: Connection, team: Team) -> None:
     """Write down which roles the team has, inside the caller's transaction."""
-    connection.execute("DELETE FROM ledger_team")
+    remove(connection)
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
 
 
