@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
 
 PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
 
@@ -21,6 +24,10 @@ def command(
     all_: Annotated[
         bool, typer.Option("--all", help="Every machine of this ledger; in a team, every one of yours.")
     ] = False,
+    lost: Annotated[
+        str | None,
+        typer.Option("--lost", metavar="WHY", help="Take a machine that cannot be reached from here for gone."),
+    ] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -29,6 +36,10 @@ def command(
     A parked machine's image goes with it. Volumes and saved images stay: they are named, with what they cost. Can be
     repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one could not be
     proved; the others are ended all the same.
+
+    --lost is for a machine whose computer or account will never answer again, such as a host that was installed anew:
+    nothing is asked to end, the ledger counts it as gone from now on, and says by whose word and why. It is refused
+    where the machine can be asked from here.
     """
     from cloudgpu.cli.asked_text import asked_lines
     from cloudgpu.cli.kept_things import monthly
@@ -40,6 +51,9 @@ def command(
     if all_ and not names:
         session.check_kept(os.environ)
     session.ledger.check_in_use()
+    if lost is not None:
+        _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
+        return
     wanted = to_end(session, names or [], all_=all_)
     if wanted.rows:
         listed = ", ".join(row["name"] for row in wanted.rows)
@@ -58,6 +72,22 @@ def command(
         tell(f"error: {fault['message']} {fault['next'] or ''}")
     if gravest:
         raise typer.Exit(gravest.exit_code)
+
+
+def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
+    from cloudgpu.cli.render import spent, without_price
+    from cloudgpu.control.documents import machine
+    from cloudgpu.control.lost import lose
+    from cloudgpu.errors import InvalidRequest
+
+    if all_ or len(names) != 1:
+        message = "--lost is about one machine, which has to be named."
+        raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
+    row = session.find(names[0], ended=True)
+    confirm(f"Take {row['name']} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
+    value = machine(session, lose(session, row, why))
+    words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
+    emit(output, {"ended": [value], "kept": [], "failed": [], "others": [], "asked": [], "not_asked": []}, words)
 
 
 def _gone(value: dict[str, Any], now: datetime) -> str:

@@ -1,0 +1,73 @@
+"""Takes a machine for gone by somebody's word: where its account, or its computer, will never answer here again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control import saved
+from cloudgpu.control.alive import alive_at
+from cloudgpu.control.gone import gone
+from cloudgpu.control.law import check_may, law_of
+from cloudgpu.control.lifecycle import alone
+from cloudgpu.control.observe import not_before, settled, vanished
+from cloudgpu.control.view import is_mine
+from cloudgpu.core.roles import Role
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+def lose(session: Session, row: Row, why: str) -> Row:
+    """Write that the machine is gone because whoever is at work here says so, and why; return its row.
+
+    Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
+    that can be asked from here or without a reason, InstanceNotFound for one that has ended, RoleNeeded where it is
+    not theirs to end.
+    """
+    if not why.strip():
+        message = "Say why it is known that the machine is gone."
+        raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was installed anew'")
+    _check_owner(session, row)
+    with alone(session, row):
+        row = session.ledger.machine(row["id"]) or row
+        if row["ended"] is not None:
+            raise gone(row, session.clock())
+        _check_out_of_reach(session, row)
+        now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
+        lines = [vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
+        if row["attempt"] == "open":
+            lines = [settled(row["id"], row["token"], "void", proof, now)]
+        session.ledger.append(lines)
+        saved.forget(session.home.attempts, row["token"] or "none")
+    return session.ledger.machine(row["id"]) or row
+
+
+def _check_owner(session: Session, row: Row) -> None:
+    """Raise where this is not theirs to say: without roles only the owner of that name may."""
+    law = law_of(session)
+    check_may(session, row, "end", law=law)
+    if law.role is Role.ALONE and row["owner"] and not is_mine(session, row):
+        raise InvalidRequest(
+            f"{row['name']} is {row['owner']}'s: only they may say that it is gone.",
+            field="--lost",
+            value=row["name"],
+            next=f"Ask {row['owner']}.",
+        )
+
+
+def _check_out_of_reach(session: Session, row: Row) -> None:
+    try:
+        session.provider_of(row)
+    except AuthFailed:
+        raise
+    except (ProviderUnavailable, InvalidRequest):
+        return
+    raise InvalidRequest(
+        f"{row['name']} can be asked from here, so that nobody's word is needed.",
+        field="--lost",
+        value=row["name"],
+        next=f"Run: cloudgpu down {row['name']}",
+    )
