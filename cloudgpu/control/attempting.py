@@ -55,7 +55,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         key, number = _key(prepared, rows)
         name = _name(prepared, key, rows)
         request = replace(asked, key=key, name=name)
-        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call)
+        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call, identity=identity)
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
         means = stop_means(request, offer)

@@ -147,7 +147,7 @@ def _open_row(session: Session, call: Attempt) -> Row:
 
 def _intent(session: Session, call: Attempt) -> Draft:
     item = call.offer.available
-    identity = session.provider(item.account).identity(item.region)
+    identity = call.identity or session.provider(item.account).identity(item.region)
     return intent(call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity)
 
 

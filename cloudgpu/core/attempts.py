@@ -10,6 +10,7 @@ from typing import Any
 
 from cloudgpu.core.facts import (
     Accelerator,
+    AccountIdentity,
     Attempt,
     Available,
     Basis,
@@ -50,6 +51,7 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         expires=from_iso(data["expires"]),
         renew_until=from_iso(data["renew_until"]),
         call=data["call"],
+        identity=AccountIdentity(**data["identity"]) if data["identity"] else None,
     )
 
 

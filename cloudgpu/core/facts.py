@@ -193,11 +193,33 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountIdentity:
+    """What an account is by its provider's own word, whatever the settings call it.
+
+    `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host". `id` is
+    compared as a whole. `words` is for sentences: "AWS account 123456789012". None of them is a secret.
+    """
+
+    kind: str
+    id: str
+    words: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as a ledger line carries it."""
+        return {"kind": self.kind, "id": self.id, "words": self.words}
+
+    def is_of(self, recorded: Mapping[str, str] | None) -> bool:
+        """Say whether this is the account that a ledger line recorded; one that was never recorded is no match."""
+        return recorded is not None and (self.kind, self.id) == (recorded["kind"], recorded["id"])
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One exact try of a request at one offer: the whole call, as it is saved (0600) before it is sent.
 
     `token` is at most 64 characters and makes the provider's call idempotent. `tags` are complete.
     `expires` and `renew_until` are aware UTC. `call` is what the provider looked up for it, as plain JSON values.
+    `identity` is the account that it is sent to (None: nobody has asked).
     """
 
     token: str
@@ -212,6 +234,7 @@ class Attempt:
     expires: datetime
     renew_until: datetime
     call: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    identity: AccountIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,27 +273,6 @@ class Instance:
     accelerators: tuple[Accelerator, ...] = ()
     last_active: datetime | None = None
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AccountIdentity:
-    """What an account is by its provider's own word, whatever the settings call it.
-
-    `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host". `id` is
-    compared as a whole. `words` is for sentences: "AWS account 123456789012". None of them is a secret.
-    """
-
-    kind: str
-    id: str
-    words: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return it as a ledger line carries it."""
-        return {"kind": self.kind, "id": self.id, "words": self.words}
-
-    def is_of(self, recorded: Mapping[str, str] | None) -> bool:
-        """Say whether this is the account that a ledger line recorded; one that was never recorded is no match."""
-        return recorded is not None and (self.kind, self.id) == (recorded["kind"], recorded["id"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,21 @@ def test_down_ends_by_tags_what_this_home_launched_and_what_another_did(laptop, 
     assert all(row["ended"] for row in rows)
 
 
+def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the_server_is_down(laptop, killed):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    config = ada.home / "config.toml"
+    own = config.read_text()
+    config.write_text(own.replace("cloud.json", "other.json"))
+    with killed():
+        said, fault = ada.down("fox")
+        assert fault.exit_code == 8
+        assert "fox belongs to fake account cloud; `lab` here is fake account other." in said[0]
+    config.write_text(own)
+    (row,) = ada.opened().ledger.machines()
+    assert (row["attempt"], row["ended"], len(ada.machines())) == ("made", None, 1)
+
+
 def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
