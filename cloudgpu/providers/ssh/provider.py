@@ -173,7 +173,6 @@ class SshProvider:
 
     def list(self) -> Listing:
         """Return the machine of every host; hosts that do not answer are named."""
-        self._listed = True
         hosts = list(self._hosts.values())
         instances, unanswered = [], []
         for host, answer in zip(hosts, self._looks(hosts), strict=True):
@@ -181,6 +180,7 @@ class SshProvider:
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", answer.message))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"]))
+        self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
         return Listing(tuple(instances), tuple(unanswered))
 
     def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
