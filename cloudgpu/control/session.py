@@ -258,7 +258,8 @@ class Session:
         if self.ledger.id:
             return
         named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
-        if named == "CLOUDGPU_LEDGER" or not self.home.config_file.exists():
+        is_file = "://" not in self.ledger.place  # a database that was mistyped is not there, and says so itself
+        if (named == "CLOUDGPU_LEDGER" and is_file) or not self.home.config_file.exists():
             raise InvalidRequest(
                 f"There is no ledger at {self.ledger.place}, and never was one: no machine was looked at.",
                 field=named,
