@@ -133,7 +133,8 @@ def _refuse_grace(table: Table, grace: timedelta, after: timedelta) -> NoReturn:
 
 
 def _schedule(said: Values, tz: str) -> Schedule:
-    return Schedule(said.get("tz", tz), said["off"], said.get("days", EVERY_DAY), said.get("except", frozenset()))
+    days, excepts = said.get("days", EVERY_DAY), said.get("except", frozenset())
+    return Schedule(said.get("tz", tz), said["off"], days, excepts, said.get("until"))
 
 
 def _rules(said: Values) -> Values:

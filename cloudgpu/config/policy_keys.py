@@ -50,6 +50,7 @@ _IDLE = {
 _SCHEDULE = {
     "off": Key(kinds.CLOCK, 'the time of day at which machines are ended, like "19:00"', needed=True),
     "days": Key(kinds.WEEKDAYS, "daily, weekdays, weekends, or a list of mon to sun", "daily"),
+    "until": Key(kinds.WEEK_TIME, 'when it ends to keep machines off, like "mon 07:00"; without it, off is a moment'),
     "tz": Key(kinds.ZONE, "whose clock it is, like Europe/Paris; without it, tz of config.toml"),
     "except": Key(kinds.DATES, "local dates on which nothing is ended: 2026-12-24, 2026-12-24 to 2027-01-03"),
 }

@@ -64,6 +64,14 @@ def _clock(value: object) -> time:
     return time(int(found[1]), int(found[2]))
 
 
+def _week_time(value: object) -> tuple[int, time]:
+    day, _, clock = value.partition(" ") if isinstance(value, str) else ("", "", "")
+    if day not in DAYS or _CLOCK.fullmatch(clock) is None:
+        says = f"cannot be {shown(value)!r}, which is no weekday with a time"
+        raise Misread(says, 'Write it like "mon 07:00".')
+    return DAYS.index(day), _clock(clock)
+
+
 def _sexagesimal(value: object) -> str:
     """Return what was meant by a number that a program has made of a time of day, as YAML 1.1 has it: 1140 of 19:00."""
     if not isinstance(value, int) or isinstance(value, bool) or not _HOUR <= value < 24 * _HOUR:
@@ -203,6 +211,7 @@ def _strings(pattern: str) -> dict[str, Any]:
 TEXT = Kind(_text, {"type": "string"})
 SPAN = Kind(_span, {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?[smhdwSMHDW])+\s*$"})
 CLOCK = Kind(_clock, {"type": "string", "pattern": f"^({_CLOCK.pattern})$"})
+WEEK_TIME = Kind(_week_time, {"type": "string", "pattern": f"^({'|'.join(DAYS)}) ({_CLOCK.pattern})$"})
 ZONE = Kind(_zone, {"type": "string", "minLength": 1})
 WEEKDAYS = Kind(
     _days,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.limits import FILE, limits_from
 from cloudgpu.config.policy_file import policy_from
+from cloudgpu.config.policy_kinds import DAYS
 from cloudgpu.config.yamlfile import read_yaml
 from cloudgpu.control.policies import (
     limits_of,
@@ -142,7 +143,8 @@ def _kept(rule: Any) -> Document | None:
 
 def _schedule(one: Schedule) -> Document:
     excepts = [day.isoformat() for day in sorted(one.excepts)]
-    return {"off": f"{one.off:%H:%M}", "tz": one.tz, "days": sorted(one.days), "except": excepts}
+    found = {"off": f"{one.off:%H:%M}", "tz": one.tz, "days": sorted(one.days), "except": excepts}
+    return found | {"until": one.until and f"{DAYS[one.until[0]]} {one.until[1]:%H:%M}"}
 
 
 def _rule(one: Says) -> Document:

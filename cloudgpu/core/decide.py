@@ -159,7 +159,7 @@ def _lifted(case: Case, found: Sequence[Found]) -> Iterator[Lifted]:
 
 
 def _why_lifted(case: Case, rule: Rule) -> str:
-    if case.held is not None and _STRENGTH[rule] > _STRENGTH[Rule.HOLD]:
+    if case.held is not None and (rule is Rule.SCHEDULE or _STRENGTH[rule] > _STRENGTH[Rule.HOLD]):
         return f"it is held until {clock(case.held, case.now)}"
     if rule in (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.BUDGET):
         return {Rule.BUDGET: "no budget is passed any more"}.get(rule, f"its {rule} is another one now")

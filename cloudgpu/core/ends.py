@@ -11,7 +11,7 @@ from cloudgpu.core.bill import spent
 from cloudgpu.core.cases import LAST, Case, Found, before, clock, told, waited, warned
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
 from cloudgpu.core.policy import Act, Policy, Unknown
-from cloudgpu.core.schedule import missed_off, next_off
+from cloudgpu.core.schedule import missed_off, next_off, off_until
 from cloudgpu.core.times import duration_text, from_iso
 
 RENEWED_BY = timedelta(hours=1)
@@ -72,6 +72,24 @@ def schedule(case: Case) -> Found | None:
         return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
     if due is None:
         return Found(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
+    return waited(case, Rule.SCHEDULE, due, why, end)
+
+
+def kept_off(case: Case) -> Found | None:
+    """End what was started while its schedule keeps machines off, once a warning is waited out; a hold outlives it."""
+    if case.policy is None or case.held is not None:
+        return None
+    until = off_until(case.policy.schedules, case.now)
+    if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
+        return None
+    why = f"its schedule keeps it off until {clock(until, case.now)}"
+    end = endings.agreed(case.seen.row, case.policy)
+    if end is None or _only_warned(case):
+        return told(case, Rule.SCHEDULE, why + _why_spared(case))
+    given = case.given(Rule.SCHEDULE)
+    due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
+    if due is None:
+        return warned(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
     return waited(case, Rule.SCHEDULE, due, why, end)
 
 
@@ -145,6 +163,7 @@ RULES: tuple[Callable[[Case], Found | None], ...] = (
     budget,
     renew_until,
     schedule,
+    kept_off,
     shut_down,
     lease,
     idle,

@@ -140,7 +140,9 @@ def _warned_only(policy: Policy) -> str:
 def _off_text(schedule: Schedule) -> str:
     days = _NAMED.get(tuple(sorted(schedule.days))) or "on " + ", ".join(_DAYS[day] for day in sorted(schedule.days))
     excepts = f", except {_breaks(schedule)}" if schedule.excepts else ""
-    return f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{excepts}, whoever uses it"
+    back = schedule.until
+    stays = f", and kept off until {_DAYS[back[0]]} {back[1]:%H:%M} unless held" if back else ""
+    return f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{excepts}, whoever uses it{stays}"
 
 
 def _breaks(schedule: Schedule) -> str:

@@ -7,7 +7,7 @@ a run that was missed catches up, and a machine that was started after an off st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -20,13 +20,15 @@ _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 class Schedule:
     """When machines are off: at `off`, by the clock of `tz` (an IANA name), on these days of its week.
 
-    `days` are weekdays (0 is Monday) of the local date, `excepts` local dates on which nothing is ended.
+    `days` are weekdays (0 is Monday) of the local date, `excepts` local dates on which nothing is ended. `until` is the
+    weekday and time at which it ends to be off, None where an off is a moment alone.
     """
 
     tz: str
     off: time
     days: frozenset[int] = EVERY_DAY
     excepts: frozenset[date] = frozenset()
+    until: tuple[int, time] | None = None
 
 
 def last_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
@@ -45,6 +47,11 @@ def missed_off(schedules: Iterable[Schedule], started: datetime, now: datetime) 
     return off if off is not None and off > started else None
 
 
+def off_until(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
+    """Return until when machines are to stay off, in UTC; None where they may run now. `now` is aware."""
+    return max(filter(None, (_stays_off(one, now) for one in schedules)), default=None)
+
+
 def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) -> Iterator[datetime]:
     """Yield every off after `begin` and at or before `end`, in their order."""
     known = tuple(schedules)
@@ -58,6 +65,18 @@ def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) 
 def _last(schedule: Schedule, now: datetime) -> datetime | None:
     offs = (_moment(schedule, day) for day in _days(schedule, now, -1))
     return next((off for off in offs if off <= now), None)
+
+
+@lru_cache(maxsize=256)
+def _stays_off(schedule: Schedule, now: datetime) -> datetime | None:
+    off = _last(schedule, now)
+    if schedule.until is None or off is None or now.astimezone(ZoneInfo(schedule.tz)).date() in schedule.excepts:
+        return None
+    weekday, at = schedule.until
+    back, begun = replace(schedule, off=at), off.astimezone(ZoneInfo(schedule.tz)).date()
+    days = (begun + count * _DAY for count in range(8))
+    end = next(end for day in days if day.weekday() == weekday and (end := _moment(back, day)) > off)
+    return end if now < end else None
 
 
 @lru_cache(maxsize=256)

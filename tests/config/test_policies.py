@@ -47,6 +47,7 @@ schedule:
     except: [2026-12-24, 2026-12-31 to 2027-01-02]
   - off: "7:05"
     days: [sat, sun]
+    until: mon 6:30
 spot:
   unpausable: warn
 budget:
@@ -89,7 +90,7 @@ READ = Policy(
             frozenset(range(5)),
             frozenset({date(2026, 12, 24), date(2026, 12, 31), date(2027, 1, 1), date(2027, 1, 2)}),
         ),
-        Schedule("Asia/Seoul", time(7, 5), frozenset({5, 6})),
+        Schedule("Asia/Seoul", time(7, 5), frozenset({5, 6}), until=(0, time(6, 30))),
     ),
     Unknown.END,
     MachineBudget(Money.usd("12.50"), Act.STOP),
@@ -407,3 +408,14 @@ def test_what_the_reader_takes_an_editor_does_not_mark(said):
     else:
         assert fits(json.dumps(said))
         assert replace(read, name="own") == read
+
+
+def test_until_is_a_weekday_with_a_time():
+    found = policy(f'{USUAL}schedule:\n  off: "19:00"\n  days: [fri]\n  until: mon 07:00\n')
+    assert found.schedules == (Schedule("UTC", time(19), frozenset({4}), until=(0, time(7))),)
+
+
+@pytest.mark.parametrize("word", ["monday 07:00", "mon", "07:00", "mon 24:00", "mon  07:00", "1"])
+def test_no_other_until_is_taken(word):
+    with pytest.raises(InvalidRequest, match="no weekday with a time"):
+        policy(f'{USUAL}schedule:\n  off: "19:00"\n  until: {word}\n')

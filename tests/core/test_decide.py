@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import time, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +10,11 @@ import pytest
 from cloudgpu.core import budget_stops
 from cloudgpu.core.decide import MAX_IDLE_STOPS, Decision, Do, Rule, decide
 from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.schedule import Schedule
 from cloudgpu.core.times import iso
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, Machine, active, idle, minute
-from tests.core.lives import HOUR_NANOS, line, price
+from tests.core.lives import HOUR_NANOS, START, line, price
 
 SCRATCH = (("/mnt/nvme0", 12_000_000_000),)
 OFF_AT_NINETEEN = replace(DEFAULT, schedules=(Schedule("UTC", time(19)),))  # START is 11:00, so minute 480
@@ -346,6 +346,41 @@ def test_who_starts_after_the_warning_is_warned_too() -> None:
     machine.see(475, "running", billed=True)  # started again in the provider's console
     decision = machine.decided(480, active())
     assert (what(decision), decision.at) == (("warn", "schedule"), minute(490))
+
+
+def off_all_weekend(begin: datetime) -> Policy:
+    """Off since an hour after `begin`, for two days and a half."""
+    off, back = begin + timedelta(hours=1), begin + timedelta(days=2, hours=12)
+    days, until = frozenset({off.weekday()}), (back.weekday(), back.time())
+    return replace(DEFAULT, schedules=(Schedule("UTC", off.time(), days, until=until),))
+
+
+def test_a_machine_that_is_started_while_its_schedule_keeps_it_off_is_warned_and_stopped() -> None:
+    machine = Machine(policy=off_all_weekend(START), renew_until=iso(minute(9000)), expires=iso(minute(8000)))
+    machine.see(60, "stopped", billed=False)
+    machine.see(1440, "running", billed=True)  # on Saturday, say
+    decision = machine.decided(1450, active())
+    assert (what(decision), decision.at) == (("warn", "schedule"), minute(1460))
+    assert "its schedule keeps it off until" in decision.why
+    assert what(machine.decided(1460, active())) == ("stop", "schedule")
+
+
+def test_a_hold_keeps_on_what_was_started_on_a_weekend_off() -> None:
+    machine = Machine(policy=off_all_weekend(START), renew_until=iso(minute(9000)), expires=iso(minute(8000)))
+    machine.see(60, "stopped", billed=False)
+    machine.see(1440, "running", billed=True)
+    assert what(machine.decided(1450, active())) == ("warn", "schedule")
+    machine.tell(1451, "hold_set", until=iso(minute(1600)))
+    assert what(machine.decided(1460, active())) == ("keep", "hold")
+    assert what(machine.decided(1610, active())) == ("warn", "schedule"), "the hold is over: it is warned anew"
+    assert what(machine.decided(1620, active())) == ("stop", "schedule")
+
+
+def test_after_a_weekend_off_a_machine_may_run() -> None:
+    machine = Machine(policy=off_all_weekend(START), renew_until=iso(minute(9000)), expires=iso(minute(8000)))
+    machine.see(60, "stopped", billed=False)
+    machine.see(60 * 60 + 5, "running", billed=True)
+    assert what(machine.decided(60 * 60 + 30, active())) == ("keep", "none")
 
 
 # --- budgets -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, offs_between
+from cloudgpu.core.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, off_until, offs_between
 from tests.examples import some
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -170,3 +170,27 @@ def test_each_off_ends_a_machine_once_at_the_first_run_after_it(tz, day, off, ga
             fired.append(due)
             started = now + next(starts) * MINUTE
     assert len(set(fired)) == len(fired)
+
+
+def at(zone: str, year: int, month: int, day: int, hour: int) -> datetime:
+    return datetime(year, month, day, hour, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+
+
+def test_until_is_by_the_clock_of_the_zone_and_no_exception_keeps_machines_off() -> None:
+    friday = Schedule("Europe/Paris", time(19), frozenset({4}), frozenset({date(2026, 4, 4)}), (0, time(7)))
+    off = at("Europe/Paris", 2026, 3, 27, 19)  # the clocks go forward on this Sunday
+    back = at("Europe/Paris", 2026, 3, 30, 7)
+    assert back - off == timedelta(hours=59)
+    assert off_until([friday], off - timedelta(seconds=1)) is None
+    assert off_until([friday], off) == off_until([friday], back - timedelta(seconds=1)) == back
+    assert off_until([friday], back) is None
+    assert off_until([friday], at("Europe/Paris", 2026, 4, 4, 12)) is None, "on this Saturday nothing is ended"
+    assert off_until([friday], at("Europe/Paris", 2026, 4, 5, 12)) == at("Europe/Paris", 2026, 4, 6, 7)
+    assert off_until([Schedule("UTC", time(19))], off) is None
+
+
+def test_until_the_weekday_of_the_off_is_a_later_time_or_a_week_later() -> None:
+    short = Schedule("UTC", time(12), frozenset({5}), until=(5, time(14)))
+    assert off_until([short], datetime(2026, 11, 21, 13, tzinfo=UTC)) == datetime(2026, 11, 21, 14, tzinfo=UTC)
+    week = Schedule("UTC", time(12), frozenset({5}), until=(5, time(11)))
+    assert off_until([week], datetime(2026, 11, 21, 13, tzinfo=UTC)) == datetime(2026, 11, 28, 11, tzinfo=UTC)
