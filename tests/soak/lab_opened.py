@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
+import psycopg
 
 from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab
 from tests.soak.lab_clock import SharedClock
@@ -25,6 +27,7 @@ from tests.soak.lab_server import LabServer
 UP = "--disk 93 --ssh-from 203.0.113.7 --no-wait --yes --template bare"
 PASSED = ("PATH", "PYTHONPATH", "CLOUDGPU_TEST_NETWORK_LOG")
 PREFIX = "cloudgpu-lab-"  # of the system users, who are removed again
+OWNER = "lab"  # of the tables, and nobody's daily user
 LOCKED = {1, 10}  # useradd(8), userdel(8): the file of users or of groups cannot be written now
 
 
@@ -46,13 +49,15 @@ def opened(seed: int, people: Sequence[str], accounts: Sequence[str] = ACCOUNTS)
         if not _can_run(forks, uids[0], place):
             uids = [0] * len(people)  # a container that does not even let root lend its sight
         by_number = {cloud.number: cloud.begun() for cloud in clouds}
+        url = partial(_url, server)
+        _make_team(server, forks, place, people)
         members = [
-            _member(name, uid, by_number[number], place, server.url(), forks)
+            _member(name, uid, by_number[number], place, url(name), forks)
             for name, uid, number in zip(people, uids, itertools.cycle(accounts), strict=False)
         ]
         places = [LocalPlace(one.name, one.home) for one in members]
         stack.callback(_end_all, place)
-        yield Lab(seed, [*clouds, *places], members, clock, place, server.url(), server, UP)
+        yield Lab(seed, [*clouds, *places], members, clock, place, url(OWNER), server, UP)
 
 
 @contextmanager
@@ -67,6 +72,28 @@ def system_users(people: Sequence[str]) -> Iterator[list[int]]:
         for name in names:
             if any(one.pw_name == name for one in pwd.getpwall()):
                 _run("userdel", "--force", name)
+
+
+def _url(server: LabServer, user: str, database: str = "lab") -> str:
+    return f"postgresql://{user}:{user}-pw@127.0.0.1:{server.port}/{database}?connect_timeout=60"
+
+
+def _make_team(server: LabServer, forks: Forks, place: Path, people: Sequence[str]) -> None:
+    """Do what docs/team.md says: a database, its owner, and a database user for each; the first one is the payer."""
+    owner = {"CLOUDGPU_LEDGER": _url(server, OWNER), "CLOUDGPU_HOME": os.fspath(place), "PATH": os.environ["PATH"]}
+    words = ["ledger", "init", "--team", "--payer", people[0]]
+    words += [word for name in people[1:] for word in ("--member", name)]
+    with psycopg.connect(server.url(), autocommit=True) as raw:
+        raw.execute(f"CREATE ROLE {OWNER} LOGIN PASSWORD '{OWNER}-pw'")
+        raw.execute(f"CREATE DATABASE lab OWNER {OWNER} ENCODING 'UTF8' TEMPLATE template0")
+    with psycopg.connect(server.url("lab"), autocommit=True) as raw:
+        for line in forks.run(words, owner, 0, 0).out.splitlines():
+            if line.strip().startswith(("CREATE ", "GRANT ")):
+                raw.execute(line)
+        for name in people:
+            raw.execute(f"ALTER ROLE {name} PASSWORD '{name}-pw'")
+    done = forks.run(words, owner, 0, 0)
+    assert done.code == 0, done
 
 
 def _end_all(place: Path) -> None:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1400)]
 
 
 @pytest.mark.parametrize(
-    ("seed", "people", "steps"), [(1, "ada ben", 60), (2, "ada ben eve dan kim", 45)], ids=["two", "five"]
+    ("seed", "people", "steps"), [(1, "pia ben", 50), (2, "pia ben eve dan kim", 36)], ids=["two", "five"]
 )
 def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, steps):
     with opened(seed, people.split()) as lab:
@@ -27,5 +27,5 @@ def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, st
     assert gaps == []
     assert not lab.faults, "\n".join([f"seed {seed}:", *lab.faults[:20]])
     assert lab.seen["bills that are exact"] + lab.seen["bills that are a range"] > 3
-    assert lab.seen["proofs"] > 0
+    assert min(lab.seen[what] for what in ("proofs", "restored", "server frozen")) > 0
     assert min(lab.seen[verb] for verb in ("up", "reap", "ls", "start")) > 1
