@@ -147,6 +147,8 @@ class Lab:
             self.log.append(f"  {how} {one['tags']['cloudgpu-name']}")
             cloud.ask(how, one["id"])
             self.settle()
+            if how == "shut_down":  # a stop that nobody sees before the end is billed through: nobody can know of it
+                self.do(next(member for member in self.members if member.account == cloud.number), "ls --refresh")
 
     # --- the server -------------------------------------------------------------------------------------------------
 
