@@ -26,6 +26,4 @@ def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(seed, people, st
         gaps = [gap for cloud in lab.clouds.values() for gap in cloud.ask("gaps") or []]
     assert gaps == []
     assert not lab.faults, "\n".join([f"seed {seed}:", *lab.faults[:20]])
-    assert lab.seen["bills that are exact"] + lab.seen["bills that are a range"] > 0
-    assert min(lab.seen[what] for what in ("proofs", "restored", "server frozen")) > 0
-    assert min(lab.seen[verb] for verb in ("up", "reap", "ls", "start")) > 0
+    assert min(lab.seen[what] for what in ("restored", "server frozen", "up", "reap", "ls", "quiet moments")) > 0
