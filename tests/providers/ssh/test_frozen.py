@@ -55,7 +55,9 @@ def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
 
 def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_ids(session):
     time = now().isoformat()
-    usual = {"account": "lab", "region": "", "ended": time, "intended_at": time, "seen_at": None}
+    known = session.provider("lab").identity("bigbox").to_json()
+    usual = {"provider": "ssh", "account": "lab", "identity": known, "owner": "ada"}
+    usual |= {"ended": time, "intended_at": time, "seen_at": None}
     ids = {name: instance_id(name, "a token") for name in ("frozen", "bigbox")}
-    rows = [{**usual, "id": name, "provider_id": id_} for name, id_ in ids.items()]
+    rows = [{**usual, "id": name, "name": name, "region": name, "provider_id": id_} for name, id_ in ids.items()]
     assert list(look_again(session, rows)) == ["frozen"]
