@@ -19,9 +19,12 @@ def comes_back(row: Row) -> bool:
 
 
 def volumes_there(rows: Iterable[Row]) -> frozenset[tuple[str, str]]:
-    """Return the volumes that the ledger knows to be there, by their account and name."""
-    there = (row for row in rows if row["thing"] and row["ended"] is None)
-    return frozenset((account_key(row), row["name"]) for row in there)
+    """Return the volumes that the ledger knows to be there, by their account and name.
+
+    A plan knows its account by name alone; what is launched is held against the account's identity.
+    """
+    there = [row for row in rows if row["thing"] and row["ended"] is None]
+    return frozenset((account, row["name"]) for row in there for account in (account_key(row), row["account"]))
 
 
 def account_key(row: Row) -> str:
