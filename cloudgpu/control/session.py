@@ -255,7 +255,7 @@ class Session:
 
         A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly: there are no machines in a ledger that never was.
         """
-        if self.ledger.id:
+        if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down was there once
             return
         named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
         is_file = "://" not in self.ledger.place  # a database that was mistyped is not there, and says so itself
