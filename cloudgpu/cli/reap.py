@@ -68,6 +68,8 @@ def command(
     often = duration(every, "--every") or INTERVAL
     wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
     found = reap(session, wish)
+    if cron:
+        found = found.as_cron_tells_it()
     _show(found, output, explain=explain, loud=verbose or sweep or dry_run)
     if found.exit_code:
         raise typer.Exit(found.exit_code)

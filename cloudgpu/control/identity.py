@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import remember
+from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import stays
+from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 
 if TYPE_CHECKING:
@@ -159,7 +162,15 @@ def elsewhere(session: Session, rows: Sequence[Row], asked: Sequence[Whose]) -> 
             gaps[unknown.account] = Unanswered(unknown.account, unknown.fault.message)
         else:
             others.setdefault(words_of(row), []).append(row)
-    return [*gaps.values(), *(Elsewhere(words, _why(session, found)) for words, found in others.items())]
+    there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
+    return [*gaps.values(), *there]
+
+
+def _is_tended(session: Session, rows: Iterable[Row]) -> bool:
+    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
+    looks = [(row["intended_at"], session.ledger.last(scope_of_row(row))) for row in rows]
+    latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
+    return session.clock() - from_iso(min(latest)) < TOO_LONG
 
 
 def _why(session: Session, rows: Sequence[Row]) -> str:

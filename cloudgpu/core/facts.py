@@ -291,8 +291,14 @@ class Unanswered:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
 class Elsewhere(Unanswered):
-    """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`."""
+    """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`.
+
+    `tended`: from where it can be reached, it was asked within the last day.
+    """
+
+    tended: bool = False
 
 
 def gap_text(scope: str, why: str) -> str:

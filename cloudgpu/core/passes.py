@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.decisions import Decision, Do, Rule, Seen
@@ -85,6 +85,11 @@ class Pass:
         if self.unproved:
             return PROVED_NOT
         return UNKNOWN_PART if self.unanswered or self.faults else 0
+
+    def as_cron_tells_it(self) -> Pass:
+        """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
+        gaps = (gap for gap in self.unanswered if not (isinstance(gap, Elsewhere) and gap.tended))
+        return replace(self, unanswered=tuple(gaps))
 
     @property
     def is_whole_here(self) -> bool:

@@ -123,6 +123,16 @@ def test_a_pass_from_another_account_judges_nothing_there_and_says_so(two):
     two.check_untouched()
 
 
+def test_cron_is_silent_of_a_colleagues_account_until_nobody_has_asked_it_for_a_day(two):
+    two.up(two.ada)
+    for hours, told in ((25, []), (2, ["fake account ada"])):
+        two.later(hours * 60)
+        found = reap(two.bob, ReapWish(cron=True)).as_cron_tells_it()
+        assert ([gap.scope for gap in found.unanswered], found.exit_code) == (told, 8 if told else 0)
+    look_at_all(two.ada)
+    assert reap(two.bob, ReapWish(cron=True)).as_cron_tells_it().exit_code == 0
+
+
 @pytest.mark.parametrize(
     "verb",
     [
