@@ -168,8 +168,12 @@ class Book:
         return self._read(marked, missing_ok=True)
 
     def check_in_use(self) -> None:
-        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet."""
-        self._refuse(self.moved())
+        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet.
+
+        One that cannot be reached is not known to have moved: whoever needs it hears that, and a stop goes on.
+        """
+        with suppress(faults.LedgerAway):
+            self._refuse(self.moved())
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
