@@ -81,7 +81,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-LEDGER_MOVED = "ledger_moved"
+LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "ledger_arrived"
 OWN = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word
 MACHINE = "machine"  # the machine's own clock

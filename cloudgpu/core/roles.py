@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 
 from cloudgpu.core.budget import OVERRIDDEN, REMOVED, SET
-from cloudgpu.core.events import LEDGER_MOVED
+from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.core.people import ASSIGNED
 from cloudgpu.core.published import PUBLISHED, WITHDRAWN
 from cloudgpu.errors import RoleNeeded
@@ -16,7 +16,8 @@ TEAM_SUBJECT = "team"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
-PAYER_KINDS = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET, LEDGER_MOVED})
+_DECIDED = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
+PAYER_KINDS = _DECIDED | {LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED}
 
 
 class Role(StrEnum):

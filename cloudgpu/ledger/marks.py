@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.events import LEDGER_MOVED
+from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
 
-MOVED, MOVING, ARRIVED = LEDGER_MOVED, "ledger_moving", "ledger_arrived"
+MOVED, MOVING, ARRIVED = LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
 _BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
 
@@ -42,7 +42,7 @@ def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
     mark = None
     if kind in (MOVED, MOVING):
         said = json.loads(body)
-        mark = Mark(str(said["to"]), str(said.get("from", "")), str(end[2]))
+        mark = Mark(str(said.get("to", "")), str(said.get("from", "")), str(end[2]))
     return (end[0], end[1], end[2]), mark
 
 

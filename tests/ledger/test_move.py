@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cloudgpu.core.events import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.backup import back_up, restore
 from cloudgpu.ledger.book import Book
@@ -294,3 +295,11 @@ def test_a_ledger_that_is_not_whole_is_not_moved(sqlite_store: Store, tmp_path: 
         carried(ledger, sqlite_store("new"))
     assert takes(ledger)
     assert sqlite_store("new").head()[0] == 0
+
+
+def test_a_mark_that_does_not_say_where_to_closes_the_ledger_and_breaks_no_look(sqlite_store: Store) -> None:
+    ledger = sqlite_store()
+    ledger.append([Draft("ledger_moving", "ledger", {}, NOON, "x")])
+    assert ledger.moved() is not None
+    with pytest.raises(LedgerMoved):
+        ledger.append([note(1)])
