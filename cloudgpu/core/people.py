@@ -46,15 +46,19 @@ class People:
 def people_of(lines: Iterable[Event]) -> People:
     """Return whose each owner's name is by these lines: the first claim counts, until a payer assigns the name.
 
-    A claim counts only for whoever wrote it: the database signs the lines of a team.
+    A claim counts only for whoever wrote it: the database signs the lines of a team. A line that does not say both, the
+    name and the person, says nothing: the database does not look into a member's lines.
     """
     found: dict[str, str] = {}
     texts: dict[str, str] = {}
     for line in sorted(lines, key=lambda line: line.seq):
-        name = plain(line.body.get("owner"))
-        is_claim = line.kind == CLAIMED and name not in found and line.actor == line.body["person"]
+        owner, person = line.body.get("owner"), line.body.get("person")
+        if not (isinstance(owner, str) and isinstance(person, str) and owner and person):
+            continue
+        name = plain(owner)
+        is_claim = line.kind == CLAIMED and name not in found and line.actor == person
         if line.kind == ASSIGNED or is_claim:
-            found[name], texts[name] = line.body["person"], line.body["owner"]
+            found[name], texts[name] = person, owner
     return People(found, texts)
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.events import Event
+from cloudgpu.core.events import Draft, Event
 from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
 from cloudgpu.core.limits import Limits, joined
-from cloudgpu.core.people import ASSIGNED, CLAIMED, People, assigned_line, claimed_line, people_of, plain
+from cloudgpu.core.people import ASSIGNED, CLAIMED, SUBJECT, People, assigned_line, claimed_line, people_of, plain
 from cloudgpu.core.published import PUBLISHED, WITHDRAWN, published_line, published_of, withdrawn_line
 from cloudgpu.core.roles import PAYER_KINDS, Role
 
@@ -95,6 +95,17 @@ def test_a_claim_counts_only_for_whoever_wrote_it():
     forged = claimed_line("ada@lab.org", "bo", NOON, 0)
     assert people_of(lines((forged, "eve"))) == People()
     assert people_of(lines((forged, "bo"))).owns("bo", "ada@lab.org")
+
+
+@pytest.mark.parametrize("kind", [CLAIMED, ASSIGNED])
+@pytest.mark.parametrize("body", [
+    {}, {"owner": "x"}, {"person": "eve"}, {"owner": ["x"], "person": "eve"}, {"owner": "x", "person": {}},
+    {"owner": "", "person": "eve"},
+])  # fmt: skip
+def test_a_line_that_does_not_say_whose_a_name_is_says_nothing(kind, body):
+    whole = (claimed_line("ada@lab.org", "ada", NOON, 0), "ada")
+    people = people_of(lines((Draft(kind, SUBJECT, body, NOON, "x"), "eve"), whole))
+    assert people == people_of(lines(whole))
 
 
 def test_a_payer_corrects_whose_a_name_is():
