@@ -1,8 +1,8 @@
 """A machine that was launched from another home: whether this home's key was let in there, and what to do if not.
 
 `share` writes into the ledger whose key was let in, and the machine's host key: that is pinned here before the first
-connection. It is as good as the ledger is: whoever may write there could name another key. What is pinned already,
-and what this home launched itself, is never replaced by it.
+connection. In a team only the lines of those who may share it count, by the name that the database signs them with.
+What this home launched itself is never replaced by it; what came with an earlier share is, by a later one's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cloudgpu.access.target import Barred, LoginRefused
 from cloudgpu.control import saved
 from cloudgpu.control.doors import is_behind, is_told
 from cloudgpu.control.identity import words_of
+from cloudgpu.control.law import law_of
 from cloudgpu.core.names import digest
+from cloudgpu.core.roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,14 +54,36 @@ def let_in(session: Session, row: Row) -> dict[str, Any] | None:
 
 
 def pin_shared(session: Session, row: Row) -> bool:
-    """Pin the host key that came with a share, where none is pinned; say whether one is pinned now."""
-    if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
-        return True
+    """Pin the host key that came with a share where none is pinned, or an earlier share's; say whether one is pinned.
+
+    A machine that was brought back has another host key: whoever shares it anew hands that over.
+    """
+    pinned = known_hosts.pinned(session.home.known_hosts, row["id"])
     said = let_in(session, row)
-    if said is None or not said["host_key"]:
-        return False
-    known_hosts.pin(session.home.known_hosts, row["id"], said["host_key"])
-    return True
+    if said is None or not said["host_key"] or said["host_key"] == pinned:
+        return pinned is not None
+    keys = _handed_over(session, row)
+    if keys and (pinned is None or pinned in keys[:-1]):
+        known_hosts.pin(session.home.known_hosts, row["id"], keys[-1])
+        return True
+    return pinned is not None
+
+
+def _handed_over(session: Session, row: Row) -> list[str]:
+    """Return the host keys that came with the shares for this home's key, the latest last: of those who may share it.
+
+    In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
+    """
+    lines, mine, law = list(session.ledger.events(row["id"])), own_key(session).fingerprint, law_of(session)
+    shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
+    if law.role is not Role.ALONE:
+        first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
+        may = {*session.ledger.payers()}
+        if first is not None and first.kind == "launch_intended":
+            may.add(first.actor)
+        owner = first.body["owner"] if first is not None else None
+        shares = [one for one in shares if one.actor in may or law.people.owns(one.actor, owner)]
+    return [one.body["host_key"] for one in shares]
 
 
 def pin_all_shared(session: Session, rows: Iterable[Row]) -> None:

@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.access import known_hosts
 from cloudgpu.access.guests import GuestKey
+from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import documents
 from cloudgpu.control.allow import allow
 from cloudgpu.control.budget_asked import Asked, removed, set_value
+from cloudgpu.control.guest import own_key
 from cloudgpu.control.law import assign_owner, others_note
 from cloudgpu.control.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
@@ -23,7 +26,9 @@ from cloudgpu.control.rehearse import interrupt
 from cloudgpu.control.resume import plan_comeback, started
 from cloudgpu.control.share import share, unshare
 from cloudgpu.control.things import remove, save, the_one
+from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.decisions import Rule
+from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind
 from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
@@ -320,3 +325,33 @@ def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_th
     (stays,) = clean(bo.session, [found])
     assert not stays.gone
     assert stays.orphan.stays == "it is ada@lab.org's (ada): its owner or a payer removes it"
+
+
+def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_not(team):
+    ada, bo, pia = team.values()
+    id, guest = ada.row("adas")["id"], own_key(pia.session).fingerprint  # noqa: A001
+    (launched, *_) = ada.session.ledger.events(id)
+
+    def shared(person):
+        ada.later(minutes=1)
+        key = new_host_key().public_line.rsplit(" ", 1)[0]
+        body = {"key": guest, "label": "pia", "from": None, "host_key": key, "host": "x"}
+        person.session.ledger.append([Draft("machine_shared", id, body, ada.clock(), f"shared:{key}")])
+        put_in_order(pia.session)
+        return key
+
+    def pinned():
+        return known_hosts.pinned(pia.session.home.known_hosts, id)
+
+    shared(bo)
+    assert pinned() is None
+    body = launched.body | {"owner": bo.owner}
+    bo.session.ledger.append([Draft("launch_intended", id, body, ada.clock(), "forged")])
+    shared(bo)
+    assert pinned() is None, "whose a machine is, its first line says"
+    of_ada = shared(ada)
+    assert pinned() == of_ada
+    shared(bo)
+    assert pinned() == of_ada
+    again = shared(ada)
+    assert pinned() == again, "the machine was brought back with another key, and shared anew"

@@ -115,6 +115,19 @@ def test_another_host_key_than_the_one_that_was_shared_is_refused(two, bob):
         said_in(bob, bob.find("amber-fox"), "true")
 
 
+def test_a_share_after_a_comeback_hands_the_new_host_key_over(two, bob):
+    row = launched(two)
+    share(two.session, row, key_of(bob), from_=ADAS)
+    assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
+    two.server.kill()
+    two.server.host_key = new_host_key()
+    two.clock.advance(60)
+    two.server.start(authorized=client_key(two.session.home.keys).public_line)
+    known_hosts.pin(two.session.home.known_hosts, row["id"], two.server.host_key.public_line)
+    share(two.session, two.session.find("amber-fox"), key_of(bob), from_=ADAS)
+    assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
+
+
 def test_a_line_in_the_ledger_replaces_no_host_key_that_a_home_has_pinned(two, bob):
     row = launched(two)
     forged = {"key": own_key(two.session).fingerprint, "label": "", "from": None, "host": "x"}
