@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,12 +59,28 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
         listings = listed_all(session, accounts)
         found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
         gaps = [gap for each in listings for gap in each.unanswered]
-        rows, seen = list[Row](), {one.tags[TAG_ID] for one in found}
-        for machine, one in {one.tags[TAG_ID]: one for one in found if one.state is not State.TERMINATED}.items():
+        rows, seen = list[Row](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
+        living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
+        gaps += untold
+        for gap in untold:
+            session.tell(f"{gap.scope} is left alone: {gap.why}")
+        for machine, one in living.items():
             _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
             _add(rows, gaps, call.request.account, partial(_open_row, session, call))
         return Tagged(rows, gaps, fault)
+
+
+def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
+    """Return the living machines by their ids, and a gap for each whose tags do not say which one it is."""
+    found, untold = dict[str, Instance](), list[Unanswered]()
+    for one in living:
+        known = found.setdefault(one.tags[TAG_ID], one) if TAG_ID in one.tags else None
+        if known is None:
+            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is gone"))
+        elif known is not one:
+            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is that of {known.id}, too"))
+    return found, untold
 
 
 def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row]) -> None:

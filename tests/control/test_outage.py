@@ -145,6 +145,21 @@ def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id
     assert len([row for row in ada.opened().ledger.machines() if row["ended"]]) == 1
 
 
+def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(laptop, killed):
+    ada = laptop("ada")
+    fox, _, elk, hen = (ada.up(name=name, new=True).row for name in ("fox", "owl", "elk", "hen"))
+    with ada.cloud._call("tag") as cloud:
+        del cloud.machines[fox["provider_id"]].tags["cloudgpu-id"]
+        cloud.machines[hen["provider_id"]].tags["cloudgpu-id"] = elk["id"]
+    with killed():
+        said, _ = ada.down("owl")
+        assert "owl was ended" in said[0]
+        said, _ = ada.down(all_=True)
+    assert any(f"{fox['provider_id']} in lab" in one and "its tag cloudgpu-id is gone" in one for one in said)
+    assert sum("its tag cloudgpu-id is that of" in one for one in said) == 1
+    assert len(ada.machines()) == 2
+
+
 def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):
     ada = laptop("ada")
     row = ada.up(name="fox").row
