@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lastpass import TOO_LONG
-from cloudgpu.control.reachable import remember
+from cloudgpu.control.reachable import remember, said_another
 from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import stays
@@ -34,7 +34,7 @@ class Whose:
         self.account = account
         self.fault: CloudgpuError | None = None
         self._session = session
-        self._known: dict[str | None, AccountIdentity | None] = {}
+        self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
 
     def ask(self, regions: Iterable[str | None]) -> Whose:
         """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects."""
@@ -53,8 +53,9 @@ class Whose:
             try:
                 self._known[region] = identity_of(self._session, self.account, region)
             except CloudgpuError as fault:
-                self.fault, self._known[region] = fault, None
-        return self._known.get(region)
+                self.fault = self._known[region] = fault
+        found = self._known.get(region)
+        return None if isinstance(found, CloudgpuError) else found
 
     def covers(self, row: Row) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
@@ -62,8 +63,11 @@ class Whose:
         return found is not None and found.is_of(row["identity"])
 
     def is_unknown(self, row: Row) -> bool:
-        """Say whether it may belong to this account, and nobody could say."""
-        return row["provider"] == self._kind and row["account"] == self.account and self.of(row["region"]) is None
+        """Say whether it may belong to this account, whatever that is called, and nobody could say."""
+        if row["provider"] != self._kind or self.of(row["region"]) is not None:
+            return False
+        fault = self._known.get(row["region"], self.fault)
+        return isinstance(fault, CloudgpuError) and _may_be(self._session, self.account, row, fault)
 
     @property
     def _kind(self) -> str:
@@ -81,21 +85,22 @@ def identity_of(session: Session, account: str, region: str | None) -> AccountId
 def account_here(session: Session, row: Row) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
-    Raises NotReachableHere where no account here is that one, and what the provider raises where the identity of the
-    account of that name cannot be known.
+    Raises NotReachableHere where no account here is that one, and what the provider raises where one that may be it
+    cannot say who it is, that of the same name before others.
     """
     here: AccountIdentity | None = None
-    named = row["account"]
-    found = session.account(named)
-    if found is not None and found.provider == row["provider"]:
-        here = identity_of(session, named, row["region"])
-        if here.is_of(row["identity"]):
-            return str(named)
-    for other in _others(session, row):
-        with suppress(CloudgpuError):
-            if identity_of(session, other, row["region"]).is_of(row["identity"]):
-                return other
-    raise not_reachable(row, here)
+    unknown: CloudgpuError | None = None
+    for account in _candidates(session, row):
+        try:
+            found = identity_of(session, account, row["region"])
+        except CloudgpuError as fault:
+            if unknown is None and _may_be(session, account, row, fault):
+                unknown = fault
+            continue
+        if found.is_of(row["identity"]):
+            return account
+        here = found if account == row["account"] else here
+    raise not_reachable(row, here) if unknown is None else unknown
 
 
 def may_judge(session: Session, row: Row) -> bool:
@@ -198,6 +203,21 @@ def is_there(row: Row) -> bool:
     return row["ended"] is None or stays(row)
 
 
-def _others(session: Session, row: Row) -> Iterable[str]:
+def _candidates(session: Session, row: Row) -> list[str]:
+    """Return the accounts here that may be a machine's, that of its own name first."""
+    named = row["account"]
+    session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
-    return [name for name in sorted(accounts) if name != row["account"] and accounts[name].provider == row["provider"]]
+    of_kind = (name for name, one in accounts.items() if one.provider == row["provider"])
+    return sorted(of_kind, key=lambda name: (name != named, name))
+
+
+def _may_be(session: Session, account: str, row: Row, fault: CloudgpuError) -> bool:
+    """Say whether an account that cannot say now who it is may be a machine's.
+
+    One of another name is not where it last said that it is another one, nor where its settings list no such host.
+    """
+    if account == row["account"]:
+        return True
+    is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row["region"])
+    return not is_unlisted and not said_another(session, account, row)

@@ -179,7 +179,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     unseen = []
     for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
         tells = not listing.unanswered and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
-        found = _missing(session, row, look, now) if tells else None
+        found = _missing(session, row, look, answer) if tells else None
         drafts += found or []
         unseen += [row["id"]] if found is None else []
         look.answered |= {row["id"]} if found is not None else set()
@@ -313,12 +313,12 @@ def close_request(session: Session, row: Row, instance: Instance) -> bool:
     return True
 
 
-def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
+def _missing(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
-    provider = session.provider_of(row)
+    provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.gone_after
     if row["attempt"] == "open":
-        return _missing_attempt(session, row, look, now)
+        return _missing_attempt(session, row, look, answer)
     if (row["account"], row["region"]) in look.silent:
         look.unanswered.append(Unanswered(row["name"], f"{row['region']} did not answer just now"))
         return None
@@ -338,10 +338,10 @@ def _missing(session: Session, row: Row, look: Look, now: datetime) -> list[Draf
     return news_of(session, row, instance, then)
 
 
-def _missing_attempt(session: Session, row: Row, look: Look, now: datetime) -> list[Draft] | None:
+def _missing_attempt(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
     if session.held(lock_name(row["key"])):
         return None
-    rule = session.provider_of(row).token_rule
+    rule, now = session.provider(answer.account).token_rule, answer.asked_at
     if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
         look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
         return None

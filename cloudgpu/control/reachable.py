@@ -24,7 +24,7 @@ def remember(session: Session, account: str, region: str | None, found: AccountI
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
     if not session.home.root.is_dir():
         return
-    place = (region or "") if found.kind == _BY_REGION else ""
+    place = _place(region, found.kind)
     with _lock, suppress(OSError):
         known = _read(session)
         said = known.setdefault(account, {})
@@ -42,6 +42,19 @@ def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:
     return [_is_here(session, row, known) for row in rows]
 
 
+def said_another(session: Session, account: str, row: Row) -> bool:
+    """Say whether this account last said that it is another one than a machine's."""
+    identity = row["identity"]
+    if identity is None:
+        return False
+    said = _read(session).get(account, {}).get(_place(row["region"], identity["kind"]))
+    return said is not None and said != [identity["kind"], identity["id"]]
+
+
+def _place(region: str | None, kind: str) -> str:
+    return (region or "") if kind == _BY_REGION else ""
+
+
 def _is_here(session: Session, row: Row, known: Said) -> bool | None:
     identity = row["identity"]
     accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
@@ -50,7 +63,7 @@ def _is_here(session: Session, row: Row, known: Said) -> bool | None:
     wanted = [identity["kind"], identity["id"]]
     if any(wanted in known.get(name, {}).values() for name in accounts):
         return True
-    place = (row["region"] or "") if identity["kind"] == _BY_REGION else ""
+    place = _place(row["region"], identity["kind"])
     named = [name for name in accounts if place in known.get(name, {})]
     return False if accounts and named == accounts else None
 

@@ -28,6 +28,7 @@ from cloudgpu.core.facts import Kind, Want
 from cloudgpu.core.orphan import Wish as Sweep
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
+    AuthFailed,
     BudgetRefused,
     LaunchUncertain,
     LedgerUnavailable,
@@ -324,3 +325,48 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     assert (ended - begun).total_seconds() >= 2 * 3600
     (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1]["resource"] == "instance"]
     assert from_iso(use[1]["end"]) >= ended
+
+
+def bob_with_both(two, fault):
+    """Return bob's session: his own `lab` cannot say who it is, and what ada calls `lab` is his `shared`."""
+    more = f'[accounts.shared]\nprovider = "fake"\nstate_file = "{two.root / "ada.json"}"\n'
+    bob = two.home("bob", more=more)
+    bob.provider("lab").fail_next("identity", fault, times=99)
+    return bob
+
+
+def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(two):
+    row = two.up(two.ada)
+    two.up(two.ada, "owl")
+    two.later()
+    bob = bob_with_both(two, AuthFailed("The login has expired."))
+    with two.ada.provider("lab")._store.open() as cloud:
+        del cloud.machines[row["provider_id"]]
+        cloud.things.clear()
+    assert look_at_all(bob).unanswered == []
+    assert two.row()["ended"] is not None, "a machine that is missing was judged"
+    assert end_all_of(bob, two.row("owl"), why="typed").row["ended"] is not None
+    assert two.running(two.ada) == []
+
+
+def test_an_account_of_any_name_that_cannot_say_who_it_is_may_be_a_machines(two):
+    two.ada = two.home("ada", account="work")
+    two.up(two.ada)
+    two.later()
+    two.bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
+    with pytest.raises(AuthFailed):
+        end_all_of(two.bob, two.row(), why="typed")
+    assert [(gap.scope, gap.why) for gap in look_at_all(two.bob).unanswered] == [("lab", "The login has expired.")]
+    assert two.row()["billed"]
+
+
+def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two):
+    two.ada = two.home("ada", account="work")
+    two.up(two.ada)
+    two.later()
+    look_at_all(two.bob)
+    bob = two.home("bob")
+    bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
+    with pytest.raises(NotReachableHere):
+        end_all_of(bob, two.row(), why="typed")
+    assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
