@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import load_settings
+from cloudgpu.control.cron_shown import place_of, shown
 from cloudgpu.control.cron_tables import find_tables
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.control.session import Session
 
 Document = dict[str, Any]
@@ -32,7 +31,7 @@ _PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One job that runs cloudgpu: its line, its environment, the program, and whether `cron install` wrote it."""
+    """One job that runs cloudgpu: its line without secrets, its environment, the program, and whether it is ours."""
 
     table: str
     line: str
@@ -63,7 +62,7 @@ def lines_with_ledger(environ: Mapping[str, str], place: str) -> Iterator[tuple[
     """Yield (table, line without a password) of each job that names the ledger at `place` by CLOUDGPU_LEDGER."""
     for entry in entries(environ):
         url = entry.environment.get("CLOUDGPU_LEDGER")
-        if url and _place(url, Path("/nowhere")) == place:
+        if url and place_of(url) == place:
             yield entry.table, entry.line
 
 
@@ -120,9 +119,7 @@ def _entry(table: str, line: str, command: str, around: Mapping[str, str], *, is
         return
     sets = (_SET.fullmatch(word) for word in words[:at])
     environment = {**around, **{found[1]: found[2] for found in sets if found}}
-    if url := environment.get("CLOUDGPU_LEDGER"):
-        line = line.replace(url, _shown(url)).replace(shlex.quote(url).replace("%", r"\%"), _shown(url))
-    yield Entry(table, line, environment, words[at], is_ours)
+    yield Entry(table, shown(line, environment), environment, words[at], is_ours)
 
 
 def _words(command: str) -> list[str]:
@@ -147,7 +144,7 @@ def _fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
     if home is not None and not home.is_dir():
         return f"its home {home} is not there", _remove(entry, home)
     if not _is_there(entry):
-        return f"its program {entry.program} is not there", _mend(entry, home)
+        return f"its program {shown(entry.program, entry.environment)} is not there", _mend(entry, home)
     moved = None if home is None else _moved(entry, home, clock)
     return None if moved is None else (moved, _follow(entry, home))
 
@@ -172,21 +169,6 @@ def _moved(entry: Entry, home: Path, clock: Any) -> str | None:
     if is_lost:
         return f"there is no ledger at {ledger.place}"
     return None if mark is None or mark.came_from else f"its ledger {ledger.place} has moved to {mark.to}"
-
-
-def _place(url: str, directory: Path) -> str | None:
-    try:
-        return open_ledger(url, directory, actor="", clock=_no_clock).place
-    except CloudgpuError:
-        return None
-
-
-def _no_clock() -> datetime:
-    raise AssertionError
-
-
-def _shown(url: str) -> str:
-    return _place(url, Path("/nowhere")) or "..."
 
 
 def _elsewhere(entry: Entry, home: Path) -> tuple[str, str] | None:

@@ -1,0 +1,76 @@
+"""Shows a job's line without what is secret in it: it goes to screens and into logs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from cloudgpu.control.cron import CARRIED, SECRETS
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.open import open_ledger
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+HIDDEN = "***"
+_WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
+_SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_SECRET_NAME = re.compile("pass|_pwd|secret|token|key|credential", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
+_LEDGER = "CLOUDGPU_LEDGER"
+
+
+def shown(line: str, environment: Mapping[str, str]) -> str:
+    """Return a job's line with each secret value as ***, and the ledger's URL as its place.
+
+    Nothing of the line is shown where a secret of `environment`, the job's own, would still stand in it.
+    """
+    words = _WORD.findall(line)
+    if "".join(words) != line:
+        return HIDDEN
+    text = "".join(word if word.isspace() else _shown_word(word) for word in words)
+    return HIDDEN if any(secret in text for secret in _secrets(environment)) else text
+
+
+def place_of(url: str) -> str | None:
+    """Return where the ledger at `url` stands, without a password; None for a URL that names no ledger."""
+    try:
+        return open_ledger(url, Path("/nowhere"), actor="", clock=_no_clock).place
+    except CloudgpuError:
+        return None
+
+
+def _shown_word(word: str) -> str:
+    plain = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
+    found = _SET.fullmatch(plain)
+    if found and found[1] == _LEDGER and not re.search(r"\s", plain):
+        return f"{_LEDGER}={place_of(found[2]) or HIDDEN}"
+    if found and _is_secret(found[1]):
+        return f"{found[1]}={HIDDEN}"
+    has_secret = any(_is_secret(name) or name == _LEDGER for name in _NAME.findall(plain))
+    return HIDDEN if has_secret or _LOGIN.search(plain) else word
+
+
+def _is_secret(name: str) -> bool:
+    return name not in CARRIED and (name in SECRETS or bool(_SECRET_NAME.search(name)))
+
+
+def _secrets(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environment.items():
+        if value and _is_secret(name):
+            yield value
+    try:
+        parts = urlsplit(environment.get(_LEDGER, ""))
+    except ValueError:
+        return
+    asked = [value for name, value in parse_qsl(parts.query) if _is_secret(name)]
+    yield from {one for password in (parts.password, *asked) if password for one in (password, unquote(password))}
+
+
+def _no_clock() -> datetime:
+    raise AssertionError
