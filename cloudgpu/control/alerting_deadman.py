@@ -13,6 +13,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alerting_send import within
 from cloudgpu.control.alerts import note
 from cloudgpu.core.alerts import Finding
@@ -33,7 +34,7 @@ def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     if address is None:
         return None
     why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
-    note(session, [] if why is None else [_finding(why)], judged=(TOPIC,))
+    note(session, [] if why is None else [found_at_home(session, _finding(why))], judged=(TOPIC,))
     return why
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.session import living
 from cloudgpu.core.alert_findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
@@ -27,10 +28,10 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
     of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
     over = ended_findings((row | {"reason": reason_of(row)} for row in bills if "unasked" in row), now)
-    return (*of_machines, *over, *price_leaps(rows, factor), *_held_back())
+    return (*of_machines, *over, *price_leaps(rows, factor), *_held_back(session))
 
 
-def _held_back() -> Iterator[Finding]:
+def _held_back(session: Session) -> Iterator[Finding]:
     """Tell of prices that a refresh has not taken over, for having moved too far: one finding for a provider's list."""
     from cloudgpu.catalog.refreshed import stored
     from cloudgpu.catalog.rules import PROVIDERS
@@ -39,7 +40,8 @@ def _held_back() -> Iterator[Finding]:
         with suppress(InvalidRequest):  # a damaged list is said by `catalog`, and prices nothing
             held = stored(provider).held
             if held:
-                yield held_finding(provider, [f"{one.key.item} in {one.key.region}" for one in held])
+                names = [f"{one.key.item} in {one.key.region}" for one in held]
+                yield found_at_home(session, held_finding(provider, names))
 
 
 def _as_seen(session: Session, row: dict[str, Any], now: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
 from cloudgpu.config.alerts import everybody, receivers
 from cloudgpu.control.alerting_found import found_here
+from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.core.alert_findings import ENDED, TOPICS
 from cloudgpu.core.alerts import (
@@ -72,16 +73,23 @@ def outcomes_value(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     }
 
 
-def deliver(session: Session, findings: Iterable[Finding], *, judged: Collection[str] = BUDGETS) -> Delivery:
+def deliver(
+    session: Session,
+    findings: Iterable[Finding],
+    *,
+    judged: Collection[str] = BUDGETS,
+    spared: Collection[str] = (),
+) -> Delivery:
     """Tell of these findings and of what the ledger says of machines; return what was done.
 
     `judged` are the topics (the first word of a key) that the caller has looked at, whole: what is absent of them has
-    fallen back. What is wrong with machines is found here. Each receiver gets one message with all that it is still to
-    have, in one attempt; what it does not take is kept for the next call. Raises MissingExtra, after the ledger has
-    it, where something is to be sent and apprise is not installed, and LedgerUnavailable.
+    fallen back, but for keys that begin with one of `spared`. What is wrong with machines is found here. Each receiver
+    gets one message with all that it is still to have, in one attempt; what it does not take is kept for the next call.
+    Raises MissingExtra, after the ledger has it, where something is to be sent and apprise is not installed, and
+    LedgerUnavailable.
     """
     found = [*findings, *found_here(session)]
-    known, raised, cleared = _noted(session, found, {*judged, *TOPICS})
+    known, raised, cleared = _noted(session, found, {*judged, *TOPICS}, spared)
     outcomes = _sent(session, found) if known.news else ()
     known = _told(session) if outcomes else known
     heard = _audience(session) if known.news else Audience(frozenset())
@@ -137,11 +145,12 @@ def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
 
 
 def _noted(
-    session: Session, findings: Sequence[Finding], judged: Collection[str]
+    session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
 ) -> tuple[Told, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
     known, now = _told(session), session.clock()
-    raise_, clear = due(findings, known, judged)
+    here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
+    raise_, clear = due(findings, known, {*judged, *here}, spared)
     if not raise_ and not clear:
         return known, (), ()
     heard = _audience(session)

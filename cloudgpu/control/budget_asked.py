@@ -23,7 +23,7 @@ from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import gentlest
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, NAME_RULE, near
-from cloudgpu.core.standing import Standing, findings
+from cloudgpu.core.standing import Standing
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.report.values import usd
@@ -200,12 +200,13 @@ def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> 
 
 
 def _judged(session: Session, name: str | None, every: timedelta) -> Document:
+    from cloudgpu.control.alerting_home import budget_findings
     from cloudgpu.control.alerts import deliver, note
 
     found = the_budgets(session, name)
     look_first(session, (), lambda budget: budget in found)
     now, judged = session.clock(), standings(session, found)
-    news = list(findings(judged))
+    news = list(budget_findings(session, judged))
     told = deliver(session, news).value() if name is None else None
     if name is not None:
         note(session, news, judged=())

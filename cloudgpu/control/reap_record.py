@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.lastpass import KIND, SUBJECT, carried
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.decisions import Decision
@@ -82,20 +83,21 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
 
 
-def findings(found: Pass, rows: Iterable[Row]) -> Iterator[Finding]:
-    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided."""
+def findings(session: Session, found: Pass, rows: Iterable[Row]) -> Iterator[Finding]:
+    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
     owners = {row["id"]: row["owner"] or "" for row in rows}
     for one in found.decisions:
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))
     for fault in found.faults:
-        yield Finding(
+        told = Finding(
             key=f"{TOPIC}:fault:{fault}",
             kind="reaper",
             title="A pass could not judge all machines",
             text=f"{fault}. To see it: cloudgpu reap --dry-run",
             urgent=True,
         )
+        yield found_at_home(session, told)
 
 
 def _urgent(one: Decision, owner: str) -> Finding:

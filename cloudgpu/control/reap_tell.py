@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alerting_deadman import ping
+from cloudgpu.control.alerting_home import budget_findings
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.reap_record import TOPIC, findings
 from cloudgpu.control.reap_warn import TOPIC as WARNING
 from cloudgpu.control.reap_warn import warning_findings
-from cloudgpu.core.standing import findings as budget_findings
+from cloudgpu.control.session import present
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ def deliver_all(
     `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
     keeps no machine on: it is tried again by the next pass.
     """
-    news = [*budget_findings(standings), *warning_findings(rows), *findings(found, rows)]
+    news = [*budget_findings(session, standings), *warning_findings(rows), *findings(session, found, rows)]
+    judged = {one.machine for one in found.decisions}
+    elsewhere = [f"{TOPIC}:{row['id']}:" for row in present(list(rows)) if row["id"] not in judged]
     refused: list[str] = []
     try:
-        done = deliver(session, news, judged=("budget", WARNING, TOPIC))
+        done = deliver(session, news, judged=("budget", WARNING, TOPIC), spared=elsewhere)
         refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise

@@ -115,13 +115,13 @@ def summary(done: Pass) -> str:
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
+    from cloudgpu.control.alerting_home import budget_findings
     from cloudgpu.control.alerts import BUDGETS, note
     from cloudgpu.control.budgets import budgets, standings
     from cloudgpu.core.budget_stops import Do, stops
-    from cloudgpu.core.standing import findings
 
     judged = standings(session, budgets(session))
-    note(session, list(findings(judged)), judged=BUDGETS)
+    note(session, list(budget_findings(session, judged)), judged=BUDGETS)
     doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
     if not doing:
         return ""

@@ -20,7 +20,8 @@ class Finding:
     """Something that is wrong now.
 
     `key` says what it is about and stays the same while it lasts: `budget:lab:threshold:80`, `stop:<machine>`. Its
-    first word is what `due` calls a topic. `facts` are names, amounts and times for the text, never a secret.
+    first word is what `due` calls a topic; `TOPIC@HOME` is of that home alone. `facts` are names, amounts and times for
+    the text, never a secret.
     """
 
     key: str
@@ -119,18 +120,18 @@ def told(lines: Iterable[Event]) -> Told:
 
 
 def due(
-    findings: Iterable[Finding], known: Told, judged: Collection[str] | None = None
+    findings: Iterable[Finding], known: Told, judged: Collection[str] | None = None, spared: Collection[str] = ()
 ) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
     """Return (what to raise, what to clear).
 
     A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
     What is absent is cleared where its topic is among those that were `judged` (None: all): a pass that did not look
-    at budgets says nothing about them.
+    at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
     """
     now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
     lasting = known.lasting
     raised = tuple(one for key, one in now.items() if key not in lasting)
-    gone = (one for key, one in lasting.items() if key not in now)
+    gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(spared)))
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 

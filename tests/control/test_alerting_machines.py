@@ -10,6 +10,7 @@ from cloudgpu.catalog.refreshed import Stored
 from cloudgpu.catalog.refreshed import write as write_list
 from cloudgpu.cli.budget_text import check_text
 from cloudgpu.control.alerting_deadman import ping
+from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.budget_asked import Asked, checked, set_value
 from cloudgpu.control.look import look_at_all
@@ -100,15 +101,16 @@ def test_prices_that_a_refresh_held_back_are_told_until_they_are_taken(lab):
         key = RowKey(name, "us-east-1", Market.ON_DEMAND)
         return PriceRow(key, "usd_per_hour", Money.usd(99), "a list", lab.clock(), Basis.LISTED)
 
+    key = topic_here(lab.session, "price") + ":list:aws"
     assert deliver(lab.session, []).raised == ()
     lab.session.home.price_lists.mkdir(parents=True)
     write_list(Stored("aws", {}, tuple(map(held, ("p2.xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")))))
-    assert deliver(lab.session, []).raised == ("price:list:aws",)
+    assert deliver(lab.session, []).raised == (key,)
     assert deliver(lab.session, []).lasting == ("4 prices of aws moved too far at the last refresh",)
     line = [line for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"][-1]
     assert "p2.xlarge in us-east-1, p3.2xlarge in us-east-1, p3.8xlarge in us-east-1 and 1 more" in line.body["text"]
     (lab.session.home.price_lists / "aws.json").write_text("{")
-    assert deliver(lab.session, []).cleared == ("price:list:aws",), "what cannot be read holds nothing back"
+    assert deliver(lab.session, []).cleared == (key,), "what cannot be read holds nothing back"
     write_list(Stored("aws", {}, ()))
     assert deliver(lab.session, []).raised == ()
 

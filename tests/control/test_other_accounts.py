@@ -370,3 +370,23 @@ def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two
     with pytest.raises(NotReachableHere):
         end_all_of(bob, two.row(), why="typed")
     assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
+
+
+def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
+    """A budget in a file of ada's home stops her machine; bob's home has no such file, and cannot reach the machine."""
+    row = two.up(two.ada, lease=DAY, renew_until=DAY)
+    directory = two.root / "ada" / "policies" / "budgets"
+    directory.mkdir(parents=True)
+    (directory / "mine.yaml").write_text("amount: 0.01\nperiod: month\naction: notify,stop\n")
+    two.later(minutes=120)
+    reap(two.ada, ReapWish())
+    keys = [line.body["key"] for line in two.ada.ledger.events("alerts")]
+    assert any(key.startswith("budget@") for key in keys)
+    assert f"reaper:{row['id']}:budget:stop" in keys
+    two.later()
+    reap(two.bob, ReapWish())
+    assert [line for line in two.ada.ledger.events("alerts") if line.kind == "alert_cleared"] == []
+    two.later()
+    reap(two.ada, ReapWish())
+    raised = [line.body["key"] for line in two.ada.ledger.events("alerts") if line.kind == "alert_raised"]
+    assert len(raised) == len(set(raised))
