@@ -61,10 +61,10 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
     )
 
 
-def check_held(name: str, until: datetime | None, now: datetime, limits: Limits) -> None:
+def check_held(name: str, until: datetime, now: datetime, limits: Limits) -> None:
     """Raise InvalidRequest for a hold that goes further ahead than the longest lease, whose end it would keep off."""
     most = limits.longest_lease
-    if until is None or most is None or until - now <= most:
+    if most is None or until - now <= most:
         return
     asked = duration_text(timedelta(minutes=round((until - now) / timedelta(minutes=1))))  # as typed, not 9h 59m
     raise InvalidRequest(

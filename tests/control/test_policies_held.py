@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.hold_loses import hold_loses_to
-from cloudgpu.control.lease import plan_extension
+from cloudgpu.control.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle import new_lease
 from cloudgpu.control.policies import limits_of, policies_of, policy_of
 from cloudgpu.core.policy import Act, for_agent
@@ -232,6 +232,14 @@ def test_a_broken_policy_is_not_in_the_way_of_a_hold(lab):
     row = lab.up().row
     write(lab.session.home.policies, "limits", "lease: forever\n")
     assert "is not known: limits.yaml:1" in hold_loses_to(lab.session, row, lab.clock() + H)
+
+
+def test_broken_limits_are_not_in_the_way_of_a_release(lab):
+    row = set_hold(lab.session, lab.up().row, lab.clock() + H)
+    write(lab.session.home.policies, "limits", "lease: forever\n")
+    with pytest.raises(InvalidRequest, match=r"limits\.yaml:1"):
+        set_hold(lab.session, row, lab.clock() + H)
+    assert set_hold(lab.session, row, None)["hold_until"] is None
 
 
 def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
