@@ -130,7 +130,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
 def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     """Send one finding to every receiver, without the ledger; return how each attempt ended. Raises MissingExtra."""
-    addresses = receivers(session.settings.alerts, session.home)
+    addresses = _everybody(session)
     if not addresses:
         return ()
     text = _message(session, [News(finding, 1, session.clock(), frozenset())])

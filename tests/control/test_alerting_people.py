@@ -10,9 +10,10 @@ from cloudgpu.config.alerts import alerts_from
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.rehearse import interrupt
 from cloudgpu.core.events import Draft
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 
 
 @pytest.fixture
@@ -58,6 +59,13 @@ def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web)
     lab.later(minutes=16)
     deliver(lab.session, [])
     assert [len(posts(web, place)) for place in ("ada", "lab")] == [1, 1]
+
+
+def test_a_ledger_that_is_away_is_told_to_owners_where_the_lab_has_no_receiver(make_lab, web):
+    lab = make_lab(f'[alerts.people]\nada = ["json://{web.place}/ada"]\n')
+    told_once(lab.session, LedgerUnavailable("The server is down."))
+    (text,) = posts(web, "ada")
+    assert "No pass can be made: the ledger is away" in text
 
 
 def test_a_person_without_an_address_and_one_that_is_no_list_are_refused():
