@@ -82,8 +82,13 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     from cloudgpu.config.zones import zone_of
     from cloudgpu.control.lastpass import last_pass
     from cloudgpu.control.watch_due import sweep_due
+    from cloudgpu.errors import LedgerUnavailable
 
-    return sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
+    try:
+        last = last_pass(session.ledger)
+    except LedgerUnavailable:
+        return nightly  # the pass itself finds that out, and tells owners
+    return sweep_due(last, zone_of(session.settings.tz), session.clock())
 
 
 def _show(found: Pass, output: Format, *, explain: bool, loud: bool) -> None:

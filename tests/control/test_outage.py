@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.app import run
 from cloudgpu.control.documents import ended, to_end
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage_found import to_stop
@@ -158,6 +159,22 @@ def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(
     assert any(f"{fox['provider_id']} in lab" in one and "its tag cloudgpu-id is gone" in one for one in said)
     assert sum("its tag cloudgpu-id is that of" in one for one in said) == 1
     assert len(ada.machines()) == 2
+
+
+@pytest.mark.parametrize("words", [["--cron"], ["--cron", "--nightly"]])
+def test_a_pass_from_cron_tells_owners_once_that_the_server_is_down(laptop, killed, web, monkeypatch, capsys, words):
+    ada = laptop("ada")
+    config = ada.home / "config.toml"
+    config.write_text(f'{config.read_text()}[alerts]\nto = ["json://{web.place}/lab"]\n')
+    ada.up(name="fox")
+    ada.opened()
+    monkeypatch.setenv("CLOUDGPU_HOME", str(ada.home.with_name("ada")))
+    monkeypatch.setenv("CLOUDGPU_LEDGER", ada.url)
+    with killed():
+        assert [run(["reap", *words]) for _ in range(2)] == [8, 8]
+    assert "cannot be reached" in capsys.readouterr().err
+    (told,) = web.got
+    assert "No pass can be made: the ledger is away" in told[2].decode()
 
 
 def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):
