@@ -27,12 +27,14 @@ NAMED = 3  # machines in a sentence
 class Whose:
     """Which account an answer speaks for, region by region: it says nothing about the machines of any other.
 
-    `fault` is why the identity of a region is not known.
+    `fault` is why the identity of a region is not known; `is_told` says whether all that was asked for was answered,
+    if by an error.
     """
 
     def __init__(self, session: Session, account: str) -> None:
         self.account = account
         self.fault: CloudgpuError | None = None
+        self.is_told = False
         self._session = session
         self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
 
@@ -40,6 +42,7 @@ class Whose:
         """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects."""
         for region in set(regions) or {None}:
             self.of(region)
+        self.is_told = True
         return self
 
     def be_silent(self, fault: Silent) -> Whose:

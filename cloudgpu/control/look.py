@@ -77,10 +77,9 @@ def look_at(
             session.provider(account)
     rows = session.ledger.machines()
     kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
-    to_price = {account: pricing.to_ask(session, account, rows) for account in accounts}
-    regions = _regions(rows)
+    to_price, regions = pricing.to_ask(session, rows), _regions(rows)
     found_whose = []
-    for answer in asked(session, to_price, asked_at, regions=regions, kept_of=kept_of, again_after=again_after):
+    for answer in asked(session, accounts, asked_at, to_price, regions, kept_of=kept_of, again_after=again_after):
         _, closed = told_apart(session, answer.listing.unanswered)
         if closed:
             look.closed += closed

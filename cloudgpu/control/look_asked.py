@@ -21,9 +21,6 @@ from cloudgpu.providers.patience import patience_s
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
-Row = dict[str, Any]
-ToPrice = tuple[str | None, list[Row]]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -45,42 +42,44 @@ class Answer:
 
 def asked(
     session: Session,
-    to_price: Mapping[str, ToPrice],
+    accounts: Sequence[str],
     asked_at: datetime,
-    *,
+    to_price: pricing.ToAsk,
     regions: Mapping[str, Collection[str]],
+    *,
     kept_of: Collection[str] = (),
     again_after: float | None = None,
 ) -> list[Answer]:
     """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
 
-    `to_price` is what each account is asked the prices of. Whose identity is asked are the `regions` of machines, by
-    the kind of provider. An account that did not answer wholly is asked once more after `again_after` seconds (None:
-    it is not), where that is within the time that a read has.
+    `to_price` are machines of which prices are asked, each of the account whose it is. Whose identity is asked are the
+    `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after
+    `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
-    listings = [partial(listed, session, one, again_after) for one in to_price]
-    things = [partial(leftovers_of, session, one) for one in to_price if one in kept_of]
-    prices = [partial(pricing.ask, session, one, *priced) for one, priced in to_price.items()]
-    whose = {one: Whose(session, one) for one in to_price}
-    names = [partial(whose[one].ask, regions.get(_kind(session, one), ())) for one in to_price]
-    asks: list[Callable[[], Any]] = [*listings, *things, *prices, *names]
+    listings = [partial(listed, session, one, again_after) for one in accounts]
+    things = [partial(leftovers_of, session, one) for one in accounts if one in kept_of]
+    whose = {one: Whose(session, one) for one in accounts}
+    prices = [
+        partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
+        for one in accounts
+    ]
+    asks: list[Callable[[], Any]] = [*listings, *things, *prices]
     answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
-    found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in to_price}
-    found_things = {one: _things(one, next(answers)) for one in to_price if one in kept_of}
-    found_prices = {one: _priced(since, next(answers)) for one, (since, _) in to_price.items()}
-    found_names = {one: _whose(whose[one], next(answers)) for one in to_price}
+    found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
+    found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
+    found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
     return [
         Answer(
             account=one,
             kind=_kind(session, one),
             listing=_listing(one, found_listings[one]),
-            whose=found_names[one],
+            whose=whose[one],
             asked_at=asked_at,
             things=found_things.get(one),
             priced=found_prices[one],
             silent=isinstance(found_listings[one], Silent),
         )
-        for one in to_price
+        for one in accounts
     ]
 
 
@@ -134,9 +133,18 @@ def _things(account: str, found: Leftovers | Silent) -> Leftovers:
     return Leftovers((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _priced(since: str | None, found: pricing.Priced | Silent) -> pricing.Priced:
-    return pricing.Priced(since, gap=found.message) if isinstance(found, Silent) else found
+def _named_and_priced(
+    session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk
+) -> pricing.Priced:
+    """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
+    return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _whose(asked: Whose, found: Whose | Silent) -> Whose:
-    return asked.be_silent(found) if isinstance(found, Silent) else found
+def _priced(session: Session, whose: Whose, found: pricing.Priced | Silent, to_price: pricing.ToAsk) -> pricing.Priced:
+    """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
+    if not isinstance(found, Silent):
+        return found
+    if not whose.is_told:
+        whose.be_silent(found)
+    may_cost = to_price.may_be_of(_kind(session, whose.account))
+    return pricing.Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import scopes_of
 from cloudgpu.control.paid import paid_prices
+from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.discounts import agreed
 from cloudgpu.core.events import OWN, PROVIDER, Draft
@@ -19,6 +20,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import HasPriceHistory
 
 if TYPE_CHECKING:
+    from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
     from cloudgpu.ledger.base import Ledger
 
@@ -93,18 +95,41 @@ def _paid(session: Session, item: Available, price: Price | None, at: datetime) 
     return agreed(session.settings.discounts, item, price, at)
 
 
-def to_ask(session: Session, account: str, rows: Sequence[Row]) -> tuple[str | None, list[Row]]:
-    """Return when this account's prices were last asked for, and the machines of which they are to be asked now.
+@dataclass(frozen=True, slots=True)
+class ToAsk:
+    """Machines of which prices may be asked now, of whatever account; and when that was last done, by their scopes."""
 
-    Those are what is billed now, and spot machines that ended since then: what they cost to their end is not written
-    yet, whatever process died over it.
+    rows: Sequence[Row] = ()
+    before: Mapping[str, str | None] = field(default_factory=dict)
+
+    def may_be_of(self, kind: str) -> bool:
+        """Say whether an account of this kind of provider may have one of them."""
+        return any(row["provider"] == kind for row in self.rows)
+
+    def of(self, whose: Whose) -> tuple[str | None, list[Row]]:
+        """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
+
+        Its machines are those of its identity, whatever it is called where they were launched.
+        """
+        known = [row for row in self.rows if whose.covers(row)]
+        rows = [row for row in known if row["ended"] is None or row["ended"] >= (self._asked(row) or "")]
+        before = {self._asked(row) for row in rows}
+        return (None if None in before else min(filter(None, before), default=None)), rows
+
+    def _asked(self, row: Row) -> str | None:
+        return self.before[scope_of_row(row)]
+
+
+def to_ask(session: Session, rows: Sequence[Row]) -> ToAsk:
+    """Return of which of these machines prices may be asked now.
+
+    Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
+    written yet, whatever process died over it.
     """
-    known = [row for row in rows if row["account"] == account and row["instance_type"] and row["provider_id"]]
-    accounts = {str(row["identity"]): row for row in known}  # one, but for a name that meant another account before
-    before = [_asked_before(session.ledger, row) for row in accounts.values()]
-    since = None if None in before else min(filter(None, before), default=None)
-    earliest = since or iso(session.clock() - REMEMBERED_FOR)
-    return since, [row for row in known if _is_to_ask(row, earliest)]
+    earliest = iso(session.clock() - REMEMBERED_FOR)
+    known = [row for row in rows if row["instance_type"] and row["provider_id"] and _is_to_ask(row, earliest)]
+    accounts = {scope_of_row(row): row for row in known}
+    return ToAsk(known, {scope: _asked_before(session.ledger, row) for scope, row in accounts.items()})
 
 
 def _is_to_ask(row: Row, earliest: str) -> bool:
@@ -140,7 +165,7 @@ def ask(session: Session, account: str, since: str | None, rows: Sequence[Row]) 
 def _history(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Sequence[Price]]:
     if not rows:
         return {}
-    items = [available(row) for row in rows]
+    items = [_as_here(row, account) for row in rows]
     found = history_of(session, account, items, min(map(_known_until, rows)))
     return {row["id"]: prices for row, prices in zip(rows, found, strict=True)}
 
@@ -159,6 +184,11 @@ def history_of(
     return [[_paid(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
 
 
+def _as_here(row: Row, account: str) -> Available:
+    """Return what a machine was launched from, under the name that its account has here."""
+    return replace(available(row), account=account)
+
+
 def _known_until(row: Row) -> datetime:
     """Return from when on it is not known what the machine cost."""
     return from_iso(row["price"]["as_of"] if row["price"] else row["intended_at"])
@@ -170,7 +200,7 @@ def _now(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Price
 
     now = session.clock()
     by_list = [row for row in rows if row["provider"] in PROVIDERS and row["market"] == Market.ON_DEMAND]
-    items = {row["id"]: available(row) for row in rows}
+    items = {row["id"]: _as_here(row, account) for row in rows}
     found = {row["id"]: _paid(session, items[row["id"]], _listed(items[row["id"]]), now) for row in by_list}
     asked = [row["id"] for row in rows if row["id"] not in found]
     if asked:

@@ -390,3 +390,37 @@ def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
     reap(two.ada, ReapWish())
     raised = [line.body["key"] for line in two.ada.ledger.events("alerts") if line.kind == "alert_raised"]
     assert len(raised) == len(set(raised))
+
+
+def prices_of(two, name="fox"):
+    return [line for line in two.ada.ledger.events(two.row(name)["id"]) if line.kind == "price_observed"]
+
+
+def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last_time_on(two, monkeypatch):
+    row, cloud = two.up(two.ada, spot=True), two.ada.provider("lab")
+    two.up(two.bob, "owl", spot=True)
+    real, asked = cloud.price_history, []
+    monkeypatch.setattr(cloud, "price_history", lambda items, since: asked.append(len(items)) or real(items, since))
+    two.later()
+    cloud.set_spot_price("fake.v100.1", row["zone"], "1.5")
+    two.later()
+    look_at_all(two.ada)
+    assert (asked, len(prices_of(two)), prices_of(two, "owl")) == ([1], 1, [])
+    end_all_of(two.ada, two.row(), why="typed")
+    two.later()
+    look_at_all(two.ada)
+    calls = len(asked)
+    two.later()
+    look_at_all(two.ada)
+    assert len(asked) == calls, "nobody has asked bob's account yet, and that is nothing to ada's"
+
+
+def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_machine_was_launched(two):
+    two.bob = two.home("bob", cloud="ada", account="shared")
+    row = two.up(two.ada, spot=True)
+    two.later()
+    two.ada.provider("lab").set_spot_price("fake.v100.1", row["zone"], "1.5")
+    two.later()
+    assert look_at_all(two.bob).sentences == []
+    assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)
+    end_all_of(two.bob, two.row(), why="typed")
