@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 
     from cloudgpu.providers.aws.client import Aws
 
+NUMBER = re.compile(r"[0-9]{12}")
+KEPT_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least
+
 
 def number(aws: Aws) -> str:
     """Return the account (12 digits) of the credentials of now: one call, GetCallerIdentity.
@@ -21,20 +27,27 @@ def number(aws: Aws) -> str:
     STS does not answer, it is what it said of the very same key before: a key never changes its account. A region that
     is silent would keep cloudgpu from ending machines in all others else.
     """
-    home = aws.options.home_region
     try:
-        with aws.said("GetCallerIdentity", home):
-            found = str(aws.client("sts", home).get_caller_identity()["Account"])
+        found = _asked(aws)
     except ProviderUnavailable:
-        known = _of_key(aws)
-        if not known.exists():
+        known = _read(_of_key(aws))
+        if known is None:
             raise
-        return known.read_text(encoding="ascii").strip()
+        return known
     with suppress(OSError):  # a full disk, say: then it is asked again
         file = _of_key(aws)
-        if not file.exists():
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.write_text(f"{found}\n", encoding="ascii")
+        if _read(file) != found:
+            _write(file, found)
+            _drop_old(file.parent)
+    return found
+
+
+def _asked(aws: Aws) -> str:
+    home = aws.options.home_region
+    with aws.said("GetCallerIdentity", home):
+        found = str(aws.client("sts", home).get_caller_identity()["Account"])
+    if not NUMBER.fullmatch(found):
+        raise ProviderUnavailable(f"STS says that the account is {found!r}, which is no number of an account.")
     return found
 
 
@@ -42,11 +55,35 @@ def _of_key(aws: Aws) -> Path:
     return aws.home / "accounts" / digest(aws.access_key())[:16]
 
 
+def _read(file: Path) -> str | None:
+    """Return the account that a file tells, None where it tells none."""
+    with suppress(OSError, UnicodeDecodeError):
+        found = file.read_text(encoding="ascii").strip()
+        return found if NUMBER.fullmatch(found) else None
+    return None
+
+
+def _write(file: Path, number: str) -> None:
+    """Write it wholly or not at all."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        fresh.write_text(f"{number}\n", encoding="ascii")
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _drop_old(directory: Path) -> None:
+    """Remove what was written long ago: a login makes a new key every few hours. A key that lasts is asked again."""
+    for file in directory.iterdir():
+        if time.time() - file.stat().st_mtime > KEPT_S:
+            file.unlink(missing_ok=True)
+
+
 def remember(aws: Aws, own: str, number: str) -> None:
     """Write down in which AWS account (12 digits) a machine was launched."""
-    file = _file(aws, own)
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.write_text(f"{number}\n", encoding="ascii")
+    _write(_file(aws, own), number)
 
 
 def check(aws: Aws, own: str) -> None:
