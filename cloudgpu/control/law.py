@@ -66,7 +66,7 @@ class Law:
 def law_of(session: Session) -> Law:
     """Return who asks, in which role. Raises LedgerUnavailable."""
     role = session.ledger.role()
-    people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT))
+    people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
     return Law(role, person_of(session), people, session.settings.owner, session.for_lab)
 
 
@@ -172,7 +172,7 @@ def claim_owner(session: Session, owner: str) -> None:
         return
 
     def decision(view: View) -> Sequence[Draft]:
-        people = people_of(session.ledger.events(SUBJECT))
+        people = people_of(session.ledger.events(SUBJECT), law.people.users)
         verdict = claim(people, law.role, law.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
             raise _not_theirs(session, law, owner)
@@ -183,7 +183,7 @@ def claim_owner(session: Session, owner: str) -> None:
 
 def owners(session: Session) -> dict[str, list[dict[str, str]]]:
     """Return each owner's name that is recorded, with the person whose it is."""
-    people = people_of(session.ledger.events(SUBJECT))
+    people = people_of(session.ledger.events(SUBJECT), session.ledger.members())
     return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
 
 

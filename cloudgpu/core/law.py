@@ -35,13 +35,14 @@ class Claim(StrEnum):
 def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Claim:
     """Return whether this person may launch for `owner`; `usual` is the owner that their settings name.
 
-    A member's first launch makes the name of their settings theirs. Another one needs a payer: so does every name that
-    is somebody else's, or that another person is called by.
+    A member's first launch makes the name of their settings theirs, beside what the database calls them. Another one
+    needs a payer: so does every name that is somebody else's, or that another person is called by.
     """
     if role is Role.ALONE or (people.is_known(owner) and people.owns(person, owner)):
         return Claim.GRANTED
     free = not people.is_another(person, owner)
-    if free and (owner == person or (plain(owner) == plain(usual) and not people.names(person))):
+    has_one = any(plain(name) != plain(person) for name in people.names(person))
+    if free and (owner == person or (plain(owner) == plain(usual) and not has_one)):
         return Claim.NEW
     return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,14 +15,22 @@ CLAIMED, ASSIGNED = "owner_claimed", "owner_assigned"
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Which person, a user of the database, each owner's name belongs to. Names are compared as tags can say them."""
+    """Which person, a user of the database, each owner's name belongs to. Names are compared as tags can say them.
+
+    `users` are all who are in the team: what the database calls them is theirs without any line.
+    """
 
     of: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict, compare=False)  # the names as they were written
+    users: Collection[str] = field(default=(), compare=False)
 
     def person(self, owner: str | None) -> str | None:
         """Return whose name this is: as recorded, else the person who is called so; None for no name."""
-        return self.of.get(plain(owner), owner) if owner else None
+        if not owner:
+            return None
+        name = plain(owner)
+        known = owner if owner in self.users else next((user for user in self.users if plain(user) == name), owner)
+        return self.of.get(name, known)
 
     def is_known(self, owner: str) -> bool:
         """Say whether it is recorded whose name this is."""
@@ -35,7 +43,7 @@ class People:
     def is_another(self, person: str, owner: str) -> bool:
         """Say whether somebody else is called so, or has launched under this name."""
         name = plain(owner)
-        called = any(plain(known) == name for known in self.of.values() if known != person)
+        called = _calls(name, (*self.of.values(), *self.users), person)
         return called or self.of.get(name, person) != person
 
     def names(self, person: str) -> list[str]:
@@ -43,8 +51,10 @@ class People:
         return sorted(self.texts.get(name, name) for name, known in self.of.items() if known == person)
 
 
-def people_of(lines: Iterable[Event]) -> People:
+def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
     """Return whose each owner's name is by these lines: the first claim counts, until a payer assigns the name.
+
+    `users` are all who are in the team: nobody else's claim of what the database calls one of them counts.
 
     A claim counts only for whoever wrote it: the database signs the lines of a team. A line that does not say both, the
     name and the person, says nothing: the database does not look into a member's lines.
@@ -57,9 +67,14 @@ def people_of(lines: Iterable[Event]) -> People:
             continue
         name = plain(owner)
         is_claim = line.kind == CLAIMED and name not in found and line.actor == person
-        if line.kind == ASSIGNED or is_claim:
+        if line.kind == ASSIGNED or (is_claim and not _calls(name, users, person)):
             found[name], texts[name] = person, owner
-    return People(found, texts)
+    return People(found, texts, users)
+
+
+def _calls(name: str, users: Iterable[str], person: str) -> bool:
+    """Say whether one of these users, other than this person, is called so."""
+    return any(user != person and plain(user) == name for user in users)
 
 
 def claimed_line(owner: str, person: str, now: datetime, after: int) -> Draft:

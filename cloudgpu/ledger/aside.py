@@ -211,6 +211,10 @@ class AsideLedger:
         """Return the database user by whose name a team knows this client; "" where that cannot be read."""
         return self._behind.person() if self.is_readable else ""
 
+    def members(self) -> tuple[str, ...]:
+        """Return the database users who may write; none where that cannot be read."""
+        return self._behind.members() if self.is_readable else ()
+
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role; none where that cannot be read."""
         return self._behind.payers() if self.is_readable else ()

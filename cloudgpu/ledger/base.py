@@ -182,6 +182,10 @@ class Ledger(View, Protocol):
         """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
         ...
 
+    def members(self) -> tuple[str, ...]:
+        """Return the database users who may write, payers too, by name; none where no team shares the ledger."""
+        ...
+
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
         ...

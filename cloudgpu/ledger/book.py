@@ -371,6 +371,10 @@ class Book:
         """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
         return self._read(lambda _: self._store.who(), missing_ok=True)[1]
 
+    def members(self) -> tuple[str, ...]:
+        """Return the database users who may write, payers too, by name; none where no team shares the ledger."""
+        return self._read(lambda _: self._store.members(), missing_ok=True)
+
     def payers(self) -> tuple[str, ...]:
         """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
         return self._read(lambda _: self._store.payers(), missing_ok=True)

@@ -86,6 +86,10 @@ class SqliteFile:
 
         return Role.ALONE, ""
 
+    def members(self) -> tuple[str, ...]:
+        """Return nobody: a file has no team."""
+        return ()
+
     def payers(self) -> tuple[str, ...]:
         """Return nobody: a file has no team."""
         return ()

@@ -110,6 +110,10 @@ class Store(Protocol):
         """Return the role and the name of this client's user, after `reader`; ALONE and "" without a team."""
         ...
 
+    def members(self) -> tuple[str, ...]:
+        """Return the names of the users who may write, payers too, after `reader`."""
+        ...
+
     def payers(self) -> tuple[str, ...]:
         """Return the names of the users who have the payer's role, after `reader`."""
         ...

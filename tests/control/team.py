@@ -32,6 +32,9 @@ class TeamFile(SqliteFile):
     def who(self):
         return (ROLES[self.person], self.person) if self.person else super().who()
 
+    def members(self):
+        return tuple(ROLES)
+
     def payers(self):
         return tuple(name for name, role in ROLES.items() if role is Role.PAYER)
 

@@ -31,6 +31,7 @@ from cloudgpu.core.decisions import Rule
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind
 from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
+from cloudgpu.core.people import claimed_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.report.history import told
 from tests.control.team import Colleague, know_who_asks, team
@@ -355,3 +356,14 @@ def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_no
     assert pinned() == of_ada
     again = shared(ada)
     assert pinned() == again, "the machine was brought back with another key, and shared anew"
+
+
+def test_a_colleague_who_claims_the_name_of_ones_database_user_ends_nothing(team):
+    ada, bo, pia = team.values()
+    pia.up(name="adas-too", owner="ada")
+    bo.session.ledger.append([claimed_line("ada", "bo", bo.clock(), bo.session.ledger.head()[0])])
+    with pytest.raises(RoleNeeded):
+        end(bo.session, bo.row("adas-too"), why="asked")
+    with pytest.raises(RoleNeeded):
+        bo.prepare(name="more", owner="ada")
+    end(ada.session, ada.row("adas-too"), why="asked")

@@ -79,6 +79,24 @@ def test_a_members_first_name_is_the_only_one_beside_their_own():
     assert asked == [Claim.GRANTED, Claim.NEW, Claim.REFUSED]
 
 
+def test_a_member_gets_one_name_beside_their_own_whichever_was_first():
+    people = people_of(lines((claimed_line("ada", "ada", NOON, 0), "ada")))
+    assert claim(people, Role.MEMBER, "ada", "ada@lab.org", "ada@lab.org") is Claim.NEW
+    both = people_of(lines(*((claimed_line(name, "ada", NOON, 0), "ada") for name in ("ada", "ada@lab.org"))))
+    assert claim(both, Role.MEMBER, "ada", "second@lab.org", "second@lab.org") is Claim.REFUSED
+
+
+@pytest.mark.parametrize("owner", ["bo", "Bo"])
+def test_what_the_database_calls_a_member_is_no_other_members_to_take(owner):
+    users = ("bo", "cy")
+    assert claim(People(users=users), Role.MEMBER, "cy", owner, owner) is Claim.REFUSED
+    assert claim(People(users=users), Role.MEMBER, "bo", "bo", "bo@lab.org") is Claim.NEW
+    people = people_of(lines((claimed_line(owner, "cy", NOON, 0), "cy")), users)  # by a program of cy's own
+    assert [people.owns(person, name) for person in ("cy", "bo") for name in ("bo", "Bo")] == [False] * 2 + [True] * 2
+    assert claim(people, Role.MEMBER, "bo", "bo", "bo@lab.org") is Claim.NEW
+    assert people_of(lines((assigned_line(owner, "cy", NOON, 0), "pia")), users).owns("cy", owner)
+
+
 @pytest.mark.parametrize("owner", ["ada@lab.org", "ADA@lab.org", "ada-lab-org", "ada", "Ada"])
 def test_another_member_cannot_launch_as_somebody_who_is_known(owner):
     people = people_of(lines((claimed_line("ada@lab.org", "ada", NOON, 0), "ada")))

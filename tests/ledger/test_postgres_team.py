@@ -95,7 +95,7 @@ def test_roles_are_those_of_the_database(team: tuple[str, str], opened: Open) ->
     assert [(opened(user).role(), opened(user).person()) for user in (bo, cy, "ada")] == [
         (Role.MEMBER, bo), (Role.PAYER, cy), (Role.PAYER, "ada"),
     ]  # fmt: skip
-    assert opened(bo).payers() == (cy,)
+    assert (opened(bo).members(), opened(bo).payers()) == ((bo, cy), (cy,))
 
 
 def test_a_ledger_without_a_team_is_used_alone(opened: Open) -> None:

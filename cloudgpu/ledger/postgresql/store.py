@@ -218,6 +218,10 @@ class PostgresStore:
 
         return team.who(self._open()) if self._version else (Role.ALONE, "")
 
+    def members(self) -> tuple[str, ...]:
+        """Return the names of the users who may write, payers too."""
+        return team.members(self._open()) if self._version else ()
+
     def payers(self) -> tuple[str, ...]:
         """Return the names of the users who have the payer's role."""
         return team.payers(self._open()) if self._version else ()

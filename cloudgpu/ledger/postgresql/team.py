@@ -58,6 +58,12 @@ def who(connection: Connection) -> tuple[Role, str]:
     return Role.PAYER if pays else Role.MEMBER, str(person)
 
 
+def members(connection: Connection) -> tuple[str, ...]:
+    """Return the names of those who log in and have the members' role, as payers have too."""
+    team = team_of(connection)
+    return those_with(connection, team.members) if team else ()
+
+
 def payers(connection: Connection) -> tuple[str, ...]:
     """Return the names of those who log in and have the payer's role; whoever administers the server is left out."""
     team = team_of(connection)
