@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import remember, said_another
-from cloudgpu.control.view import scope_of_row
+from cloudgpu.control.view import is_mine, scope_of_row
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import from_iso
@@ -56,7 +55,8 @@ class Whose:
             try:
                 self._known[region] = identity_of(self._session, self.account, region)
             except CloudgpuError as fault:
-                self.fault = self._known[region] = fault
+                self._known[region] = fault
+                self.fault = self.fault if isinstance(fault, NotReachableHere) else fault
         found = self._known.get(region)
         return None if isinstance(found, CloudgpuError) else found
 
@@ -92,6 +92,7 @@ def account_here(session: Session, row: Row) -> str:
     cannot say who it is, that of the same name before others.
     """
     here: AccountIdentity | None = None
+    absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
     for account in _candidates(session, row):
         try:
@@ -99,11 +100,15 @@ def account_here(session: Session, row: Row) -> str:
         except CloudgpuError as fault:
             if unknown is None and _may_be(session, account, row, fault):
                 unknown = fault
+            if account == row["account"] and isinstance(fault, NotReachableHere):  # it has no such host
+                absent = fault
             continue
         if found.is_of(row["identity"]):
             return account
         here = found if account == row["account"] else here
-    raise not_reachable(row, here) if unknown is None else unknown
+    if unknown is not None:
+        raise unknown
+    raise not_reachable(row, here) if absent is None else _not_configured(session, row, absent)
 
 
 def may_judge(session: Session, row: Row) -> bool:
@@ -150,6 +155,13 @@ def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
     )
 
 
+def _not_configured(session: Session, row: Row, absent: NotReachableHere) -> NotReachableHere:
+    """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
+    way = absent.next if is_mine(session, row) else not_reachable(row, None).next
+    message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
+    return NotReachableHere(message, field="name", value=row["name"], next=way)
+
+
 def words_of(row: Row) -> str:
     """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
     return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
@@ -192,8 +204,13 @@ def _why(session: Session, rows: Sequence[Row]) -> str:
 def _named_here(session: Session, row: Row) -> str:
     if session.account(row["account"]) is None:
         return f", and config.toml here has no account {row['account']}"
-    with suppress(CloudgpuError):
+    try:
         return f"; {_but(row['account'], session.provider(row['account']).identity(row['region']))}"
+    except NotReachableHere as absent:
+        way = f" {absent.next}" if is_mine(session, row) else ""
+        return f". {absent.message}{way}".removesuffix(".")
+    except CloudgpuError:
+        pass
     return ""
 
 
@@ -220,6 +237,8 @@ def _may_be(session: Session, account: str, row: Row, fault: CloudgpuError) -> b
 
     One of another name is not where it last said that it is another one, nor where its settings list no such host.
     """
+    if isinstance(fault, NotReachableHere):
+        return False
     if account == row["account"]:
         return True
     is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row["region"])

@@ -106,7 +106,8 @@ class Provider(Protocol):
 
         Two accounts with one name have two identities; one account has the same for everybody who may use it. Where an
         account's regions are separate computers, `region` says which is meant. Asked over the network once, and kept.
-        Raises AuthFailed or ProviderUnavailable where it cannot be known.
+        Raises AuthFailed or ProviderUnavailable where it cannot be known, NotReachableHere where there is no
+        such region.
         """
         ...
 

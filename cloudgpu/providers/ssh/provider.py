@@ -32,6 +32,7 @@ from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,
     LaunchUncertain,
+    NotReachableHere,
     ProviderUnavailable,
     Silent,
     Unreachable,
@@ -81,8 +82,8 @@ class SshProvider:
     def identity(self, region: str | None = None) -> AccountIdentity:
         """Return which computer the host is that `region` names, and the user there; as it last said, else it is asked.
 
-        Without a region, the first host. Raises ProviderUnavailable where the host is not in the settings or does not
-        answer, and what else keeps us from asking it.
+        Without a region, the first host. Raises NotReachableHere where no host of the settings is that one,
+        ProviderUnavailable where it does not answer, or one that may be it, and what else keeps us from asking it.
         """
         name = next(iter(self._hosts), "") if region is None else region
         host = self._host_called(name)
@@ -241,13 +242,17 @@ class SshProvider:
         return self._host_called(name)
 
     def _host_called(self, name: str) -> Host:
-        """Return the host of that name; else the one where a machine stands that was launched under that name."""
+        """Return the host of that name; else the one where a machine stands that was launched under that name.
+
+        Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
+        """
         if name not in self._hosts and not self._listed:
             self.list()
         host = self._hosts.get(name) or self._other_names.get(name)
-        if host is None:  # nothing is known of a machine on a host that was taken out
-            raise ProviderUnavailable(
-                f"The host {name} is not in the settings of account {self.account} any more.",
+        if host is None:
+            all_answered = self._identities.keys() >= self._hosts.keys()
+            raise (NotReachableHere if all_answered else ProviderUnavailable)(
+                f"The host {name} is not in the settings of account {self.account}.",
                 field=f"accounts.{self.account}.hosts",
                 value=name,
                 next="Put it back into config.toml until nothing of cloudgpu is left there.",

@@ -53,3 +53,24 @@ def test_a_host_of_the_same_name_says_nothing_and_the_same_host_under_another_na
     assert bob("down", "amber-fox", "--yes", timeout=90).code == 0
     assert host.processes() == []
     assert ada("ls", "--refresh", "-o", "json").json["machines"] == []
+
+
+def test_a_host_that_is_not_configured_here_is_no_host_of_this_account_once_all_have_answered(homes, own):
+    ada, bob = homes
+    host, other = own(), own("other")
+    config(ada, host, "bigbox")
+    config(bob, other, "other")
+    assert ada("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    passed = bob("reap", "-o", "json")
+    assert (passed.code, "not reachable from here: amber-fox is a machine of ada's" in passed.out) == (8, True)
+    assert bob("reap", "--cron").code == 0, "its owner looks after it"
+    refused = bob("down", "amber-fox", "--yes", "-o", "json").json["error"]
+    assert (refused["kind"], refused["next"].startswith("Ask ada")) == ("not_reachable_here", True)
+    config(ada, other, "other")
+    assert "Put it back into config.toml" in ada("down", "amber-fox", "--yes").err
+    other.off()
+    assert bob("down", "amber-fox", "--yes", "-o", "json").json["error"]["kind"] == "provider_unavailable"
+    assert bob("reap", "--cron").code == 8, "the host that is silent may be that one"
+    other.start()
+    config(ada, host, "bigbox")
+    assert ada("down", "amber-fox", "--yes", timeout=90).code == 0
