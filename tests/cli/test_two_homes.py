@@ -59,7 +59,7 @@ def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_i
     assert bob("tunnel", "amber-fox", "-o", "json").code == 10
     shown = bob("show", "amber-fox", "-o", "json").json
     assert (shown["identity"]["words"], shown["reachable"]) == (place, False)
-    assert "not reachable from here" in bob("show", "amber-fox").out
+    assert "not reachable from here" in " ".join(bob("show", "amber-fox").out.split())  # a long path wraps it
     assert [one["reachable"] for one in bob.machines()] == [False]
     assert [one["reachable"] for one in ada.machines()] == [True]
     assert [kind for kind in told_of(ada, "amber-fox") if kind != "decision_made"] == before  # to keep it, for now
