@@ -142,6 +142,11 @@ def _ledger(session: Session) -> Check:
         return failed("ledger", fault)
     if doubt or found.faults:
         return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
+    left = [str(one.path) for one in session.ledger.outbox.others()]
+    if left:
+        said = f"What was done while a ledger was away still waits in {', '.join(left)}."
+        way = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
+        return Check("ledger", Verdict.WARN, said, way)
     return Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
 
 

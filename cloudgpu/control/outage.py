@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.aside import AsideLedger
+from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
+    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.outbox import Outbox
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -91,18 +94,26 @@ def replay(session: Session) -> None:
     Nothing is said while the ledger is away: whoever needs it says so. Where it has moved, `ledger move --follow` takes
     along what waits.
     """
-    ledger = session.ledger
+    ledger, written, outbox = session.ledger, 0, session.ledger.outbox
     try:
-        with ledger.outbox.emptied(ledger.id) as drafts:
-            written = ledger.append(drafts) if drafts else ()
+        for outbox in (ledger.outbox, *_elsewhere(ledger)):
+            with outbox.emptied(ledger.id) as drafts:
+                written += len(ledger.append(drafts)) if drafts else 0
     except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as fault:
-        session.tell(f"what was done while the ledger was away still waits in {ledger.outbox.path}: {fault}")
+        session.tell(f"what was done while the ledger was away still waits in {outbox.path}: {fault}")
         return
     if written:
-        lines = "1 line" if len(written) == 1 else f"{len(written)} lines"
+        lines = "1 line" if written == 1 else f"{written} lines"
         session.tell(f"the ledger is back: {lines} about what was done meanwhile were written")
+
+
+def _elsewhere(ledger: Ledger) -> Iterator[Outbox]:
+    """Yield the outboxes in which lines wait for this ledger under another name of its place."""
+    if isinstance(ledger, Book):
+        mine = ledger.id
+        yield from (one for one in ledger.outbox.others() if one.waiting(mine) and ledger.is_of(one))
 
 
 def _id_of(session: Session, fault: LedgerAway) -> str:

@@ -93,7 +93,7 @@ class Ledger(View, Protocol):
 
     @property
     def has_outbox(self) -> bool:
-        """Whether such lines may wait: a look at one file."""
+        """Whether such lines may wait, under whatever name of a place: a look at one directory."""
         ...
 
     def remembered_id(self) -> str:

@@ -82,9 +82,24 @@ class Book:
 
     @property
     def has_outbox(self) -> bool:
-        """Whether such lines may wait: a look at one file."""
+        """Whether such lines may wait, under whatever name of a place: a look at one directory."""
         from_outbox = sys.modules.get("cloudgpu.ledger.outbox")  # without it, this process has put nothing into one
-        return self._head_path.with_suffix(".outbox").exists() or (from_outbox is not None and not self.outbox.is_empty)
+        if from_outbox is not None and not self.outbox.is_empty:
+            return True
+        try:
+            return any(name.endswith(".outbox") for name in os.listdir(self._head_path.parent))  # noqa: PTH208  (half the time)
+        except OSError:
+            return self._head_path.with_suffix(".outbox").exists()
+
+    def is_of(self, outbox: Outbox) -> bool:
+        """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
+        from cloudgpu.ledger.doubt import of_past
+        from cloudgpu.ledger.head import Head, read_head
+
+        record = read_head(outbox.path.with_suffix(".head"), self._patience)
+        if not isinstance(record, Head):
+            return False
+        return self._read(lambda found: found is not None and of_past(found, self.place, record) is None)
 
     def remembered_id(self) -> str:
         """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""

@@ -31,6 +31,10 @@ class Outbox:
         """Whether nothing waits."""
         return self.path not in _unwritten and not self.path.exists()
 
+    def others(self) -> list[Outbox]:
+        """Return the outboxes beside this one: of other ledgers, and of the same one by another name of its place."""
+        return [Outbox(path) for path in sorted(self.path.parent.glob("*.outbox")) if path != self.path]
+
     def add(self, ledger: str, drafts: Sequence[Draft]) -> None:
         """Write these lines and sync them, all or none; raise OSError where that fails. This process knows them yet."""
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.app import run
+from cloudgpu.control.doctor import examine
 from cloudgpu.control.documents import ended, to_end
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage_found import to_stop
@@ -95,6 +96,23 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     assert ada.kinds("fox").count("stop_asked") == 1
     assert spent(ada.opened().find("fox"), session.clock()) == before
     assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
+    assert not session.ledger.has_outbox
+
+
+def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop, killed, url, tmp_path):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    with killed():
+        ada.stop("fox")
+    ada.url = f"sqlite:///{tmp_path}/other.db"
+    ada.opened().ledger.append([])
+    ada.opened()
+    environ = {"CLOUDGPU_HOME": str(ada.box.parents[1]), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}
+    (check,) = (one for one in examine(environ, clock=ada.clock) if one.name == "ledger")
+    assert str(ada.box) in check.said, "another ledger takes nothing of it"
+    ada.url = url.replace("127.0.0.1", "localhost")
+    session = ada.opened()
+    assert session.find("fox")["billed"] is False
     assert not session.ledger.has_outbox
 
 
