@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,6 +51,7 @@ def command(
     others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
     """
     from cloudgpu.control.asked import duration
+    from cloudgpu.control.outage_told import told_where_away
     from cloudgpu.control.reap import INTERVAL, ReapWish, reap
     from cloudgpu.control.session import silent
     from cloudgpu.core.decide import MAX_IDLE_STOPS
@@ -58,8 +60,9 @@ def command(
     if cron:
         session.check_there()
     session.check_kept(os.environ)
-    session.ledger.check_in_use()
-    sweep = _is_sweep(session, nightly=nightly, cron=cron)
+    with told_where_away(session) if cron else nullcontext():
+        session.ledger.check_in_use()
+        sweep = _is_sweep(session, nightly=nightly, cron=cron)
     if cron and nightly and not sweep:
         return
     if not verbose:

@@ -1,19 +1,40 @@
-"""Tells owners once that the ledger is away: alerts are kept in the ledger, and this one cannot be."""
+"""Tells owners once that the ledger cannot be used: alerts are kept in the ledger, and this one cannot be."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.times import iso
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session import Session
+
+
+@contextmanager
+def told_where_away(session: Session) -> Iterator[None]:
+    """Say outside, and to owners once, where this block fails for the ledger that no pass can be made."""
+    try:
+        yield
+    except LedgerUnavailable as fault:
+        said_outside(session)
+        told_once(session, fault)
+        raise
+
+
+def said_outside(session: Session) -> None:
+    """Say to the dead-man's address that no pass was made. Raises nothing."""
+    from cloudgpu.control.alerting_deadman import ping
+
+    with suppress(CloudgpuError):
+        ping(session, ok=False)
 
 
 def told_once(session: Session, fault: CloudgpuError) -> None:
@@ -52,11 +73,14 @@ def _mark(session: Session) -> Path:
 
 
 def _finding(fault: CloudgpuError) -> Finding:
+    away = isinstance(fault, LedgerAway)
+    until = "it is back" if away else "that is mended"
+    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {fault.next or ''}".rstrip()
     return Finding(
         key="ledger",
         kind="ledger",
-        title="No pass can be made: the ledger is away",
-        text=f"{fault.message} No machine is looked at from here until it is back. Timers in the clouds and the agents "
-        "on the machines go on; cloudgpu stop and cloudgpu down work without it.",
+        title=f"No pass can be made: the ledger {'is away' if away else 'cannot be used'}",
+        text=f"{fault.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
+        f"on the machines go on{goes_on}",
         urgent=True,
     )

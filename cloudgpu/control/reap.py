@@ -78,6 +78,8 @@ def reap(session: Session, wish: ReapWish) -> Pass:
         found = _reaped(session, wish, begun)
     except LedgerAway as fault:
         return _without_ledger(session, wish, begun, fault)
+    except LedgerUnavailable as fault:  # one that refuses this user, say: nothing ends behind its back
+        return _told_away(session, wish, fault)
     over(session)
     return found
 
@@ -92,13 +94,11 @@ def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: Le
     return replace(found, faults=(*found.faults, said))
 
 
-def _told_away(session: Session, wish: ReapWish, fault: LedgerAway) -> NoReturn:
+def _told_away(session: Session, wish: ReapWish, fault: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
-    from cloudgpu.control.alerting_deadman import ping
-    from cloudgpu.control.outage_told import told_once
+    from cloudgpu.control.outage_told import said_outside, told_once
 
-    with suppress(CloudgpuError):
-        ping(session, ok=False)
+    said_outside(session)
     if wish.cron:
         told_once(session, fault)
     raise fault

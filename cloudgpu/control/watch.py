@@ -19,7 +19,7 @@ from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
-from cloudgpu.errors import CloudgpuError, LedgerMoved, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Watch:
         """Do a job that is due, and have it come back when it is due again; what goes wrong is said."""
         wait = job.retry
         try:
-            with self._opened() as session, _telling(job, session):
+            with self._opened(job) as session:
                 if job.due(session) <= session.clock():
                     self._work(job, session)
                 self._wrong.pop(job.name, None)
@@ -171,24 +171,25 @@ class Watch:
         self._moved.add(job.name)
 
     @contextmanager
-    def _opened(self) -> Iterator[Session]:
+    def _opened(self, job: Job | None = None) -> Iterator[Session]:
         """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
             session.check_there()
-            session.ledger.check_in_use()
-            yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
+            with _telling(job, session):
+                session.ledger.check_in_use()
+                yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
         finally:
             session.ledger.close()
 
 
 @contextmanager
-def _telling(job: Job, session: Session) -> Iterator[None]:
-    """Tell owners once that no pass can be made while the ledger is away: its alerts are away with it."""
+def _telling(job: Job | None, session: Session) -> Iterator[None]:
+    """Tell owners once that no pass can be made while the ledger cannot be used: its alerts are in it."""
     try:
         yield
-    except LedgerAway as fault:
-        if job.name == "pass":
+    except LedgerUnavailable as fault:
+        if job is not None and job.name == "pass":
             told_once(session, fault)
         raise
 

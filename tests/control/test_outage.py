@@ -15,9 +15,11 @@ from cloudgpu.control.doctor import examine
 from cloudgpu.control.documents import ended, to_end
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage_found import to_stop
+from cloudgpu.control.outage_told import told_where_away
+from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.core.bill import spent
-from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger import outbox
 from cloudgpu.ledger.postgresql import silence
 from tests.control.test_shared_ledger import Laptop
@@ -240,6 +242,28 @@ def test_a_wrong_password_is_no_outage(laptop, url):
     fault = ada.stop("fox")
     assert "does not let this user in" in fault.message
     assert len(ada.machines()) == 1, "whoever may not read the ledger stops nothing behind its back"
+
+
+def test_owners_hear_once_from_cron_that_the_ledger_refuses_its_password(laptop, url, web):
+    ada = laptop("ada")
+    ada.up(name="fox")
+    with (ada.home / "config.toml").open("a") as config:
+        config.write(f'[alerts]\nto = ["json://{web.place}/owner"]\n')
+    ada.url = url.replace("ada:", "ada:no-")
+    for _ in range(2):
+        with pytest.raises(LedgerDenied) as denied:
+            reap(ada.opened(), ReapWish(cron=True))
+        assert denied.value.exit_code == 6
+    session = ada.opened()
+    with pytest.raises(LedgerDenied), told_where_away(session):
+        session.ledger.check_in_use()
+    (post,) = [body.decode() for method, _, body in web.got if method == "POST"]
+    assert "the ledger cannot be used" in post
+    assert "does not let this user in" in post
+    assert len(ada.machines()) == 1
+    ada.url = url
+    assert reap(ada.opened(), ReapWish(cron=True)).exit_code == 0
+    assert not (session.home.root / "outage.told").exists()
 
 
 @pytest.mark.parametrize("at", ["asked", "sent", "written", "half"])
