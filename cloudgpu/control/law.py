@@ -190,7 +190,8 @@ def owners(session: Session) -> dict[str, list[dict[str, str]]]:
 def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[dict[str, str]]]:
     """Record whose an owner's name is, as a payer says; return all that is recorded.
 
-    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, or for what is no line of text.
+    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, for what is no line of text, or for
+    a user who is not in the team.
     """
     from cloudgpu.control.words import check_line
 
@@ -204,6 +205,14 @@ def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[di
         )
     check_line("OWNER", owner)
     check_line("USER", person)
+    users = sorted({*session.ledger.members(), *session.ledger.payers(), session.ledger.person()})
+    if person not in users:
+        raise InvalidRequest(
+            f"{person} is not in the team.",
+            field="USER",
+            value=person,
+            next=f"Name one of its database users: {', '.join(users)}.",
+        )
     session.ledger.decide(lambda view: [assigned_line(owner, person, session.clock(), view.head()[0])])
     return owners(session)
 

@@ -185,6 +185,15 @@ def test_a_payer_says_whose_a_name_is(team):
         end(team["ada"].session, team["ada"].row("adas"), why="asked")
 
 
+def test_a_name_is_given_to_nobody_who_is_not_in_the_team(team):
+    pia = team["pia"].session
+    head = pia.ledger.head()
+    with pytest.raises(InvalidRequest, match="adda is not in the team") as caught:
+        assign_owner(pia, "ada@lab.org", "adda")
+    assert (caught.value.exit_code, caught.value.next) == (2, "Name one of its database users: ada, bo, pia.")
+    assert pia.ledger.head() == head
+
+
 def test_only_payers_publish_and_withdraw(team):
     bo, pia = team["bo"], team["pia"]
     with pytest.raises(RoleNeeded, match="Publishing limits for the lab needs the payer's role"):
