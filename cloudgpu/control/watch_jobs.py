@@ -99,6 +99,7 @@ def make_pass(session: Session, every: timedelta) -> str:
         if other.field == "lock":
             return ""
         raise
+    done = done.as_cron_tells_it()
     return "" if done.busy or (done.is_quiet and not swept) else summary(done)
 
 

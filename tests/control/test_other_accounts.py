@@ -22,6 +22,7 @@ from cloudgpu.control.settle import settle, settle_others
 from cloudgpu.control.things import remove_named, save, the_one
 from cloudgpu.control.timers import repair
 from cloudgpu.control.view import age_of_view, listed
+from cloudgpu.control.watch_jobs import make_pass
 from cloudgpu.control.words import Wish
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Kind, Want
@@ -132,6 +133,17 @@ def test_cron_is_silent_of_a_colleagues_account_until_nobody_has_asked_it_for_a_
         assert ([gap.scope for gap in found.unanswered], found.exit_code) == (told, 8 if told else 0)
     look_at_all(two.ada)
     assert reap(two.bob, ReapWish(cron=True)).as_cron_tells_it().exit_code == 0
+
+
+def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_for_a_day(two):
+    every = timedelta(minutes=10)
+    two.up(two.ada)
+    two.later()
+    make_pass(two.bob, every)  # the first one makes the night's sweep, too, and says so
+    two.later()
+    assert make_pass(two.bob, every) == ""
+    two.later(26 * 60)
+    assert "fake account ada" in make_pass(two.bob, every)
 
 
 @pytest.mark.parametrize(
