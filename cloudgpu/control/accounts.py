@@ -11,7 +11,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.accounts import SUBJECT, forgotten_at, retired_at
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LOOKED_BACK = timedelta(days=30)
 HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
@@ -23,10 +23,28 @@ def used_accounts(session: Session) -> list[str]:
     Those are all of config.toml, one of each further cloud of which this computer has a credential, as `up` would use
     it, and those of which the ledger knows something that is not over, or has been for less than `LOOKED_BACK`: an
     account of a cloud needs no table, and what a launch has left there shall be found. One that was forgotten
-    (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since.
+    (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since. A name that
+    stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
-    used = {row["account"] for row in used_rows(session) if _is_here_or_own(session, row)}
+    rows = [row for row in used_rows(session) if _is_here_or_own(session, row)]
+    used = {row["account"] for row in rows if session.account(row["account"]) is not None}
+    other = {_place(row): row for row in rows if row["account"] not in used}
+    used |= {row["account"] for row in other.values() if not _is_here(session, row)}
     return sorted(used.union(accounts_here(session)))
+
+
+def _place(row: dict[str, Any]) -> tuple[str, ...]:
+    identity = row["identity"] or {"kind": "", "id": row["id"]}
+    return row["account"], row["provider"], row["region"] or "", identity["kind"], identity["id"]
+
+
+def _is_here(session: Session, row: dict[str, Any]) -> bool:
+    """Say whether an account here is a machine's."""
+    try:
+        session.account_here(row)
+    except CloudgpuError:
+        return False
+    return True
 
 
 def used_rows(session: Session) -> list[dict[str, Any]]:

@@ -101,10 +101,14 @@ def test_a_table_that_was_taken_out_by_hand_keeps_every_pass_from_success_until_
     assert not [one for one in examine(two.environ, clock=two.clock) if one.name == "account old"]
 
 
-def test_a_renamed_table_is_said_to_be_another_account(two):
+def test_a_renamed_table_is_the_same_account_and_another_account_is_said_to_be_none(two):
     two.end(two.machine())
     two.up(name="elsewhere")
-    two.drop_table(two.table.replace("accounts.old", "accounts.new"))
+    renamed = two.table.replace("accounts.old", "accounts.new")
+    two.drop_table(renamed)
+    assert two.pass_().unanswered == ()
+    two.file.write_text(two.file.read_text().replace("old.json", "new.json"))
+    two.session = two.opened()
     (gap,) = two.pass_().unanswered
     assert gap.why.endswith("If new is its new name, call it old again.")
 

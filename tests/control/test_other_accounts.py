@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -436,3 +437,16 @@ def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_ma
     assert look_at_all(two.bob).sentences == []
     assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)
     end_all_of(two.bob, two.row(), why="typed")
+
+
+def test_a_second_computer_may_call_the_same_account_by_another_name(two):
+    two.up(two.ada)
+    two.later()
+    (two.root / "desk").mkdir()
+    desk = two.home("desk", cloud="ada", account="work")
+    desk.settings = replace(desk.settings, owner="ada")
+    found = reap(desk, ReapWish())
+    assert (found.unanswered, found.exit_code) == ((), 0)
+    assert desk.ledger.last("reaper").body["ok"]
+    assert "lab" not in [one.account for one in look_at_all(desk).asked]
+    two.check_untouched()
