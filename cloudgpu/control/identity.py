@@ -148,8 +148,7 @@ def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
     of, account = words_of(row), row["account"]
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
-    is_computer = row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
-    belongs, there = ("runs on", f"on {of}") if is_computer else ("belongs to", f"where an account is {of}")
+    belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
     return NotReachableHere(
         f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=f"{ask}, or run this {there}."
     )
@@ -160,6 +159,11 @@ def _not_configured(session: Session, row: Row, absent: NotReachableHere) -> Not
     way = absent.next if is_mine(session, row) else not_reachable(row, None).next
     message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
     return NotReachableHere(message, field="name", value=row["name"], next=way)
+
+
+def is_on_computer(row: Row) -> bool:
+    """Say whether the account of a machine is one computer, not a cloud."""
+    return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
 
 
 def words_of(row: Row) -> str:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import saved
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.gone import gone
+from cloudgpu.control.identity import is_on_computer
 from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.lifecycle import alone
 from cloudgpu.control.observe import not_before, settled, vanished
 from cloudgpu.control.view import is_mine
 from cloudgpu.core.roles import Role
-from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -24,8 +25,8 @@ def lose(session: Session, row: Row, why: str) -> Row:
     """Write that the machine is gone because whoever is at work here says so, and why; return its row.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
-    that can be asked from here or without a reason, InstanceNotFound for one that has ended, RoleNeeded where it is
-    not theirs to end.
+    that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,
+    InstanceNotFound for one that has ended, RoleNeeded where it is not theirs to end.
     """
     if not why.strip():
         message = "Say why it is known that the machine is gone."
@@ -41,7 +42,8 @@ def lose(session: Session, row: Row, why: str) -> Row:
         if row["attempt"] == "open":
             lines = [settled(row["id"], row["token"], "void", proof, now)]
         session.ledger.append(lines)
-        saved.forget(session.home.attempts, row["token"] or "none")
+        if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
+            saved.forget(session.home.attempts, row["token"] or "none")
     return session.ledger.machine(row["id"]) or row
 
 
@@ -63,7 +65,11 @@ def _check_out_of_reach(session: Session, row: Row) -> None:
         session.provider_of(row)
     except AuthFailed:
         raise
-    except (ProviderUnavailable, InvalidRequest):
+    except (NotReachableHere, InvalidRequest):
+        return
+    except ProviderUnavailable:
+        if not is_on_computer(row):  # a cloud answers again
+            raise
         return
     raise InvalidRequest(
         f"{row['name']} can be asked from here, so that nobody's word is needed.",

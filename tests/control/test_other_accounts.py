@@ -15,6 +15,7 @@ from cloudgpu.control.forget import forget, plan
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end_all_of, stop
 from cloudgpu.control.look import look_at_all, refresh
+from cloudgpu.control.lost import lose
 from cloudgpu.control.orphans import survey
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
@@ -223,6 +224,28 @@ def test_an_identity_that_nobody_says_now_proves_nothing(two):
     assert two.row()["ended"] is None
     look_at_all(two.ada)
     assert two.row()["ended"] is not None
+
+
+def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word(two):
+    two.up(two.ada)
+    two.later()
+    again = two.home("ada")
+    again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
+    with pytest.raises(ProviderUnavailable, match="STS is down"):
+        lose(again, two.row(), "I saw it")
+    two.check_untouched()
+    lose(two.home("ada", cloud="other"), two.row(), "that account was closed")
+    assert two.row()["ended"] is not None
+
+
+def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
+    two.ada.provider("lab").fail_next("launch", LaunchUncertain("no answer"))
+    with pytest.raises(LaunchUncertain):
+        two.up(two.ada)
+    two.later()
+    other = two.home("ada", cloud="other")
+    lose(other, two.row(), "that account was closed")
+    assert list(other.home.attempts.glob(f"{two.row()['token']}.*.json"))
 
 
 def test_an_identity_is_asked_once_a_command(two):
