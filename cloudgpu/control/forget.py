@@ -64,11 +64,14 @@ def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell
     beside = _look(session, account, configured=draft is not None) if asked else []
     whose = Whose(session, account) if asked else None
     rows = _rows_of(session.ledger.bills(), account, whose)
+    if whose is not None and whose.fault is not None:
+        raise _not_known(account, whose.fault.message, configured=draft is not None)
     _check_costs_nothing(account, rows, beside)
     machines = tuple(row for row in rows if not row["thing"])
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
     late = at is not None and any((row["ended"] or "") > at for row in rows)
-    provider = rows[-1]["provider"] if draft is None else found.settings.accounts[account].provider
+    known = session.account(account) if asked else None
+    provider = rows[-1]["provider"] if known is None else known.provider
     return Farewell(account, provider, machines, draft, None if late else at, whose)
 
 
@@ -126,20 +129,23 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     for sentence in look.sentences:
         session.tell(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
-    table = f"take [accounts.{account}] out of config.toml by hand"
-    way = table if configured else f"take the credentials of {account} away from this computer"
     here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):
-        raise ProviderUnavailable(
-            f"Account {account} cannot be forgotten while it is not known what is there: {gap.scope}: {gap.why}",
-            field="--forget",
-            value=account,
-            next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone "
-            "decides.",
-        )
+        raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
     ours = (one for one in (*look.things, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
     costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
     return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
+
+
+def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
+    table = f"take [accounts.{account}] out of config.toml by hand"
+    way = table if configured else f"take the credentials of {account} away from this computer"
+    return ProviderUnavailable(
+        f"Account {account} cannot be forgotten while it is not known what is there: {why}",
+        field="--forget",
+        value=account,
+        next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone decides.",
+    )
 
 
 def _check_costs_nothing(account: str, rows: list[Row], beside: Sequence[str] = ()) -> None:

@@ -332,6 +332,29 @@ def test_forgetting_an_account_ends_no_look_of_another_of_that_name(two):
     assert two.running(two.ada) == []
 
 
+def test_an_account_found_here_where_a_colleague_alone_launched_can_be_forgotten(two, monkeypatch):
+    two.up(two.ada)
+    two.later()
+    (two.root / "bob" / "config.toml").write_text('provider = "local"\n')
+    environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "CLOUDGPU_LEDGER": two.url, "USER": "bob"}
+    monkeypatch.setattr("cloudgpu.control.forget.found_here", lambda session: {"lab"})
+    made = plan(two.bob, environ, "lab")
+    assert (made.provider, made.machines) == ("fake", ())
+    two.check_untouched()
+
+
+def test_an_account_whose_identity_is_lost_after_the_look_is_not_forgotten(two, monkeypatch):
+    two.up(two.ada)
+    two.later()
+    environ = {"CLOUDGPU_HOME": str(two.root / "ada"), "CLOUDGPU_LEDGER": two.url, "USER": "ada"}
+    (two.root / "ada" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
+    again = two.home("ada", more='[accounts.local]\nprovider = "local"\n')
+    monkeypatch.setattr("cloudgpu.control.forget._look", lambda *_, **__: [])
+    again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=9)
+    with pytest.raises(ProviderUnavailable, match="STS is down"):
+        plan(again, environ, "lab")
+
+
 def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(two):
     two.up(two.ada)
     two.later()
