@@ -57,6 +57,21 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     return (*found.values(), *of_files)
 
 
+def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
+    """Return every budget that a pass counts, and a sentence for each of a file whose name the ledger has, too.
+
+    The ledger's wins in a pass, so that its machines are judged. Raises InvalidRequest for a fault in a file.
+    """
+    found = ledger_budgets(session)
+    of_files = _file_budgets(session)
+    both = tuple(
+        f"the budget {one.name} is in the ledger and in {one.place}: only the ledger's counts"
+        for one in of_files
+        if one.name in found
+    )
+    return (*found.values(), *(one for one in of_files if one.name not in found)), both
+
+
 def ledger_budgets(session: Session) -> dict[str, Budget]:
     """Return the budgets that the ledger has, by name."""
     return budgets_of(session.ledger.events(SUBJECT), zone_of)

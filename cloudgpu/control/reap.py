@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cloudgpu.control.budgets import budgets, standings
+from cloudgpu.control.budgets import pass_budgets, standings
 from cloudgpu.control.collecting import collected_seldom
 from cloudgpu.control.identity import may_judge
 from cloudgpu.control.law import for_the_lab, law_of, payers_only, stops_of
@@ -136,6 +136,7 @@ class _Judged:
     standings: tuple[Standing, ...]
     judge: Judge
     decisions: list[Decision]
+    clashes: tuple[str, ...]  # budgets that stand in a file, too
 
     def found(self, begun: datetime) -> Pass:
         """Return the pass as it is before anything is carried out."""
@@ -144,7 +145,7 @@ class _Judged:
             seen=tuple(self.seen),
             decisions=tuple(self.decisions),
             unanswered=self.sight.unanswered,
-            faults=unresolved(self.held, self.sight.rows),
+            faults=(*unresolved(self.held, self.sight.rows), *self.clashes),
             sentences=self.sight.sentences,
             asked=self.sight.asked,
             closed=self.sight.closed,
@@ -233,7 +234,7 @@ def _check_readable(session: Session, wish: ReapWish) -> None:
     if wish.policy is not None:
         find_policy(session, wish.policy)
     check_whole(policies_of(session, living(session.ledger.machines()), wish.policy))
-    budgets(session)
+    pass_budgets(session)
 
 
 def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
@@ -241,13 +242,14 @@ def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
     held = policies_of(session, sight.rows, wish.policy)
     check_whole(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)
-    standing = standings(session, budgets(session))
+    counted, clashes = pass_budgets(session)
+    standing = standings(session, counted)
     over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[Seen]) -> list[Decision]:
         return decide(some, over, session.clock(), interval=wish.interval, max_idle_stops=wish.max_stops)
 
-    return _Judged(sight, held, seen, reports, standing, judge, judge(seen))
+    return _Judged(sight, held, seen, reports, standing, judge, judge(seen), clashes)
 
 
 def _reachable(judged: _Judged) -> dict[str, Row]:

@@ -118,10 +118,10 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
     from cloudgpu.control.alerting_home import budget_findings
     from cloudgpu.control.alerts import BUDGETS, note
-    from cloudgpu.control.budgets import budgets, standings
+    from cloudgpu.control.budgets import pass_budgets, standings
     from cloudgpu.core.budget_stops import Do, stops
 
-    judged = standings(session, budgets(session))
+    judged = standings(session, pass_budgets(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
     doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
     if not doing:

@@ -496,3 +496,15 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
     assert desk.ledger.last("reaper").body["ok"]
     assert "lab" not in [one.account for one in look_at_all(desk).asked]
     two.check_untouched()
+
+
+def test_a_budget_of_the_ledger_and_of_a_file_here_is_a_fault_of_a_pass_that_judges_all_machines(two):
+    two.up(two.ada, lease=DAY, renew_until=DAY)
+    set_budget(two.bob, budget_asked(two.bob, Asked("mine", "0.01", "month", action="notify,stop")))
+    directory = two.root / "ada" / "policies" / "budgets"
+    directory.mkdir(parents=True)
+    (directory / "mine.yaml").write_text("amount: 900\nperiod: month\n")
+    two.later(minutes=120)
+    found = reap(two.ada, ReapWish())
+    assert (found.exit_code, len(found.ended)) == (8, 1)
+    assert found.faults[0].startswith("the budget mine is in the ledger and in ")

@@ -254,6 +254,7 @@ def test_owners_hear_once_from_cron_that_the_ledger_refuses_its_password(laptop,
         with pytest.raises(LedgerDenied) as denied:
             reap(ada.opened(), ReapWish(cron=True))
         assert denied.value.exit_code == 6
+    assert len([one for one in web.got if one[0] == "POST"]) == 1
     session = ada.opened()
     with pytest.raises(LedgerDenied), told_where_away(session):
         session.ledger.check_in_use()
