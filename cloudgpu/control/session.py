@@ -258,13 +258,18 @@ class Session:
         if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down was there once
             return
         named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
+        own = self.ledger.outbox.path.with_suffix(".head")
+        knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own)
+        if named == "CLOUDGPU_HOME" and knows_another:
+            named = "ledger"
         is_file = "://" not in self.ledger.place  # a database that was mistyped is not there, and says so itself
-        if (named == "CLOUDGPU_LEDGER" and is_file) or not self.home.config_file.exists():
+        if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
+            where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(
                 f"There is no ledger at {self.ledger.place}, and never was one: no machine was looked at.",
                 field=named,
-                value=self.ledger.place if named == "CLOUDGPU_LEDGER" else str(self.home.root),
-                next=f"Check {named}. To begin there: cloudgpu init, or cloudgpu up",
+                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
+                next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
             )
 
     def check_launchable(self) -> None:

@@ -145,6 +145,21 @@ def test_a_move_says_what_still_names_the_old_place(used: Program, tmp_path: Pat
     assert stale["why"].endswith("/bin/cloudgpu is not there") or "has moved to" in stale["why"]
 
 
+def test_a_home_that_has_a_ledger_takes_no_empty_one_for_it(used: Program, postgres: Server, tmp_path: Path) -> None:
+    config = (used.home / "config.toml").read_text() if (used.home / "config.toml").exists() else ""
+    used.environ["CLOUDGPU_LEDGER"] = postgres.schema()
+    used.config(config)
+    for words in ("reap", "down --all --yes"):
+        said = used(*words.split())
+        assert (said.code, "Check CLOUDGPU_LEDGER" in said.err) == (2, True), words
+    del used.environ["CLOUDGPU_LEDGER"]
+    used.config(f"ledger = 'sqlite://{tmp_path}/typo.db'\n{config}")
+    said = used("reap")
+    assert (said.code, "Check ledger in config.toml" in said.err) == (2, True)
+    used.config(config)
+    assert used("reap").code == 0
+
+
 def test_where_there_never_was_a_ledger_no_answer_says_that_all_is_well(tmp_path: Path) -> None:
     program = QuickProgram(tmp_path / "typo", many=shared())
     elsewhere = QuickProgram(tmp_path / "new", {"CLOUDGPU_LEDGER": f"sqlite://{tmp_path}/typo.db"}, shared())
