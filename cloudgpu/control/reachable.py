@@ -42,6 +42,13 @@ def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:
     return [_is_here(session, row, known) for row in rows]
 
 
+def names_here(session: Session, rows: Sequence[Row]) -> set[str]:
+    """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
+    known, names = _read(session) if rows else {}, {row["account"] for row in rows}
+    wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
+    return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
+
+
 def said_another(session: Session, account: str, row: Row) -> bool:
     """Say whether this account last said that it is another one than a machine's."""
     identity = row["identity"]

@@ -13,6 +13,7 @@ from cloudgpu.control.look import look_at
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.observe import is_news, observed
+from cloudgpu.control.reachable import names_here
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, State, Unanswered, is_hidden
@@ -52,8 +53,8 @@ def look(session: Session, *, sweep: bool) -> Sight:
     """
     rows = session.ledger.machines()
     accounts = used_accounts(session)
-    unfinished = {row["account"] for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)}
-    found = look_at(session, accounts, kept=sweep or unfinished, again_after=AGAIN_AFTER_S)
+    unfinished = [row for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)]
+    found = look_at(session, accounts, kept=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
     found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())

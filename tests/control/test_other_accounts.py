@@ -28,6 +28,7 @@ from cloudgpu.control.watch_jobs import make_pass
 from cloudgpu.control.words import Wish
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Kind, Want
+from cloudgpu.core.keeping import is_parked
 from cloudgpu.core.orphan import Wish as Sweep
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
@@ -309,6 +310,20 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
     assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
     assert two.row()["timer"] == before
+
+
+def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_called_here(two):
+    two.ada = two.home("ada", more="image_s = 3600\n")
+    two.bob = two.home("bob", cloud="ada", account="shared", more="image_s = 3600\n")
+    two.up(two.ada, spot=True)
+    two.later()
+    with pytest.raises(ProviderUnavailable, match="costs no compute"):
+        stop(two.ada, two.row(), why="typed")
+    two.later(60)
+    for _ in range(3):  # the first learns who the account is, then the image is made, then the disk is removed
+        reap(two.bob, ReapWish())
+        two.later()
+    assert is_parked(two.row())
 
 
 def test_looks_of_two_accounts_do_not_make_each_others_view_fresh(two):
