@@ -245,7 +245,7 @@ WORDS = [
 ]
 ENVIRONMENT = [
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "mysql://me:secret@host/db"}),
-    Case("ls", "ledger", "refused", "that the server runs", 8, environ={"CLOUDGPU_LEDGER": NO_SERVER}),
+    Case("ls", "ledger", "refused", "Check the server", 8, environ={"CLOUDGPU_LEDGER": NO_SERVER}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, environ={"CLOUDGPU_LEDGER": "ledger.db"}),
     Case("ls", "CLOUDGPU_LEDGER", "no absolute path", LEDGER, environ={"CLOUDGPU_LEDGER": "sqlite:///"}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, files=config("ledger = 'mysql://me:secret@host/db'")),
@@ -269,9 +269,11 @@ def made(home: Path, files: Files) -> None:
 
 
 def found(home: Path) -> set[str]:
-    """What stands in a home, but for locks, which hold nothing, and the ledger, which may note a look."""
-    names = {str(path.relative_to(home)) for path in home.rglob("*")}
-    return {name for name in names if name.partition("/")[0] not in ("locks", "ledger")}
+    """What stands in a home, but for locks, which hold nothing, the ledger, which may note a look, and whose it is."""
+    names = {
+        str(path.relative_to(home)) for path in home.rglob("*") if path.name not in ("identities.json", "place.json")
+    }
+    return {name for name in names if name.partition("/")[0] not in ("locks", "ledger", "providers")}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join([*case.words()[:5], *case.files, *case.environ]))

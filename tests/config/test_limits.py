@@ -11,6 +11,7 @@ from cloudgpu.config.limits import limits_from, load_limits
 from cloudgpu.config.policy_keys import LIMITS
 from cloudgpu.config.policy_schema import limits_schema
 from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.core.law import Stoppers
 from cloudgpu.core.limits import NO_LIMITS, Limits
 from cloudgpu.errors import InvalidRequest
 
@@ -22,6 +23,7 @@ FULL = {
     "idle_after": "2h",
     "policies": ["default", "notebook"],
     "payers": ["Ana <ana@example.org>"],
+    "stop": "members",
 }
 
 
@@ -33,7 +35,13 @@ def test_every_key_is_read():
     assert set(FULL) == set(LIMITS)
     jsonschema.validate(FULL, limits_schema())
     assert limits(json.dumps(FULL)) == Limits(
-        12 * H, 120 * H, 2 * H, ("default", "notebook"), ("Ana <ana@example.org>",), ("/p/limits.yaml",)
+        12 * H,
+        120 * H,
+        2 * H,
+        ("default", "notebook"),
+        ("Ana <ana@example.org>",),
+        Stoppers.MEMBERS,
+        ("/p/limits.yaml",),
     )
 
 

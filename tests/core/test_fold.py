@@ -141,7 +141,7 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
         unsaid = look.body.get("since") is None and not spans and moment > at(60 + _second(seen_at))
         before, seen_at = seen_at, look.occurred_at
         if look.kind == "instance_observed" and look.body["billed"]:
-            begun = begun or (before if unsaid else moment)
+            begun = begun or max(before if unsaid else moment, spans[-1][1] if spans else "")
         elif begun:
             spans.append((begun, moment))
             begun = None
