@@ -47,6 +47,7 @@ from cloudgpu.providers.ssh.unsure import LoginUnsure
 
 AGENT_INTERVAL_S = 5
 AT_ONCE = 16
+REMEMBERED = 2  # times as long as a read may be silent, a host that was is not asked again
 Answer = TypeVar("Answer")
 
 
@@ -77,6 +78,7 @@ class SshProvider:
         self._listed = False
         self._lock = Lock()
         self._looking: dict[str, _Look] = {}  # who is being asked just now
+        self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
         self._other_names: dict[str, Host] = {}  # what hosts are called in the ids of machines that stand there
 
     def identity(self, region: str | None = None) -> AccountIdentity:
@@ -190,8 +192,15 @@ class SshProvider:
         return _at_once(hosts, self._look, seconds)
 
     def _look(self, host: Host) -> dict[str, Any]:
-        """Ask a host for its machine, once for all who want to know that at the same time."""
+        """Ask a host for its machine, once for all who want to know that at the same time.
+
+        One that was waited for in vain is not asked again at once: whoever comes next would wait as long.
+        """
+        begun = self._patience.now()
         with self._lock:
+            since, silent = self._silent.get(host.name, (0.0, None))
+            if silent is not None and begun - since < REMEMBERED * self._patience.reads:
+                raise silent
             found = self._looking.get(host.name)
             mine = found is None
             found = self._looking[host.name] = _Look() if found is None else found
@@ -200,6 +209,9 @@ class SshProvider:
                 found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
             except CloudgpuError as fault:
                 found.fault = fault
+                ended = self._patience.now()
+                if ended - begun >= self._patience.connect:  # one that refuses at once costs nobody time
+                    self._silent[host.name] = ended, fault
             finally:
                 with self._lock:
                     del self._looking[host.name]

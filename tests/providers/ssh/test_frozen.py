@@ -12,6 +12,9 @@ import pytest
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.session import open_session
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.ssh import client
 from cloudgpu.providers.ssh.translate import instance_id
 from cloudgpu.testing import write_plugin
 from tests.providers.ssh.hosts import Lab, now
@@ -51,6 +54,21 @@ def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
     made = lab.launch()
     (found,) = listed_all(session, ["lab"])
     assert ([one.id for one in found.instances], [gap.scope for gap in found.unanswered]) == ([made.id], ["lab/frozen"])
+
+
+def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, monkeypatch):
+    visits = []
+    monkeypatch.setattr(
+        client, "visit", lambda name, *a, real=client.visit, **k: visits.append(name) or real(name, *a, **k)
+    )
+    provider = session.provider("lab")
+    provider._patience = Patience(0.1)
+    with pytest.raises(ProviderUnavailable):
+        provider.identity("frozen")
+    provider._patience = Patience(3600)
+    with pytest.raises(ProviderUnavailable):
+        provider.identity("frozen")
+    assert visits == ["frozen"]
 
 
 def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_ids(session):
