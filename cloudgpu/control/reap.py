@@ -87,7 +87,7 @@ def reap(session: Session, wish: ReapWish) -> Pass:
 def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: LedgerAway) -> Pass:
     """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
-        if not aside.is_readable:
+        if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _told_away(session, wish, fault)
         found = _reaped(session, wish, begun)
     said = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
