@@ -179,8 +179,9 @@ def _adopted(row: Row, line: Line) -> None:
 
 
 def _settled(row: Row, line: Line) -> None:
-    if line.body["token"] != row["token"]:
-        return
+    been = row["attempt"] == "made" and row["ended"] is not None
+    if line.body["token"] != row["token"] or (been and line.body["outcome"] != "made"):
+        return  # whoever finds no trace of a machine that has been and gone may take it for one that was never made
     row |= {"attempt": line.body["outcome"], "settled_why": line.body["why"]}
     row["parked"] = row["parked"] and line.body["outcome"] != "made"
     if line.body["outcome"] != "made":

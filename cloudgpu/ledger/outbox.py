@@ -62,17 +62,27 @@ class Outbox:
 
         Lines of another ledger stay. Raises OSError.
         """
+        taken = list(_unwritten.get(self.path, ()))
         if not self.path.exists():
             yield self.waiting(ledger)
-            _unwritten.pop(self.path, None)
+            self._forget(ledger, taken)
             return
         with self._held(wait=False) as handle:
             if handle is None:
                 yield None
                 return
+            taken = list(_unwritten.get(self.path, ()))
             yield self.waiting(ledger)
-            _unwritten.pop(self.path, None)
+            self._forget(ledger, taken)
             self._keep(ledger)
+
+    def _forget(self, ledger: str, taken: Lines) -> None:
+        """Forget these lines, which were in no file, but for those of another ledger; what has come since stays."""
+        gone = {id(one) for one in taken if one[0] == ledger}
+        lines = _unwritten.get(self.path, [])
+        lines[:] = [one for one in lines if id(one) not in gone]
+        if not lines:
+            _unwritten.pop(self.path, None)
 
     def _keep(self, ledger: str) -> None:
         """Remove the file, unless lines of another ledger are in it: then those alone stay."""

@@ -251,6 +251,11 @@ def test_a_run_whose_price_was_never_known_stays_unpriced_when_the_next_has_one(
     assert row["unpriced"]
 
 
+def test_a_machine_that_has_ended_was_made_whatever_is_said_of_its_launch_later() -> None:
+    life = (intent(0, HOUR_NANOS), settled(0.5, "made"), running(1), gone(10))
+    assert row_of(*life, settled(20, "void")) == row_of(*life)
+
+
 def test_an_adoption_does_not_overwrite_what_the_launch_knew() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(0), adopted(5, 9 * HOUR_NANOS))
     assert row["price"] == price(HOUR_NANOS)

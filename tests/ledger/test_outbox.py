@@ -1,0 +1,30 @@
+"""The outbox forgets exactly what was told, however many are at it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from cloudgpu.core.events import Draft
+from cloudgpu.ledger.outbox import Outbox
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def draft(name):
+    return Draft("noted", "cg-1", {"why": name}, NOON, f"noted:{name}")
+
+
+def test_what_a_full_disk_refused_meanwhile_waits_on_and_so_does_what_is_of_another_ledger(tmp_path):
+    box = Outbox(tmp_path / "ledger.outbox")
+    box.remember("ours", [draft("first")])
+    box.remember("theirs", [draft("other")])
+    with box.emptied("ours") as told:
+        assert told == [draft("first")]
+        with box.emptied("ours") as again:
+            assert again == [draft("first")]
+        box.remember("ours", [draft("second")])
+    assert (box.waiting("ours"), box.waiting("theirs")) == ([draft("second")], [draft("other")])
+    for ledger in ("ours", "theirs"):
+        with box.emptied(ledger):
+            pass
+    assert box.is_empty
