@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS ?= 3
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lowest soak check bench clean
@@ -39,7 +39,6 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 	@$(VENV)/lowest/bin/python docs/check.py
 	@$(VENV)/lowest/bin/python -m pytest -q -n $(WORKERS) $(LOWEST)
 
-soak: WORKERS = 4
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1.5 $(SHARED) -m 'soak or hypothesis' --timeout 1500 --durations 5
 
