@@ -61,12 +61,19 @@ def _place(home: Path) -> str:
     if computer_ in known and not _is_copy(home, known[computer_]):
         moved = str(known[computer_]["id"])
         with suppress(OSError):  # a full disk: the next look writes it
-            write_json(home / PLACE, known | {computer_: {"id": moved, "path": here}})
+            _write(home, known | {computer_: {"id": moved, "path": here}})
         return moved
     fresh = secrets.token_hex(8)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(home / PLACE, known | {computer_: {"id": fresh, "path": here}})
+    _write(home, known | {computer_: {"id": fresh, "path": here}})
     return fresh
+
+
+def _write(home: Path, known: dict[str, Any]) -> None:
+    """Write the file, and remove what one that was killed over it has left. The caller holds the cloud's lock."""
+    for part in home.glob(f".{PLACE}.*"):
+        part.unlink(missing_ok=True)
+    write_json(home / PLACE, known)
 
 
 def _read(home: Path) -> dict[str, Any]:
