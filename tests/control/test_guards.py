@@ -99,7 +99,7 @@ def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(ma
     plan_ = guarded.prepare().plan
     limit = plan_.to_renew_until.amount.nanos * 11 // 10
     month(guarded, str(limit / 10**9))
-    launch(guarded.session, guarded.prepare(), wait=False)
+    assert launch(guarded.session, guarded.prepare(), wait=False).row["ended"] is None
 
 
 def test_the_same_budget_refuses_it_without_guards(make_lab):
