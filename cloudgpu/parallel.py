@@ -14,19 +14,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
-from weakref import WeakSet
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Asked = ParamSpec("Asked")
 _HERE = threading.local()  # `.part`: what this thread runs
+_NAME = "cloudgpu-parallel"  # of each thread
 _SOON_S = 0.001
 LONGEST_PAUSE_S = 30.0  # that is listened through: who listens has others to serve
-
-
-_THREADS: WeakSet[threading.Thread] = WeakSet()
 
 
 class Abandoned(BaseException):
@@ -59,8 +57,10 @@ def beat(pause: float = 0.0) -> None:
 def join(seconds: float) -> None:
     """Wait at most so long, in all, for threads that were abandoned."""
     end = time.monotonic() + seconds
-    for thread in list(_THREADS):
-        thread.join(max(0.0, end - time.monotonic()))
+    for thread in threading.enumerate():
+        if thread.name == _NAME:
+            with suppress(RuntimeError):  # Ctrl-C came while it was being started: there is nothing to wait for
+                thread.join(max(0.0, end - time.monotonic()))
 
 
 class Part(Generic[Answer]):
@@ -210,9 +210,7 @@ class Pool:
             short = max(0, min(self._at_once - self._running, len(self._waiting)))
             self._running += short
         for _ in range(short):
-            thread = threading.Thread(target=self._work, name="cloudgpu-parallel", daemon=True)
-            _THREADS.add(thread)
-            thread.start()
+            threading.Thread(target=self._work, name=_NAME, daemon=True).start()
 
     def _work(self) -> None:
         part = self._next()

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Abandoned, Pool, beat, go_on, is_abandoned
+from cloudgpu.parallel import Abandoned, Pool, beat, go_on, is_abandoned, join
 
 PATIENCE_S = 20  # a bound against hanging
 HANGS = """
@@ -225,3 +225,19 @@ def test_a_part_that_was_left_ends_with_all_that_waits_in_its_own_pool():
         assert not left.listen(0.1, PATIENCE_S)
     release.set()
     assert [one.wait(PATIENCE_S) for one in [left, *parts]] == [True] * 4
+
+
+def test_a_thread_whose_start_was_interrupted_is_not_waited_for(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        thread._started.clear()  # as where Ctrl-C comes before the thread has said that it runs
+        raise KeyboardInterrupt
+
+    release = threading.Event()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Pool(1) as pool:
+        pool.submit(release.wait, PATIENCE_S)
+    join(0.1)
+    release.set()

@@ -254,12 +254,13 @@ class AwsServer:
         return self.on_call is not None and self.on_call(call.number, call.action, phase) == "drop"
 
     def _note(self, call: Call, **how: Any) -> None:
+        """Note how a call ended, and not again; not of one from before the last reset, by a command that has died."""
         with self._lock:
-            self.calls[call.number - 1] = call._replace(**how)
+            if call in self.calls[call.number - 1 : call.number]:
+                self.calls[call.number - 1] = call._replace(**how)
 
     def _close(self, call: Call, environ: dict[str, Any]) -> list[bytes]:
-        if self.calls[call.number - 1].status == 0:
-            self._note(call, answered=False)
+        self._note(call, answered=False)
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionAbortedError  # werkzeug takes it for a client that has gone
 
