@@ -162,7 +162,7 @@ class Session:
             try:
                 both.enter_context(locks.hold(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
-                if not self.apart:  # else no lock can be made on a full disk, and what ends a bill goes on without
+                if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
                     raise
             both.enter_context(self.ledger.hold(name, wait=wait))
             yield
@@ -175,9 +175,8 @@ class Session:
 
     def check_hold(self, name: str) -> None:
         """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
-        if self.apart:
-            return
-        locks.check(self.home.locks, name)
+        if not self.apart:  # else a full disk may have refused the file of the lock
+            locks.check(self.home.locks, name)
         self.ledger.check_hold(name)
 
     def find(self, name: str | None, *, ended: bool = False) -> Row:

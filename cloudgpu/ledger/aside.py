@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,7 @@ from cloudgpu.core.fold import Folded, as_told, folded
 from cloudgpu.core.roles import Role
 from cloudgpu.core.times import iso
 from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.ledger import locks
 from cloudgpu.ledger.chain import canonical
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ T = TypeVar("T")
 class AsideLedger:
     """`cloudgpu.ledger.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
 
-    Where `behind` can still be read, all that it knows counts; else `rows` do. A line goes into the outbox first. Where
-    that fails, too (`unwritten` says why), it is known to this process alone. No lock is held among clients.
+    Where `behind` can still be read, all that it knows counts, and its locks hold; else `rows` do. A line goes into the
+    outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
     """
 
     def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Row] = ()) -> None:
@@ -172,16 +173,35 @@ class AsideLedger:
             return self.append(decision(self))
 
     @contextmanager
-    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:  # noqa: ARG002
-        """Hold nothing: there is nobody to ask for a lock."""
-        yield
+    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+        """Hold the lock among all homes of this user on this computer, and in the ledger behind where that can be had.
 
-    def held(self, name: str) -> bool:  # noqa: ARG002
-        """Say that nobody is known to hold the lock."""
+        A ledger that cannot be written can mostly still be asked for a lock. Where it cannot, its clients on other
+        computers are not kept apart: what ends a bill does not wait for that.
+        """
+        directory = locks.of_this_computer()
+        with ExitStack() as held:
+            with suppress(LedgerUnavailable):
+                if directory is not None:
+                    held.enter_context(locks.hold(directory, name, wait=wait, ledger=self._ledger))
+            with suppress(LedgerUnavailable):
+                if self.is_readable:
+                    held.enter_context(self._behind.hold(name, wait=wait))
+            yield
+
+    def held(self, name: str) -> bool:
+        """Say whether a living process is known to hold the lock."""
+        directory = locks.of_this_computer()
+        with suppress(LedgerUnavailable):
+            if directory is not None and locks.held(directory, name, ledger=self._ledger):
+                return True
+        with suppress(LedgerUnavailable):
+            return self.is_readable and self._behind.held(name)
         return False
 
     def check_hold(self, name: str) -> None:
-        """Let it pass: nothing was held."""
+        """Raise LedgerUnavailable where the ledger behind gave the lock, and has it no more."""
+        self._behind.check_hold(name)
 
     def verify(self) -> Verification:
         """Raise what keeps the ledger away."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger import faults, migrations
+from cloudgpu.ledger import patience as waits
 
 if TYPE_CHECKING:
     from cloudgpu.core.roles import Role
@@ -41,6 +42,19 @@ class _Patient(sqlite3.Connection):
                 until = until or monotonic() + self.patience - TURN_S
                 if fault.sqlite_errorcode not in _BUSY or monotonic() >= until:
                     raise
+
+    def begin(self, place: str, usual: float) -> None:
+        """Begin a transaction that may write; wait for others `usual` seconds, unless that was in vain just now."""
+        self.patience = waits.seconds(place, usual)
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            waits.had(place)
+        except sqlite3.OperationalError as fault:
+            if fault.sqlite_errorcode in _BUSY:
+                waits.in_vain(place)
+            raise
+        finally:
+            self.patience = usual
 
 
 class SqliteFile:
@@ -148,8 +162,8 @@ class SqliteFile:
         """
         try:
             connection = self.writer()
-            if connection is not None:
-                connection.execute("BEGIN IMMEDIATE")
+            if isinstance(connection, _Patient):
+                connection.begin(self.place, self._patience)
         except sqlite3.Error:
             self.close()
             raise

@@ -14,7 +14,10 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 SETTLE = "Restore a backup of the ledger, or run: cloudgpu cost --verify --yes (it asks the providers and settles it)"
 
 FULL = ("cannot be written: the disk is full", "Free some space there, then try again; what is in it is safe.")
-LOCKED = ("is locked by another process", "Wait for the other cloudgpu commands to end, then try again.")
+LOCKED = (
+    "is locked by another process",
+    "Wait for the other cloudgpu commands to end, or end one that is suspended (Ctrl-Z, see `jobs`), then try again.",
+)
 DAMAGED = ("is damaged", SETTLE.replace("Restore", "Move the damaged file away, then restore", 1))
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")

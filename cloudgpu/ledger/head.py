@@ -3,6 +3,10 @@
 It is one record of fixed length, overwritten in place: that is a single write inside one sector, which neither a
 killed process nor a lost power supply leaves half done. It is not synced by itself: it is written after the line's
 own sync, so what a power failure can lose only makes it older, never wrong.
+
+Whoever only reads takes no lock: a process that was suspended while it held it would keep every reader waiting. A read
+that falls into a write may find a part of both records, so each record ends with its own checksum. Only where that is
+not right does a reader wait for the lock, which tells a write under way from a damaged file.
 """
 
 from __future__ import annotations
@@ -15,10 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu.ledger import patience as waits
 from cloudgpu.ledger.faults import locked
 from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
 
 _LENGTH = 512  # bytes: one sector of a disk
+_CHECK = ', "check": "'
+_PRIME = 2**64 - 59
 ELSEWHERE = "another place"
 
 
@@ -47,15 +54,22 @@ Record = Head | Unreadable | None  # None: nothing was written yet
 
 
 def read_head(path: Path, patience: float) -> Record:
-    """Return what stands in the file. Raises OSError; LedgerUnavailable when it is locked for `patience` seconds."""
+    """Return what stands in the file, whoever holds it. Raises OSError.
+
+    Raises LedgerUnavailable where it makes no sense and is locked for `patience` seconds.
+    """
     try:
-        held = HeldHead(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH, patience)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        return held.read()
+        found = _record(path, handle)
+        if not isinstance(found, Unreadable):
+            return found
+        _lock(handle, fcntl.LOCK_SH, path, patience)
+        return _record(path, handle)
     finally:
-        held.let_go()
+        _close(handle)
 
 
 def hold_head(path: Path, patience: float) -> HeldHead:
@@ -68,39 +82,31 @@ def hold_head(path: Path, patience: float) -> HeldHead:
     except FileNotFoundError:
         make_private_directory(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    return HeldHead(path, handle, fcntl.LOCK_EX, patience)
+    return HeldHead(path, handle, patience)
 
 
 class HeldHead:
-    """The head record while it is locked: exclusively, and this process alone may write it; or shared, for reading."""
+    """The head record while it is locked: this process alone may write it."""
 
-    def __init__(self, path: Path, handle: int, how: int, patience: float) -> None:
+    def __init__(self, path: Path, handle: int, patience: float) -> None:
         self._path = path
         self._handle = handle
         try:
-            _lock(handle, how, path, patience)
+            _lock(handle, fcntl.LOCK_EX, path, patience)
         except BaseException:
             os.close(handle)
             raise
 
     def read(self) -> Record:
         """Return what stands in the file. Raises OSError."""
-        data = os.pread(self._handle, _LENGTH + 1, 0)
-        if not data.strip(b" \n\0"):
-            return None
-        try:
-            record = json.loads(data.rstrip())  # the blanks behind it would take longer than the record
-            known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
-            return Head(*known, str(record.get("moved", "")))
-        except (ValueError, KeyError, TypeError):
-            return Unreadable(self._path)
+        return _record(self._path, self._handle)
 
     def write(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
         """Overwrite the record. Raises OSError."""
         record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
-        text = json.dumps(record | ({"moved": moved} if moved else {}))
+        text = _checked(record | ({"moved": moved} if moved else {}))
         if len(text) >= _LENGTH:  # an address that does not fit is told by the ledger's own last line
-            text = json.dumps(record | {"moved": ELSEWHERE})
+            text = _checked(record | {"moved": ELSEWHERE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
     def replace(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
@@ -111,20 +117,51 @@ class HeldHead:
 
     def let_go(self) -> None:
         """Unlock and close the file. Raises OSError."""
-        with suppress(OSError):
-            fcntl.flock(self._handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
-        os.close(self._handle)
+        _close(self._handle)
+
+
+def _checked(record: dict[str, object]) -> str:
+    text = json.dumps(record)[:-1]
+    return f"{text}{_CHECK}{_sum(text)}"
+
+
+def _sum(text: str) -> str:
+    return f'{int.from_bytes(text.encode(), "big") % _PRIME:x}"}}'
+
+
+def _record(path: Path, handle: int) -> Record:
+    data = os.pread(handle, _LENGTH + 1, 0)
+    if not data.strip(b" \n\0"):
+        return None
+    text, _, check = data.rstrip().decode(errors="replace").rpartition(_CHECK)  # without the blanks behind it
+    if check != _sum(text):
+        return Unreadable(path)
+    try:
+        record = json.loads(f"{text}}}")
+        known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
+        return Head(*known, str(record.get("moved", "")))
+    except (ValueError, KeyError, TypeError):
+        return Unreadable(path)
+
+
+def _close(handle: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    os.close(handle)
 
 
 def _lock(handle: int, how: int, path: Path, patience: float) -> None:
-    until, pause = time.monotonic() + patience, 0.0005
+    seconds = waits.seconds(str(path), patience)
+    until, pause = time.monotonic() + seconds, 0.0005
     while True:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:
-                raise locked(path, patience) from None
+                waits.in_vain(str(path))
+                raise locked(path, seconds) from None
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         else:
+            waits.had(str(path))
             return

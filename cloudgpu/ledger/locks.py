@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,20 +14,40 @@ from pathlib import Path
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
-from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.files import PRIVATE_DIRECTORY, PRIVATE_FILE, make_private_directory
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _MOMENT = 0.1  # seconds: for so long a look by `held` may be in the way of one who does not wait
 _PAUSE = 0.05  # seconds between two tries, at most
+_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
+
+
+def of_this_computer() -> Path | None:
+    """Return a directory for locks among all homes of this user, made where it is missing; None where there is none.
+
+    It is in memory where the computer has such a place: there it needs no room on a full disk.
+    """
+    for root in _ROOTS:
+        path = Path(root, f"cloudgpu-{os.geteuid()}")
+        try:
+            path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            found = path.lstat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+            return path
+    return None
 
 
 @contextmanager
-def hold(directory: Path, name: str, *, wait: bool | float) -> Iterator[None]:
+def hold(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
     """Hold the lock `name` alone, among threads and processes; wait for ever (True), not at all, or so many seconds.
+
+    `ledger` tells locks of one name apart in a directory that several ledgers share.
 
     Raises ProviderUnavailable when somebody else holds it to the end, LedgerUnavailable when no lock can be made.
     """
-    path = _path_of(directory, name)
+    path = _path_of(directory, name, ledger)
     until = None if wait is True else time.monotonic() + max(float(wait), _MOMENT)
     handle = _acquired(path, until)
     if handle is None:
@@ -40,9 +61,9 @@ def hold(directory: Path, name: str, *, wait: bool | float) -> Iterator[None]:
         _release(path, handle)
 
 
-def held(directory: Path, name: str) -> bool:
+def held(directory: Path, name: str, *, ledger: str = "") -> bool:
     """Say whether a living process, this one too, holds the lock now. Makes no file."""
-    path = _path_of(directory, name)
+    path = _path_of(directory, name, ledger)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -74,7 +95,8 @@ def check(directory: Path, name: str) -> None:
         )
 
 
-def _path_of(directory: Path, name: str) -> Path:
+def _path_of(directory: Path, name: str, ledger: str = "") -> Path:
+    name = f"{ledger}-{name}" if ledger else name
     if _SAFE.fullmatch(name):
         return directory / f"{name}.lock"
     import hashlib

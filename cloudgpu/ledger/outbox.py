@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.events import Draft
 
 Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
+_WAIT_S = 5.0  # for another process that is at the file: it may be suspended, and an end waits for no such one
+_PAUSE_S = 0.01
 _unwritten: dict[Path, Lines] = {}  # what a full disk has refused: known to this process alone
 
 
@@ -119,21 +123,35 @@ class Outbox:
 
     @contextmanager
     def _held(self, *, wait: bool = True) -> Iterator[int | None]:
-        """Hold the file alone and yield its descriptor; None where it is held and not waited for."""
-        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        """Hold the file alone and yield its descriptor; None where it is held and not waited for.
+
+        Raises OSError where it is held for too long.
+        """
         make_private_directory(self.path.parent)
+        until = time.monotonic() + _WAIT_S
         while True:
             handle = open_to_write(self.path, os.O_RDWR)
             try:
-                fcntl.flock(handle, how)
-                if _stands(self.path, handle):
+                if not _locked(handle):
+                    if not wait:
+                        yield None
+                        return
+                    if time.monotonic() >= until:
+                        raise OSError(errno.EBUSY, "another process is at it", str(self.path))
+                    time.sleep(_PAUSE_S)
+                elif _stands(self.path, handle):
                     yield handle
                     return
-            except BlockingIOError:
-                yield None
-                return
             finally:
                 os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _stands(path: Path, handle: int) -> bool:

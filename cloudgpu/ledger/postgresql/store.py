@@ -11,6 +11,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from cloudgpu.ledger import faults
+from cloudgpu.ledger import patience as waits
 from cloudgpu.ledger.postgresql import denied, locks, schema, team
 from cloudgpu.ledger.postgresql import faults as sentences
 from cloudgpu.ledger.postgresql.address import Address, connected
@@ -295,15 +296,18 @@ class PostgresStore:
         Return what `ask` finds in it, "" for nothing.
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
-        patience = max(1, int(self._patience * 1000))
+        lock = f"{self.place}/{self._schema}"
+        patience = max(1, int(waits.seconds(lock, self._patience) * 1000))
         try:
             cursor = self._connection().execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
                 f"SET LOCAL lock_timeout = {patience}; SELECT pg_advisory_xact_lock({_CLASS}, {key}); {ask}"
             )
         except psycopg.errors.LockNotAvailable:
+            waits.in_vain(lock)
             self.undo()
             raise
+        waits.had(lock)
         while cursor.nextset():
             pass
         return str((cursor.fetchone() or ("",))[0])
