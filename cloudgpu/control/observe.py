@@ -81,6 +81,7 @@ def intent(
         "project": request.project,
         "policy": request.policy,
         "policy_by": request.policy_by,
+        "terms": request.terms,
         "template": request.template,
         "expires": iso(attempt.expires),
         "renew_until": iso(attempt.renew_until),

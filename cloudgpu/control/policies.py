@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from cloudgpu.config.policies import LIMITS, Found, load_policy, policy_names
 from cloudgpu.control.law import law_of
 from cloudgpu.control.limits import check_allowed, check_typed
 from cloudgpu.control.published import lab_limits, published, published_policy
+from cloudgpu.control.terms import Terms, home_id, is_from, limits_in, policy_in, terms_now, terms_of
 from cloudgpu.core.choice import FACTS, TYPED, USUAL, Chosen, choose
-from cloudgpu.core.limits import Limits, cut, cut_spans, joined
+from cloudgpu.core.limits import NO_LIMITS, Limits, cut, cut_spans, joined
 from cloudgpu.core.policy import Origin, Policy, Said, Spans, Unpausable, spans
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import InvalidRequest
@@ -36,13 +37,14 @@ LAST = "default"  # the shipped policy that counts where nobody knows better
 class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
-    `remarks` are sentences for the plan: what the limits took away, and where the policy's file is not found.
+    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it (`control.terms`).
     """
 
     policy: Policy
     spans: Spans
     by: str
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
+    terms: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Held:
     `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
     the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
     in a sentence each what the limits changed; `place` is the policy's file, `origin` who published it in the ledger.
+    `limits` are those of the ledger and of the home that launched it.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Held:
     cuts: tuple[str, ...] = ()
     place: Path | None = None
     origin: str = ""
+    limits: Limits = NO_LIMITS
 
 
 def policy_paths(home: Home) -> tuple[Path, ...]:
@@ -131,16 +135,8 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     lasting, shorter = cut_spans(wished, limits)
     check_typed(lasting, limits)
     within = cut(policy, limits)
-    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts, *_found_here_alone(session, found)))
-
-
-def _found_here_alone(session: Session, found: Found) -> Iterator[str]:
-    """Yield the sentence about a project's own policy: cron runs elsewhere, and what it cannot find does not hold."""
-    if not found.origin and found.path.parent == policy_paths(session.home)[0]:
-        yield (
-            f"the policy {found.policy.name} is this directory's own: where cloudgpu runs elsewhere, as from cron, it "
-            f"is not found and only the lease counts; a copy in {session.home.policies} is found everywhere"
-        )
+    terms = terms_of(session, found, policy_paths(session.home))
+    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
 
 
 def _chosen_policy(session: Session, chosen: Chosen) -> Found:
@@ -165,24 +161,53 @@ def policy_of(session: Session, row: Row, named: str | None = None) -> Held:
 def policies_of(session: Session, rows: Iterable[Row], named: str | None = None) -> dict[str, Held]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
-    It is the one that its launch was under; where nobody knows that, the one that a launch would be under now.
-    `named`: this one, for all. For a member, what their home says counts for their own machines alone. Raises
-    InvalidRequest for a fault in the limits, which concern every machine.
+    It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
+    would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
+    alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
     law, limits = law_of(session), {True: limits_of(session), False: lab_limits(session)}
+    home = home_id(session)
     known: dict[tuple[str, bool], Held] = {}
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
     for row in rows:
         ours = not law.is_member or law.owns(row)
-        words = (ours, row["policy"], row.get("policy_by"), *(() if row["policy"] else facts_of(row).values()))
+        by_terms = named is None and bool(row["policy"]) and bool(row.get("terms"))
+        facts = () if row["policy"] else facts_of(row).values()
+        words = (ours, row["policy"], row.get("policy_by"), repr(row["terms"]) if by_terms else None, *facts)
         if words not in alike:
             chosen = _of_row(session, row, named) if ours or row["policy"] else _of_lab(named)
-            if (chosen.name, ours) not in known:
-                known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
-            alike[words] = _with_why(known[chosen.name, ours], chosen.why)
+            if by_terms:
+                held = _by_terms(session, row, home, limits[False])
+            else:
+                if (chosen.name, ours) not in known:
+                    known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
+                held = known[chosen.name, ours]
+            alike[words] = _with_why(held, chosen.why)
         found[row["id"]] = alike[words]
     return found
+
+
+def _by_terms(session: Session, row: Row, home: str, lab: Limits) -> Held:
+    """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
+
+    A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
+    """
+    name, here = row["policy"], is_from(home, row)
+    try:
+        terms = terms_now(session, row, home)
+        found = _found_by(session, name, terms, here=here)
+        limits = joined((lab, limits_in(terms)))
+    except InvalidRequest as fault:
+        broken = fault if here and fault.field != "policy" else None
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def _found_by(session: Session, name: str, terms: Terms, *, here: bool) -> Found:
+    """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
+    found = published_policy(session, name) or policy_in(terms, name, here=here)
+    return found or load_policy(name, tz=session.settings.tz)
 
 
 def _of_lab(named: str | None) -> Chosen:
@@ -207,8 +232,12 @@ def _resolved(session: Session, name: str, limits: Limits, *, published_only: bo
     except InvalidRequest as fault:
         broken = None if fault.field == "policy" else fault
         return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def _within(found: Found, limits: Limits) -> Held:
     within = cut(found.policy, limits)
-    return Held(name, within.policy, "", cuts=within.cuts, place=found.path, origin=found.origin)
+    return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
 
 
 def _with_why(held: Held, why: str) -> Held:
@@ -236,10 +265,18 @@ def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | Non
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
     """
     try:
-        return spans_of(find_policy(session, _of_row(session, row, None).name), session.settings, Said(lease))
+        name = _of_row(session, row, None).name
+        return spans_of(_of_start(session, row, name), session.settings, Said(lease))
     except InvalidRequest as fault:
         fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row['name']} --lease 8h".strip()
         raise
+
+
+def _of_start(session: Session, row: Row, name: str) -> Policy:
+    if not (row["policy"] and row.get("terms")):
+        return find_policy(session, name)
+    home = home_id(session)
+    return _found_by(session, name, terms_now(session, row, home), here=is_from(home, row)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

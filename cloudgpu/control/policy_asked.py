@@ -78,7 +78,7 @@ def explained(session: Session, name: str | None) -> Document:
         "why": held.why,
         "fault": held.fault or None,
         "cuts": list(held.cuts),
-        "limits": limits_value(limits_of(session)),
+        "limits": limits_value(held.limits),
         "rules": [_rule(one) for one in holding(held.policy, row, now)],
     }
 

@@ -26,6 +26,7 @@ from cloudgpu.control.reap_seen import check_whole, gather, seen_of, unresolved,
 from cloudgpu.control.reap_tell import deliver_all
 from cloudgpu.control.reap_warn import warn
 from cloudgpu.control.session import living
+from cloudgpu.control.terms import changed_terms
 from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.decisions import Decision, Do, Seen
@@ -163,6 +164,8 @@ def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
 def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     _check_readable(session, wish)
     judged = _judged(session, wish, look(session, sweep=wish.sweep))
+    if wish.policy is None:
+        session.ledger.append(list(changed_terms(session, judged.sight.rows)))
     found = _carried_out(session, judged, judged.found(begun))
     rows = session.ledger.bills()
     repaired = repair(session, [row for row in rows if not row["thing"]], sweep=wish.sweep)

@@ -250,6 +250,7 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         renew_s=int((lease.renew_until - now).total_seconds()),
         setup=replace(setup, image=image),
         policy_by=row.get("policy_by") or "",
+        terms=row.get("terms"),
     )
 
 

@@ -7,6 +7,8 @@ ledger_opened        ledger   ledger
 launch_intended      machine  attempt seq token key request(fingerprint) name provider account region zone instance_type
                               market accelerators price on_demand(price, null: not known) max_price(nanos per hour)
                               owner project policy policy_by(who chose it) template expires renew_until renew_s
+                              terms(the texts that it is under: home policy(place, null: published; text tz; null: a
+                              shipped one) limits(of each: place text))
                               stoppable(it can be stopped) parkable(its disk can be kept as an image) stop_means setup
                               licence(suse, rhel: the system's, where that changes how it is billed)
                               beside(what resource stored_as quantity per nanos nanos_per_month at_most why_at_most
@@ -36,6 +38,7 @@ traffic_observed     machine  bytes_out since until counted(by the machine in al
 thing_observed       thing    id kind name provider account region zone size_gb stored_as made_at ready owner project
                               attached_to nanos_per_month per nanos by_size why_at_most source as_of basis
 thing_vanished       thing    id proof alive_at ended_at whose right(where somebody of a team has removed it)
+terms_set            machine  terms (a file of the home that launched it says something else by now)
 lease_set            machine  expires renew_until why host whose right
 hold_set             machine  until(null: released) why host whose right
 interruption_asked   machine  at

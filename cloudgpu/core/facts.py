@@ -150,7 +150,8 @@ class LaunchRequest:
     """What the user wants, with the launch key that makes it idempotent.
 
     `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
-    chose the policy, for people; empty where nobody knows any more.
+    chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
+    it is under (`control.terms`).
     """
 
     key: str
@@ -166,6 +167,7 @@ class LaunchRequest:
     renew_s: int
     setup: Setup = Setup()
     policy_by: str = ""
+    terms: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     while it is so: the provider refused its end, or its stop, as something protects it. `taken_at`, there only while it
     is so: a spot interruption is rehearsed, and this is when the machine is taken. `shared` {label, from, host_key,
     at}, by the fingerprint of each key that was let in, there only where there is one. `unasked` {at, seq}, there only
-    while it is so: it was seen not to run any more, and nobody had asked for that.
+    while it is so: it was seen not to run any more, and nobody had asked for that. `terms` are the texts of the policy
+    and limits that it is under, as `launch_intended` has them; there only where its launch is known.
     """
     found = folded(events)
     return None if found is None else found.state["row"]
@@ -294,6 +295,7 @@ _STEPS = {
     "warning_given": told.warned,
     "warning_lifted": told.lifted,
     "timer_set": told.timed,
+    "terms_set": told.terms_set,
     "thing_observed": _thing,
     "thing_vanished": _thing_gone,
     "traffic_observed": _counted,
@@ -317,5 +319,6 @@ _STEPS = {
     "machine_unshared": told.unshared,
 }
 _OF_ANOTHER = frozenset(
-    "decision_made interruption_asked machine_shared machine_unshared timer_set warning_given warning_lifted".split()
+    "decision_made interruption_asked machine_shared machine_unshared terms_set timer_set warning_given "
+    "warning_lifted".split()
 )  # alone they tell of no row

@@ -27,10 +27,18 @@ def forget_warnings(row: Row) -> None:
 
 
 def chosen(row: Row, line: Line) -> None:
-    """Take who chose the policy of a launch; lines of earlier versions do not say it."""
+    """Take who chose the policy of a launch, and what that policy said; of an adopted machine nobody knows either."""
     row.pop("policy_by", None)
     if line.body.get("policy_by"):
         row["policy_by"] = line.body["policy_by"]
+    row.pop("terms", None)
+    terms_set(row, line)
+
+
+def terms_set(row: Row, line: Line) -> None:
+    """Take the texts of the policy and limits that a machine is under."""
+    if line.body.get("terms"):
+        row["terms"] = line.body["terms"]
 
 
 def decided(row: Row, line: Line) -> None:

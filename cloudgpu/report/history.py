@@ -171,6 +171,7 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "traffic_observed": _sent,
     "thing_observed": _thing,
     "thing_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
+    "terms_set": lambda _: "a pass has read its policy's file, or limits, anew",
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_asked": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",

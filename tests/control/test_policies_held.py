@@ -66,7 +66,7 @@ def test_a_choice_that_names_no_policy_is_refused_where_it_stands(lab):
 
 def test_a_name_that_cannot_be_resolved_means_lease_only_and_is_said(lab):
     write(lab.session.home.policies, "own", OWN)
-    row = lab.up(policy="own").row
+    row = {**lab.up(policy="own").row, "terms": None}  # taken up by its tags
     (lab.session.home.policies / "own.yaml").unlink()
     held = policy_of(lab.session, row)
     assert (held.policy, held.broken) == (None, None)
@@ -74,12 +74,18 @@ def test_a_name_that_cannot_be_resolved_means_lease_only_and_is_said(lab):
     assert "cannot be resolved (no policy is called 'own')" in held.why
 
 
-def test_a_plan_says_that_a_projects_own_policy_is_not_found_elsewhere(lab, elsewhere):
-    write(elsewhere / ".cloudgpu" / "policies", "own", OWN)
-    (said,) = [one for one in lab.prepare(policy="own").plan.remarks if "directory's own" in one]
-    assert str(lab.session.home.policies) in said
-    write(lab.session.home.policies, "mine", OWN)
-    assert not [one for one in lab.prepare(policy="mine").plan.remarks if "directory's own" in one]
+def test_a_projects_own_policy_and_limits_count_for_its_machines_in_every_directory(lab, elsewhere, monkeypatch):
+    project = elsewhere / ".cloudgpu" / "policies"
+    write(project, "default", f"{OWN}idle: {{after: 3h}}\n")
+    write(project, "limits", "idle_after: 2h\n")
+    row = lab.up().row
+    (elsewhere / "other").mkdir()
+    monkeypatch.chdir(elsewhere / "other")
+    held = policy_of(lab.session, row)
+    assert (held.policy.idle.after, held.place) == (2 * H, project / "default.yaml")
+    write(project, "default", f"{OWN}idle: {{after: 1h}}\n")
+    assert policy_of(lab.session, row).policy.idle.after == H
+    assert policy_of(lab.session, {**row, "policy": ""}).policy.idle.after == H, "the shipped one's"
 
 
 def test_a_broken_file_is_told_from_one_that_is_not_there(lab):

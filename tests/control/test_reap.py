@@ -8,6 +8,7 @@ from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.things import save
 from cloudgpu.core.decisions import Do, Rule
+from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_LEDGER, Kind
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
@@ -275,13 +276,15 @@ def test_an_unanswered_region_is_named_its_machines_unknown_and_the_others_serve
     assert [one.name for one in fleet.idle(minutes=10).ended] == ["owl"]
 
 
-def test_a_policy_that_is_not_there_means_lease_only_and_is_said(fleet):
+def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     fleet.policy("mine", "lease: 4h\nrenew_until: 9h\n")
     fleet.up(name="fox", policy="mine")
-    (fleet.session.home.policies / "mine.yaml").unlink()
+    body = {"terms": {"home": "elsewhere", "policy": {"place": "", "text": "x: 1", "tz": "UTC"}, "limits": []}}
+    fleet.session.ledger.append([Draft("terms_set", fleet.row()["id"], body, fleet.clock(), "of another version")])
     found = fleet.idle(hours=2)
     assert (found.exit_code, found.warned) == (8, ())
-    assert found.faults == ("No policy is called 'mine': only the lease counts for fox",)
+    (fault,) = found.faults
+    assert fault.endswith("x is no known key: only the lease counts for fox")
     fleet.idle(hours=1, minutes=30)
     assert ends(fleet.idle(minutes=31)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
 

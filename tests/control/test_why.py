@@ -160,10 +160,11 @@ def own_policy(lab, text):
     (lab.home / "policies" / "mine.yaml").write_text(text)
 
 
-def test_a_policy_that_is_gone_leaves_the_lease_alone_and_says_so(lab):
+def test_a_policy_that_cannot_be_read_leaves_the_lease_alone_and_says_so(lab):
     own_policy(lab, "lease: 3h\nrenew_until: 4h\n")
     lab.up(policy="mine")
-    (lab.home / "policies" / "mine.yaml").unlink()
+    body = {"terms": {"home": "elsewhere", "policy": {"place": "", "text": "x: 1", "tz": "UTC"}, "limits": []}}
+    lab.session.ledger.append([Draft("terms_set", lab.rows()[0]["id"], body, lab.clock(), "of another version")])
     lab.later(hours=2)
     samples(lab, 100)
     value = why(lab)
