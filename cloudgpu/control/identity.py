@@ -112,13 +112,17 @@ def account_here(session: Session, row: Row) -> str:
 
 
 def may_judge(session: Session, row: Row) -> bool:
-    """Say whether a pass from here may judge a machine: not one that is known to belong to an account not here."""
+    """Say whether a pass from here may judge a machine: not one that is known to belong to an account not here.
+
+    Nor one of a colleague's while no account here can say who it is, where all of them last said that they are others.
+    """
     try:
         account_here(session, row)
     except NotReachableHere:
         return False
     except CloudgpuError:
-        return True  # nobody can say just now: it is judged as one that did not answer
+        here = _candidates(session, row)  # nobody can say just now: it is judged as one that did not answer
+        return is_mine(session, row) or not all(said_another(session, account, row) for account in here)
     return True
 
 

@@ -50,12 +50,22 @@ def names_here(session: Session, rows: Sequence[Row]) -> set[str]:
 
 
 def said_another(session: Session, account: str, row: Row) -> bool:
-    """Say whether this account last said that it is another one than a machine's."""
+    """Say whether this account last said that it is another one than a machine's.
+
+    Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
+    the first of them was asked.
+    """
     identity = row["identity"]
     if identity is None:
         return False
-    said = _read(session).get(account, {}).get(_place(row["region"], identity["kind"]))
-    return said is not None and said != [identity["kind"], identity["id"]]
+    known, wanted = _read(session).get(account, {}), [identity["kind"], identity["id"]]
+    place = _place(row["region"], identity["kind"])
+    if place in known or identity["kind"] != _BY_REGION:
+        return known.get(place, wanted) != wanted
+    hosts = session.settings.accounts[account].options.get("hosts")
+    names = [str(one.get("name")) for one in hosts if isinstance(one, dict)] if isinstance(hosts, list) else []
+    said = [known.get(name, known.get("", wanted) if name == names[0] else wanted) for name in names]
+    return bool(said) and wanted not in said
 
 
 def _place(region: str | None, kind: str) -> str:

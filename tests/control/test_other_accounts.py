@@ -12,6 +12,7 @@ from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget
 from cloudgpu.control.documents import verified
 from cloudgpu.control.forget import forget, plan
+from cloudgpu.control.identity import may_judge
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end_all_of, stop
 from cloudgpu.control.look import look_at_all, refresh
@@ -444,6 +445,16 @@ def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two
     with pytest.raises(NotReachableHere):
         end_all_of(bob, two.row(), why="typed")
     assert [gap.scope for gap in look_at_all(bob).unanswered] == ["fake account ada"]
+
+
+def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two):
+    two.up(two.ada)
+    two.up(two.bob, "owl")
+    two.later()
+    look_at_all(two.bob)
+    bob = two.home("bob")
+    bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
+    assert [may_judge(bob, two.row(name)) for name in ("fox", "owl")] == [False, True]
 
 
 def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):

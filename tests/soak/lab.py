@@ -68,6 +68,7 @@ class Lab:
         if self.server is not None:
             kinds |= {self.the_server_dies: 1, self.the_server_dies_meanwhile: 1, self.the_server_freezes: 0.5}
             kinds |= {self.the_server_is_copied: 0.7, self.the_server_is_restored: 0.7}
+            kinds |= {self.a_host_is_off: 1, self.an_own_machine_ends: 0.7}
         sure = {} if self.server is None else self._sure(steps)
         for step in range(1, steps + 1):
             (act,) = self.chance.choices(list(kinds), list(kinds.values()))
@@ -78,10 +79,16 @@ class Lab:
         self.quiet()
         return self
 
-    def _sure(self, steps: int) -> dict[int, Callable[[], None]]:
+    def _sure(self, steps: int) -> dict[int, Callable[[], Any]]:
         """Return what happens once in each run, by its step."""
-        local = [partial(self.do, one, f"up --account local --name {one.name}-1 {OWN}") for one in self.members[:2]]
-        kinds = [*local, self.the_server_is_copied, self.the_server_freezes, self.the_server_is_restored]
+        first, second = self.members[:2]
+        local = [partial(self.do, one, f"up --account local --name {one.name}-1 {OWN}") for one in (first, second)]
+        ssh = [
+            partial(self.do, one, f"up --account ssh --zone {host} --name {one.name}-{host} {OWN}")
+            for one, host in ((second, "bigbox"), (first, "tower"), (first, "attic"))  # the tower has one at a time
+        ]
+        server = [self.the_server_is_copied, self.the_server_freezes, self.the_server_is_restored]
+        kinds = [*local, *ssh, self.a_host_is_off, *server, self.an_own_machine_ends]
         return {(place + 1) * steps // (len(kinds) + 2): act for place, act in enumerate(kinds)}
 
     def passes(self, seconds: float) -> None:
@@ -111,13 +118,16 @@ class Lab:
         name = self.chance.choice((own if own and self.chance.random() < 0.7 else names) or [""])
         hours = self.chance.choice([4, 30, 90, 200])
         gpu = self.chance.choice(["v100", "t4", "t4"])
-        local = len(member.accounts) > 1 and not any(one["tags"] for one in self.clouds[member.accounts[1]].machines())
+        local = member.local in self.clouds and not any(one["tags"] for one in self.clouds[member.local].machines())
+        host = self.chance.choice([*member.hosts] or [""])
         lease = f"--lease {hours}h --renew-until {hours * 2}h"
         up = f"up --account aws --gpu {gpu} --name {next(self.names)} {lease} {self.up}"
         if not name:
             return up
         lines = {
             f"up --account local --name {next(self.names)} --lease 90h --renew-until 400h {OWN}": 4 * local,
+            f"up --account ssh --zone {host} --name {next(self.names)} --lease 90h --renew-until 400h {OWN}": 3
+            * (host != ""),
             up: 6,
             "ls --refresh": 4,
             f"show {name} --refresh": 2,
@@ -149,6 +159,27 @@ class Lab:
             self.settle()
             if how == "shut_down":  # a stop that nobody sees before the end is billed through: nobody can know of it
                 self.do(next(member for member in self.members if member.account == cloud.number), "ls --refresh")
+
+    def an_own_machine_ends(self) -> None:
+        """An agent dies on a host, or somebody there removes all that is cloudgpu's."""
+        running = [(host, one) for host in self.hosts for one in host.machines() if one["state"] == "running"]
+        if running:
+            how, (host, one) = self.chance.choice(["shut_down", "by_hand"]), self.chance.choice(running)
+            self.log.append(f"  {how} {one['tags']['cloudgpu-name']} on {host.name}")
+            host.ask(how)
+
+    def a_host_is_off(self) -> None:
+        """A host's SSH server answers nobody, and what runs there goes on; those who know it look."""
+        host = self.chance.choice(self.hosts)
+        self.log.append(f"  {host.name} is off")
+        self.seen["host off"] += 1
+        host.off()
+        for member in (one for one in self.members if host.number in one.accounts):
+            names = [row["name"] for row in self.rows() if row["ended"] is None and row["provider"] == "ssh"]
+            name = self.chance.choice(names or ["nothing"])
+            for words in ("reap", self.chance.choice([f"down {name} --yes -o json", "ls --refresh"])):
+                self.do(member, words)
+        host.start()
 
     # --- the server -------------------------------------------------------------------------------------------------
 
@@ -229,12 +260,18 @@ class Lab:
             after = self.rows()
             mine = {one["tags"]["cloudgpu-id"] for name in member.accounts for one in self.clouds[name].machines()}
             mates = {one.name for one in self.members if one.account == member.account}
+            mine |= {row["id"] for row in before if self._host_of(row) in member.accounts}
             mine |= {row["id"] for row in before if row["owner"] == member.name}
             mine |= {row["id"] for row in before if row["owner"] in mates and row["provider"] == "aws"}
             for sentence in strangers_harm(before, after, mine):
                 self.fault(f"{member.name}: {words}: {sentence}")
         if words.startswith("up ") and said.code == 0:
             self.judge_budget()
+
+    def _host_of(self, row: dict[str, Any]) -> str | None:
+        """Return the number of the host where a machine was launched, by what its owner calls that."""
+        owner = next((one for one in self.members if one.name == row["owner"]), None)
+        return owner.hosts.get(row["region"]) if owner is not None and row["provider"] == "ssh" else None
 
     def judge_proof(self, words: str, said: Said) -> None:
         """What `down` calls ended has ended, and what `stop` calls stopped does not run."""
@@ -289,6 +326,12 @@ class Lab:
     def fault(self, sentence: str) -> None:
         self.log.append(f"!! {sentence}")
         self.faults.append(sentence)
+
+    @property
+    def hosts(self) -> list[Any]:
+        """The users of this computer behind SSH servers."""
+        known = {number for member in self.members for number in member.hosts.values()}
+        return [self.clouds[number] for number in sorted(known)]
 
     def machines(self) -> list[dict[str, Any]]:
         return [one for _, one in self._each()]

@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -68,7 +68,10 @@ class Forks:
 
 @dataclass
 class Member:
-    """One person: a home, a way to the ledger, and credentials for one account of AWS."""
+    """One person: a home, a way to the ledger, credentials for one account of AWS, and perhaps own machines.
+
+    `hosts` are those, by what this member calls them: the number of each one's place.
+    """
 
     name: str
     home: Path
@@ -76,11 +79,17 @@ class Member:
     environ: dict[str, str]
     forks: Forks
     uid: int = 0
+    hosts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> str:
+        """The number of this member's account `local`."""
+        return f"local of {self.name}"
 
     @property
     def accounts(self) -> tuple[str, ...]:
         """What this member's commands can reach."""
-        return self.account, f"local of {self.name}"
+        return self.account, self.local, *self.hosts.values()
 
     def __call__(self, words: str, *, strike: int = 0, **environ: str) -> Said:
         """Run a command; `strike` kills it at that write of the ledger."""

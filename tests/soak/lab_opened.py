@@ -1,4 +1,4 @@
-"""Opens the lab of the long run: two models of AWS, a PostgreSQL, homes, and, where we are root, system users."""
+"""Opens the lab of the long run: models of AWS, own machines, a PostgreSQL, and system users where we are root."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,14 @@ from tests.soak.lab_cloud import Cloud
 from tests.soak.lab_local import LocalPlace
 from tests.soak.lab_member import Forks, Member
 from tests.soak.lab_server import LabServer
+from tests.soak.lab_ssh import SshPlace
 
 UP = "--disk 93 --ssh-from 203.0.113.7 --no-wait --yes --template bare"
 PASSED = ("PATH", "PYTHONPATH", "CLOUDGPU_TEST_NETWORK_LOG")
 PREFIX = "cloudgpu-lab-"  # of the system users, who are removed again
 OWNER = "lab"  # of the tables, and nobody's daily user
+HOSTS = ("tower", "attic")  # users of this computer behind SSH servers
+CALLED = [{"tower": "tower", "attic": "attic"}, {"bigbox": "tower"}]  # by the first members; others know of none
 LOCKED = {1, 10}  # useradd(8), userdel(8): the file of users or of groups cannot be written now
 
 
@@ -45,9 +48,9 @@ def opened(seed: int, people: Sequence[str], accounts: Sequence[str] = ACCOUNTS)
         server = LabServer()
         stack.callback(server.remove)
         server.start()
-        uids = stack.enter_context(system_users(people))
+        uids = stack.enter_context(system_users([*people, *HOSTS]))
         if not _can_run(forks, uids[0], place):
-            uids = [0] * len(people)  # a container that does not even let root lend its sight
+            uids = [0] * len(uids)  # a container that does not even let root lend its sight
         by_number = {cloud.number: cloud.begun() for cloud in clouds}
         url = partial(_url, server)
         _make_team(server, forks, place, people)
@@ -57,7 +60,10 @@ def opened(seed: int, people: Sequence[str], accounts: Sequence[str] = ACCOUNTS)
         ]
         places = [LocalPlace(one.name, one.home) for one in members]
         stack.callback(_end_all, place)
-        yield Lab(seed, [*clouds, *places], members, clock, place, url(OWNER), server, UP)
+        hosts = [_host(stack, name, uid, place) for name, uid in zip(HOSTS, uids[len(people) :], strict=True)]
+        for member, called in zip(members, CALLED, strict=False):
+            _make_known(member, called, hosts)
+        yield Lab(seed, [*clouds, *places, *hosts], members, clock, place, url(OWNER), server, UP)
 
 
 @contextmanager
@@ -123,6 +129,27 @@ def _member(name: str, uid: int, cloud: Cloud, place: Path, url: str, forks: For
     environ = passed | cloud.environ | nothing | {"CLOUDGPU_LEDGER": url}
     environ |= {"AWS_EC2_METADATA_DISABLED": "true", "CLOUDGPU_PATIENCE": "60"}
     return Member(name, home, cloud.number, environ, forks, uid)
+
+
+def _host(stack: ExitStack, name: str, uid: int, place: Path) -> SshPlace:
+    host = SshPlace(place / "hosts", name, uid=uid)
+    host.root.mkdir(exist_ok=True)
+    stack.callback(host.clean_up)
+    host.start()
+    return host
+
+
+def _make_known(member: Member, called: Mapping[str, str], hosts: Sequence[SshPlace]) -> None:
+    """Write these hosts into a member's settings, with a copy of the key that logs in there."""
+    known = {host.name: host for host in hosts}
+    key = member.home / "id_own"
+    shutil.copy(hosts[0].users_key, key)
+    tables = ", ".join(known[name].settings(mine, key) for mine, name in called.items())
+    with (member.home / "config.toml").open("a") as file:
+        file.write(f"[accounts.ssh]\nhosts = [{tables}]\n")
+    if member.uid:
+        os.chown(key, member.uid, member.uid)
+    member.hosts = {mine: known[name].number for mine, name in called.items()}
 
 
 def _run(*words: str) -> None:

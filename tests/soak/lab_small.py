@@ -90,6 +90,7 @@ class Person:
 
     def __init__(self, name: str, home: Path, cloud: SimCloud, clock: SharedClock, url: str) -> None:
         self.name, self.home, self.account, self.accounts = name, home, cloud.number, (cloud.number,)
+        self.local, self.hosts = "", dict[str, str]()
         self._cloud, self._clock = cloud, clock
         home.mkdir()
         (home / "config.toml").write_text(CONFIG.format(owner=name))

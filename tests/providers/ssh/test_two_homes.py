@@ -29,6 +29,12 @@ def config(program, host, name):
     program.config(f'provider = "ssh"\n[accounts.lab]\nprovider = "ssh"\nhosts = [{{{table}}}]\n')
 
 
+def decisions_on(program, name):
+    """Return what passes have decided about a machine."""
+    history = program("show", name, "--history", "-o", "json").json["history"]
+    return [line for line in history if line["kind"] == "decision_made"]
+
+
 def test_a_host_of_the_same_name_says_nothing_and_the_same_host_under_another_name_does(homes, own):
     ada, bob = homes
     host, other = own(), own("other")
@@ -68,9 +74,11 @@ def test_a_host_that_is_not_configured_here_is_no_host_of_this_account_once_all_
     assert (refused["kind"], refused["next"].startswith("Ask ada")) == ("not_reachable_here", True)
     config(ada, other, "other")
     assert "Put it back into config.toml" in ada("down", "amber-fox", "--yes").err
+    decided = decisions_on(ada, "amber-fox")
     other.off()
     assert bob("down", "amber-fox", "--yes", "-o", "json").json["error"]["kind"] == "provider_unavailable"
     assert bob("reap", "--cron").code == 8, "the host that is silent may be that one"
+    assert decisions_on(ada, "amber-fox") == decided, "it last said that it is another one, and the machine is ada's"
     other.start()
     config(ada, host, "bigbox")
     assert ada("down", "amber-fox", "--yes", timeout=90).code == 0
