@@ -11,7 +11,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.accounts import SUBJECT, forgotten_at, retired_at
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 
 LOOKED_BACK = timedelta(days=30)
 HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
@@ -29,7 +29,7 @@ def used_accounts(session: Session) -> list[str]:
     rows = [row for row in used_rows(session) if _is_here_or_own(session, row)]
     used = {row["account"] for row in rows if session.account(row["account"]) is not None}
     other = {_place(row): row for row in rows if row["account"] not in used}
-    used |= {row["account"] for row in other.values() if not _is_here(session, row)}
+    used |= {row["account"] for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
@@ -38,13 +38,12 @@ def _place(row: dict[str, Any]) -> tuple[str, ...]:
     return row["account"], row["provider"], row["region"] or "", identity["kind"], identity["id"]
 
 
-def _is_here(session: Session, row: dict[str, Any]) -> bool:
-    """Say whether an account here is a machine's."""
-    try:
-        session.account_here(row)
-    except CloudgpuError:
-        return False
-    return True
+def _not_here(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return those of these machines that are of no account here, as far as is known."""
+    from cloudgpu.control.identity import by_account
+
+    _, faults = by_account(session, rows)
+    return [row for row in rows if row["id"] in faults]
 
 
 def used_rows(session: Session) -> list[dict[str, Any]]:

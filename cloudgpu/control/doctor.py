@@ -32,6 +32,7 @@ from cloudgpu.control.outage import read_on
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.teams import team_checks
+from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 FREE_BYTES = 500_000_000
@@ -256,8 +257,8 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
                 yield failed(f"account {name}", fault)
             continue
         if listing.unanswered:
-            gap = listing.unanswered[0]
-            yield Check(f"account {name}", Verdict.FAIL, f"{gap.scope} did not answer: {gap.why}", None, 8)
+            said = " ".join(gap_text(gap.scope, gap.why) for gap in listing.unanswered)
+            yield Check(f"account {name}", Verdict.FAIL, said, None, 8)
         else:
             yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
         yield from finding_checks(session, name, region)

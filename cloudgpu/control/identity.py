@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lastpass import TOO_LONG
-from cloudgpu.control.reachable import remember, said_another
+from cloudgpu.control.reachable import BY_REGION, remember, said_another
 from cloudgpu.control.view import is_mine, scope_of_row
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
+from cloudgpu.providers.asking import heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.facts import AccountIdentity
 
 Row = dict[str, Any]
+Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
 COMPUTERS = ("computer", "ssh host")  # kinds of identities that are one computer
 NAMED = 3  # machines in a sentence
 
@@ -26,8 +30,8 @@ NAMED = 3  # machines in a sentence
 class Whose:
     """Which account an answer speaks for, region by region: it says nothing about the machines of any other.
 
-    `fault` is why the identity of a region is not known; `is_told` says whether all that was asked for was answered,
-    if by an error.
+    A region may be a computer of its own, with an identity of its own. `fault` is why that of one is not known;
+    `is_told` says whether all that was asked for was answered, if by an error.
     """
 
     def __init__(self, session: Session, account: str) -> None:
@@ -35,30 +39,51 @@ class Whose:
         self.fault: CloudgpuError | None = None
         self.is_told = False
         self._session = session
+        self._is_silent = False
         self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
 
     def ask(self, regions: Iterable[str | None]) -> Whose:
-        """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects."""
-        for region in set(regions) or {None}:
-            self.of(region)
+        """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects.
+
+        They are asked side by side: one that says nothing keeps no other one from being known.
+        """
+        wanted = list(set(regions) or {None})
+        for region, answer in zip(wanted, heard(wanted, self._asked), strict=True):
+            found = self._known.setdefault(region, answer)
+            if isinstance(found, CloudgpuError) and not isinstance(found, NotReachableHere):
+                self.fault = found
         self.is_told = True
         return self
 
+    def take(self, said: Mapping[str, AccountIdentity]) -> None:
+        """Take what regions have just said that they are."""
+        for region, found in said.items():
+            remember(self._session, self.account, region, found)
+        self._known.update(said)
+
     def be_silent(self, fault: Silent) -> Whose:
-        """Take what was not asked yet for unknown: the provider has just said nothing."""
-        self.fault = fault
+        """Take what was not answered yet for unknown: the provider has just said nothing."""
+        self.fault, self._is_silent = fault, True
         return self
 
     def of(self, region: str | None) -> AccountIdentity | None:
         """Return which account a region of this one is; None where that is not known."""
-        if region not in self._known and not isinstance(self.fault, Silent):
-            try:
-                self._known[region] = identity_of(self._session, self.account, region)
-            except CloudgpuError as fault:
-                self._known[region] = fault
-                self.fault = self.fault if isinstance(fault, NotReachableHere) else fault
+        if region not in self._known and not self._is_silent:
+            self.ask([region])
         found = self._known.get(region)
         return None if isinstance(found, CloudgpuError) else found
+
+    def fault_of(self, region: str | None) -> CloudgpuError | None:
+        """Return why it is not known which account a region of this one is."""
+        found = self._known.get(region, self.fault)
+        return found if isinstance(found, CloudgpuError) else None
+
+    def _asked(self, region: str | None) -> AccountIdentity | CloudgpuError:
+        """Ask for one, and keep it at once: it counts, too, where nobody waits for the others any more."""
+        if region in self._known:
+            return self._known[region]
+        found = _tried(self._session, self.account, region)
+        return found if self._is_silent else self._known.setdefault(region, found)
 
     def covers(self, row: Row) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
@@ -69,8 +94,12 @@ class Whose:
         """Say whether it may belong to this account, whatever that is called, and nobody could say."""
         if row["provider"] != self._kind or self.of(row["region"]) is not None:
             return False
-        fault = self._known.get(row["region"], self.fault)
-        return isinstance(fault, CloudgpuError) and _may_be(self._session, self.account, row, fault)
+        fault = self.fault_of(row["region"])
+        return fault is not None and _may_be(self._session, self.account, row, fault)
+
+    def scope(self, row: Row) -> str:
+        """Return what is not known where a machine's account is not: a host has a name of its own."""
+        return f"{self.account}/{row['region']}" if _is_of_a_region(row) else self.account
 
     @property
     def _kind(self) -> str:
@@ -85,19 +114,27 @@ def identity_of(session: Session, account: str, region: str | None) -> AccountId
     return found
 
 
-def account_here(session: Session, row: Row) -> str:
+def _tried(session: Session, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
+    try:
+        return identity_of(session, account, region)
+    except CloudgpuError as fault:
+        return fault
+
+
+def account_here(session: Session, row: Row, said: Said | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
-    Raises NotReachableHere where no account here is that one, and what the provider raises where one that may be it
-    cannot say who it is, that of the same name before others.
+    `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
+    here is that one, and what the provider raises where one that may be it cannot say who it is, that of the same name
+    before others.
     """
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
     for account in _candidates(session, row):
-        try:
-            found = identity_of(session, account, row["region"])
-        except CloudgpuError as fault:
+        found = _known(said, account, row) or _tried(session, account, row["region"])
+        if isinstance(found, CloudgpuError):
+            fault = found
             if unknown is None and _may_be(session, account, row, fault):
                 unknown = fault
             if account == row["account"] and isinstance(fault, NotReachableHere):  # it has no such host
@@ -111,40 +148,72 @@ def account_here(session: Session, row: Row) -> str:
     raise not_reachable(row, here) if absent is None else _not_configured(session, row, absent)
 
 
-def may_judge(session: Session, row: Row) -> bool:
-    """Say whether a pass from here may judge a machine: not one that is known to belong to an account not here.
-
-    Nor one of a colleague's while no account here can say who it is, where all of them last said that they are others.
-    """
-    try:
-        account_here(session, row)
-    except NotReachableHere:
-        return False
-    except CloudgpuError:
-        here = _candidates(session, row)  # nobody can say just now: it is judged as one that did not answer
-        return is_mine(session, row) or not all(said_another(session, account, row) for account in here)
-    return True
-
-
 def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
     """Return these machines by what their accounts are called here, and by machine why that is not known.
 
-    The providers are made by that, so that threads make none.
+    The providers are made by that, so that threads make none. A silent host is waited for beside the others.
     """
     groups: dict[str, list[Row]] = {}
     faults: dict[str, CloudgpuError] = {}
+    said = _said(session, rows)
     for row in rows:
         try:
-            groups.setdefault(account_here(session, row), []).append(row)
+            groups.setdefault(account_here(session, row, said), []).append(row)
         except CloudgpuError as fault:
             faults[row["id"]] = fault
     return groups, faults
+
+
+def _said(session: Session, rows: Sequence[Row]) -> Said:
+    """Ask the accounts that are most likely these machines' who they are, side by side."""
+    wanted = {_place(account, row): row["region"] for row in rows for account in _likely(session, row)}
+    for account in {one for one, _ in wanted}:
+        with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
+            session.provider(account)
+    places = list(wanted)
+    answers = heard(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
+    return dict(zip(places, answers, strict=False))
+
+
+def _likely(session: Session, row: Row) -> list[str]:
+    """Return the account of a machine's own name, where that may be its; else all that may be."""
+    found = _candidates(session, row)
+    return [row["account"]] if row["account"] in found else found
+
+
+def _known(said: Said | None, account: str, row: Row) -> AccountIdentity | CloudgpuError | None:
+    return (said or {}).get(_place(account, row))
+
+
+def _place(account: str, row: Row) -> tuple[str, str | None]:
+    """Return of what an identity is one: of a host, or of an account as a whole."""
+    return account, row["region"] if _is_of_a_region(row) else None
+
+
+def _is_of_a_region(row: Row) -> bool:
+    return row["identity"] is None or row["identity"]["kind"] == BY_REGION
 
 
 def reachable(session: Session, rows: Sequence[Row]) -> list[Row]:
     """Return these machines without those of which it is known that no account here is theirs."""
     _, faults = by_account(session, rows)
     return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
+
+
+def judged_here(session: Session, rows: Sequence[Row]) -> list[Row]:
+    """Return those of these machines that a pass from here may judge: not those of an account that is not here.
+
+    Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
+    else nobody can say just now is judged as what did not answer.
+    """
+    _, faults = by_account(session, rows)
+    return [row for row in rows if row["id"] not in faults or _may_be_here(session, row, faults[row["id"]])]
+
+
+def _may_be_here(session: Session, row: Row, fault: CloudgpuError) -> bool:
+    if isinstance(fault, NotReachableHere):
+        return False
+    return is_mine(session, row) or not all(said_another(session, one, row) for one in _candidates(session, row))
 
 
 def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
@@ -186,8 +255,10 @@ def elsewhere(session: Session, rows: Sequence[Row], asked: Sequence[Whose]) -> 
         if any(one.covers(row) for one in asked):
             continue
         unknown = next((one for one in asked if one.is_unknown(row)), None)
-        if unknown is not None and unknown.fault is not None:
-            gaps[unknown.account] = Unanswered(unknown.account, unknown.fault.message)
+        fault = None if unknown is None else unknown.fault_of(row["region"])
+        if unknown is not None and fault is not None:
+            scope = unknown.scope(row)
+            gaps[scope] = Unanswered(scope, fault.message)
         else:
             others.setdefault(words_of(row), []).append(row)
     there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())

@@ -115,7 +115,7 @@ def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose]
     rows = [row for row in session.ledger.machines() if is_there(row) and (every or row["account"] in accounts)]
     said = {gap.scope for gap in look.unanswered}
     rows = [row for row in rows if row["account"] not in said]
-    return elsewhere(session, rows, whose)
+    return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
 
 
 def refresh(session: Session, row: Row) -> Row:
@@ -177,7 +177,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     look.answered |= ours
     unseen = []
     for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
-        tells = not listing.unanswered and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
+        tells = listing.is_whole(row["region"]) and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
         found = _missing(session, row, look, answer) if tells else None
         drafts += found or []
         unseen += [row["id"]] if found is None else []
@@ -217,8 +217,8 @@ def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Ro
     if machine in every and whose is not None:
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
         look.unanswered.append(Unanswered(every[machine]["name"] or machine, why))
-    elif whose is None and answer.whose.fault is not None and machine not in every:
-        look.unanswered.append(Unanswered(answer.account, answer.whose.fault.message))
+    elif whose is None and machine not in every and (fault := answer.whose.fault_of(instance.region)) is not None:
+        look.unanswered.append(Unanswered(answer.account, fault.message))
     return machine not in every and whose is not None
 
 

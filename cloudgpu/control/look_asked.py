@@ -68,6 +68,8 @@ def asked(
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
+    for one, found in found_listings.items():
+        whose[one].take({} if isinstance(found, Silent) else found.identities)
     return [
         Answer(
             account=one,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
-_BY_REGION = "ssh host"  # the only kind of which an account is several
+BY_REGION = "ssh host"  # the only kind of which an account is several
 _lock = Lock()
 
 
@@ -60,7 +60,7 @@ def said_another(session: Session, account: str, row: Row) -> bool:
         return False
     known, wanted = _read(session).get(account, {}), [identity["kind"], identity["id"]]
     place = _place(row["region"], identity["kind"])
-    if place in known or identity["kind"] != _BY_REGION:
+    if place in known or identity["kind"] != BY_REGION:
         return known.get(place, wanted) != wanted
     hosts = session.settings.accounts[account].options.get("hosts")
     names = [str(one.get("name")) for one in hosts if isinstance(one, dict)] if isinstance(hosts, list) else []
@@ -69,7 +69,7 @@ def said_another(session: Session, account: str, row: Row) -> bool:
 
 
 def _place(region: str | None, kind: str) -> str:
-    return (region or "") if kind == _BY_REGION else ""
+    return (region or "") if kind == BY_REGION else ""
 
 
 def _is_here(session: Session, row: Row, known: Said) -> bool | None:

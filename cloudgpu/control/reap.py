@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudgpu.control.budgets import pass_budgets, standings
 from cloudgpu.control.collecting import collected_seldom
-from cloudgpu.control.identity import may_judge
+from cloudgpu.control.identity import judged_here
 from cloudgpu.control.law import for_the_lab, law_of, payers_only, stops_of
 from cloudgpu.control.outage import going_on, way_of
 from cloudgpu.control.outage_told import over
@@ -241,7 +241,7 @@ def _check_readable(session: Session, wish: ReapWish) -> None:
 
 
 def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
-    sight = replace(sight, rows=tuple(row for row in sight.rows if may_judge(session, row)))
+    sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
     held = policies_of(session, sight.rows, wish.policy)
     check_whole(held)  # those of machines, too, that were found just now
     seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)

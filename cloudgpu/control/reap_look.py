@@ -16,7 +16,7 @@ from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.reachable import names_here
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, State, Unanswered, is_hidden
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Listing, State, Unanswered, is_hidden
 from cloudgpu.core.fold import as_told
 from cloudgpu.core.rows import stays
 
@@ -87,7 +87,8 @@ def rehearse(session: Session) -> Sight:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    listings, whose = listed_all(session, accounts), [Whose(session, one) for one in accounts]
+    listings = listed_all(session, accounts)
+    whose = [_whose(session, one, listing, known) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
@@ -95,7 +96,8 @@ def rehearse(session: Session) -> Sight:
     seen = tuple(_as_seen(row, ours.get(row["id"]) if row["id"] in reached else None, now) for row in living(known))
     unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    unanswered += elsewhere(session, [row for row in living(known) if row["account"] not in silent], whose)
+    beside = elsewhere(session, [row for row in living(known) if row["account"] not in silent], whose)
+    unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
         rows=tuple(row for row in seen if row["ended"] is None),
@@ -106,6 +108,15 @@ def rehearse(session: Session) -> Sight:
         asked=asked_of(session, accounts, closed),
         closed=tuple(closed),
     )
+
+
+def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Row]) -> Whose:
+    """Return which account a listing speaks for, asked as a look asks it."""
+    found, kind = Whose(session, account), session.account(account)
+    found.take(listing.identities)
+    if kind is not None:
+        found.ask(row["region"] for row in living(list(rows)) if row["provider"] == kind.provider)
+    return found
 
 
 def _kept(session: Session) -> list[Row]:

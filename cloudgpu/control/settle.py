@@ -174,7 +174,7 @@ def settle_by_listing(session: Session, row: Row) -> None:
         if ours and not is_of_earlier_life(row, instance.tags):
             session.ledger.append(_found(row, instance, now))
             return
-    if listing.unanswered:
+    if not listing.is_whole(row["region"]):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )

@@ -315,11 +315,19 @@ def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All instances of ours that answered, and by name all that did not. Never a silent part."""
+    """All instances of ours that answered, and by name all that did not. Never a silent part.
+
+    `identities` is for an account whose regions are computers of their own (hosts): who each is that answered.
+    """
 
     instances: tuple[Instance, ...]
     unanswered: tuple[Unanswered, ...] = ()
     regions: frozenset[str] | None = None  # those that were asked, where that may not be all
+    identities: Mapping[str, AccountIdentity] = field(default_factory=dict)
+
+    def is_whole(self, region: str) -> bool:
+        """Say whether all of a region has answered: one that is a computer of its own depends on no other one."""
+        return not self.unanswered or region in self.identities
 
 
 @dataclass(frozen=True, slots=True)

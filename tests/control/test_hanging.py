@@ -101,6 +101,15 @@ def test_a_look_at_all_accounts_names_the_one_that_hangs(two, hanging):
     assert ([gap.scope for gap in look.unanswered], len(look.answered)) == (["far"], 1)
 
 
+def test_a_region_that_does_not_say_whose_it_is_hides_no_other_one(two, hanging):
+    two.up(name="fox", account="lab", region="north")
+    two.up(name="owl", account="lab", region="south", key="b")
+    session = two.opened()
+    session.provider("lab").fail_next("identity", hanging)
+    look = look_at_all(session)
+    assert (hanging.is_on, len(look.answered)) == (True, 1)
+
+
 def test_an_account_that_was_left_hanging_writes_nothing_later(two, hanging):
     two.up(name="fox", account="lab")
     far_of(two).fail_next("list", hanging, times=9)

@@ -12,7 +12,7 @@ from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget
 from cloudgpu.control.documents import verified
 from cloudgpu.control.forget import forget, plan
-from cloudgpu.control.identity import may_judge
+from cloudgpu.control.identity import judged_here
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end_all_of, stop
 from cloudgpu.control.look import look_at_all, refresh
@@ -454,7 +454,7 @@ def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two
     look_at_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
-    assert [may_judge(bob, two.row(name)) for name in ("fox", "owl")] == [False, True]
+    assert [row["name"] for row in judged_here(bob, [two.row("fox"), two.row("owl")])] == ["owl"]
 
 
 def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):

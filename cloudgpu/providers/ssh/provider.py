@@ -6,7 +6,8 @@ host itself is never powered off, and nothing else on it is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from threading import Event, Lock
@@ -106,7 +107,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
-        answers = _at_once(hosts, self._offer, self._patience.changes)
+        answers = self._at_once(hosts, self._offer, self._patience.changes)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -125,8 +126,10 @@ class SshProvider:
         from cloudgpu.access.target import LoginRefused
         from cloudgpu.providers.ssh.client import ask, settled_later
 
+        self._check_silent(host)
         try:
-            said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
+            with self._waiting(host):
+                said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
             self._heard(host, said)
             return translate.available(self.account, host, said)
         except LoginRefused as fault:
@@ -178,45 +181,84 @@ class SshProvider:
         """Return the machine of every host; hosts that do not answer are named."""
         hosts = list(self._hosts.values())
         instances, unanswered = [], []
-        for host, answer in zip(hosts, self._looks(hosts), strict=True):
+        answers = self._looks(hosts)
+        for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, CloudgpuError):
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", answer.message))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"]))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
-        return Listing(tuple(instances), tuple(unanswered))
+        return Listing(tuple(instances), tuple(unanswered), identities=self._said_now(hosts, answers))
+
+    def _said_now(
+        self, hosts: Sequence[Host], answers: Sequence[dict[str, Any] | CloudgpuError]
+    ) -> dict[str, AccountIdentity]:
+        """Return who the hosts are that have answered, by their names, and by those of their machines' launches."""
+        found: dict[str, AccountIdentity] = {}
+        for host, answer in zip(hosts, answers, strict=True):
+            if not isinstance(answer, CloudgpuError):
+                names = {host.name, translate.host_of(str((answer["machine"] or {}).get("id")))}
+                found |= {name: self._identities[host.name] for name in names if name}
+        return found
 
     def _looks(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
-        seconds = self._patience.reads
-        return _at_once(hosts, self._look, seconds)
+        return self._at_once(hosts, self._look, self._patience.reads)
+
+    def _at_once(
+        self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
+    ) -> Sequence[Answer | CloudgpuError]:
+        """Return what each host says, or why it did not say it; none may be silent for longer, or is asked again."""
+        answers = _at_once(hosts, read, seconds)
+        for host, answer in zip(hosts, answers, strict=True):
+            if isinstance(answer, Silent):
+                self._remember(host, answer)
+        return answers
 
     def _look(self, host: Host) -> dict[str, Any]:
         """Ask a host for its machine, once for all who want to know that at the same time.
 
         One that was waited for in vain is not asked again at once: whoever comes next would wait as long.
         """
-        begun = self._patience.now()
         with self._lock:
-            since, silent = self._silent.get(host.name, (0.0, None))
-            if silent is not None and begun - since < REMEMBERED * self._patience.reads:
-                raise silent
+            self._check_silent(host)
             found = self._looking.get(host.name)
             mine = found is None
             found = self._looking[host.name] = _Look() if found is None else found
         if mine:
             try:
-                found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
+                with self._waiting(host):
+                    found.answer = self._ask(host, "look", {}, timeout=self._patience.reads)
             except CloudgpuError as fault:
                 found.fault = fault
-                ended = self._patience.now()
-                if ended - begun >= self._patience.connect:  # one that refuses at once costs nobody time
-                    self._silent[host.name] = ended, fault
             finally:
                 with self._lock:
                     del self._looking[host.name]
                 found.over.set()
         return found.result(host)
+
+    def _check_silent(self, host: Host) -> None:
+        """Raise the error of a host that was waited for in vain a moment ago."""
+        since, silent = self._silent.get(host.name, (0.0, None))
+        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.reads:
+            raise silent
+
+    @contextmanager
+    def _waiting(self, host: Host) -> Iterator[None]:
+        """Remember a host that is waited for in vain; one that refuses at once costs nobody time."""
+        from cloudgpu.providers.ssh.client import settled_later
+
+        begun = self._patience.now()
+        try:
+            yield
+        except CloudgpuError as fault:
+            if self._patience.now() - begun >= self._patience.connect:
+                self._remember(host, settled_later(fault))
+            raise
+        self._silent.pop(host.name, None)
+
+    def _remember(self, host: Host, fault: CloudgpuError) -> None:
+        self._silent[host.name] = self._patience.now(), fault
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.identity import Whose, by_account
+from cloudgpu.control.launch import launch
+from cloudgpu.control.look import look_at_all
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
+from cloudgpu.control.prepare import prepare
+from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.session import open_session
+from cloudgpu.control.words import Wish
+from cloudgpu.core.facts import Want
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import client
+from cloudgpu.providers.ssh.provider import SshProvider
 from cloudgpu.providers.ssh.translate import instance_id
 from cloudgpu.testing import write_plugin
 from tests.providers.ssh.hosts import Lab, now
 
 PATIENCE_S = 2  # in which the host that is well has to answer
+BOUND_S = 20  # against a test that hangs
 
 
 @dataclass
@@ -36,18 +48,29 @@ def frozen(lab):
 
 
 @pytest.fixture
-def session(lab, frozen, tmp_path, monkeypatch):
-    """Somebody whose account has both hosts, on a computer where no cloud may be silent for long."""
+def opened(tmp_path, monkeypatch):
+    """Open a session of somebody whose account has these hosts, where no cloud may be silent for long."""
     monkeypatch.setenv("CLOUDGPU_PATIENCE", str(PATIENCE_S))
     monkeypatch.syspath_prepend(write_plugin(tmp_path / "plugin", {"ssh": "cloudgpu.providers.ssh.provider:make"}))
-    home = tmp_path / "home"
-    home.mkdir()
-    hosts = [
-        "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in one.options.items()) + "}"
-        for one in Lab(tmp_path, frozen, lab.hosts[0]).hosts
-    ]
-    (home / "config.toml").write_text(f'[accounts.lab]\nprovider = "ssh"\nhosts = [{", ".join(hosts)}]\n')
-    return open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
+
+    def open_(*hosts):
+        home = tmp_path / "home"
+        home.mkdir(exist_ok=True)
+        tables = ["{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in one.items()) + "}" for one in hosts]
+        (home / "config.toml").write_text(f'[accounts.lab]\nprovider = "ssh"\nhosts = [{", ".join(tables)}]\n')
+        return open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"})
+
+    return open_
+
+
+@pytest.fixture
+def session(lab, frozen, opened):
+    """Somebody whose account has both hosts."""
+    return opened(*(one.options for one in Lab(lab.hosts[0].root, frozen, lab.hosts[0]).hosts))
+
+
+def up(session, host):
+    return launch(session, prepare(session, Wish(Want(zone=host), name=host, account="lab")), wait=False).row
 
 
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
@@ -79,3 +102,86 @@ def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_id
     ids = {name: instance_id(name, "a token") for name in ("frozen", "bigbox")}
     rows = [{**usual, "id": name, "name": name, "region": name, "provider_id": id_} for name, id_ in ids.items()]
     assert list(look_again(session, rows)) == ["frozen"]
+
+
+def rows_on(session, **usual):
+    """Machines of the ledger, one on each host of the account."""
+    usual |= {
+        "provider": "ssh",
+        "account": "lab",
+        "owner": "ada",
+        "identity": {"kind": "ssh host", "id": "", "words": ""},
+    }
+    hosts = session.settings.accounts["lab"].options["hosts"]
+    return [usual | {"id": one["name"], "name": one["name"], "region": one["name"]} for one in hosts]
+
+
+class Meeting:
+    """Hosts that say nothing until all of them have been contacted, and then hang up."""
+
+    def __init__(self, lab, number):
+        self.barrier, self.met = threading.Barrier(number), threading.Event()
+        self.sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+        ports = [one.getsockname()[1] for one in self.sockets]
+        self.hosts = [{**lab.hosts[0].options, "name": f"m{port}", "port": port} for port in ports]
+        for one in self.sockets:
+            threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+
+    def _serve(self, listening):
+        with listening, listening.accept()[0]:
+            self.barrier.wait(BOUND_S)
+            self.met.set()
+
+
+@pytest.mark.parametrize(
+    "ask", [by_account, lambda session, rows: Whose(session, "lab").ask(row["region"] for row in rows)]
+)
+def test_hosts_that_say_nothing_are_asked_who_they_are_side_by_side(lab, opened, monkeypatch, ask):
+    meeting = Meeting(lab, 3)
+    session = opened(*meeting.hosts)
+    monkeypatch.setenv("CLOUDGPU_PATIENCE", str(2 * BOUND_S))  # nobody who asks one after the other sees all in time
+    ask(session, rows_on(session))
+    assert meeting.met.is_set()
+
+
+def test_a_host_that_is_listed_is_known_where_it_was_not_told_in_time_who_it_is(lab, session, monkeypatch):
+    released = threading.Event()
+    row = up(session, "bigbox")
+    again = open_session({"CLOUDGPU_HOME": str(session.home.root), "USER": "ada"})
+    monkeypatch.setattr(SshProvider, "identity", lambda *_: released.wait(BOUND_S))
+    look = look_at_all(again)
+    released.set()
+    assert look.answered == {row["id"]}
+
+
+@pytest.fixture
+def off(own, opened):
+    """A session with machines on four hosts, of which the last two have been switched off since."""
+    hosts = [own(f"h{at}") for at in range(4)]
+    first = opened(*(one.options for one in hosts))
+    for one in hosts:
+        up(first, one.name)
+    with ExitStack() as listening:
+        for one in hosts[2:]:
+            one.off()
+            listening.enter_context(socket.create_server(("127.0.0.1", one.port)))
+        yield opened(*(one.options for one in hosts))
+    for one in hosts:
+        one.ended()
+
+
+SILENT = ["lab/h2", "lab/h3"]
+
+
+def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off):
+    ids = {row["name"]: row["id"] for row in off.ledger.machines()}
+    look = look_at_all(off)
+    assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h0"], ids["h1"]})
+    off.provider("lab").terminate(off.ledger.machine(ids["h1"])["provider_id"])
+    for dry in (True, False):  # what is gone from a host that answers is gone, whichever other one is off
+        found = reap(off, ReapWish(dry_run=dry))
+        assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
+    assert (off.ledger.machine(ids["h1"])["ended"] is None, off.ledger.machine(ids["h2"])["ended"]) == (False, None)
+    document, gravest = ended(off, to_end(off, [], all_=True))
+    assert ([one["name"] for one in document["ended"]], gravest.exit_code) == (["h0"], 8)
+    up(off, "h0")
