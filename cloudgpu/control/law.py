@@ -113,6 +113,20 @@ def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law |
     return right
 
 
+def check_may_use(session: Session, volumes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise RoleNeeded where none of these volumes, the ones that a launch may mean, is theirs to attach.
+
+    Writes nothing: a plan asks it.
+    """
+    law = law_of(session)
+    if law.is_member and volumes and not any(law.owns(row) for row in volumes):
+        try:
+            check_may(session, {**volumes[0], "name": f"the volume {volumes[0]['name']}"}, "use", law=law)
+        except RoleNeeded as refused:
+            refused.field, refused.value = "--volume", volumes[0]["name"]
+            raise
+
+
 def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
     """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
 

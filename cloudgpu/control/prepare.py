@@ -17,6 +17,7 @@ from cloudgpu.control.policies import policy_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.setups import setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
+from cloudgpu.control.volumes import check_volume
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.endings import of_offer
@@ -71,7 +72,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
 
     Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
-    not run what does, RoleNeeded for an owner or an override that needs the payer's role.
+    not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     check_words(wish)
     check_override(session, wish.override)
@@ -85,8 +86,11 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         here = session.account_here(existing)
         one = candidate(session, wish, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
+    if there is None and not candidates.anywhere:
+        check_volume(session, candidates)
     found = _found(session, candidates, there)
     if there is None:
+        check_volume(session, found.candidates)  # by now it is known in which zone one of several lies
         found = replace(found, candidates=open_to_caller(session, found.candidates))
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))

@@ -1,20 +1,40 @@
-"""Gives a machine the data volume that it was launched with: after each start, and after each launch."""
+"""Gives a machine the data volume that it was launched with, after each start and launch, if it is theirs to use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.identity import by_account
+from cloudgpu.control.law import check_may_use
 from cloudgpu.control.reach import wait_until_running
-from cloudgpu.control.thing_lines import write
+from cloudgpu.control.thing_lines import thing_rows, write
 from cloudgpu.core.attempts import setup_from_json
-from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Kind
 from cloudgpu.core.names import tag_value
 from cloudgpu.providers.base import HasVolumes
 
 if TYPE_CHECKING:
+    from cloudgpu.control.candidates import Candidates
     from cloudgpu.control.session import Session
+    from cloudgpu.core.facts import Want
 
 Row = dict[str, Any]
+
+
+def check_volume(session: Session, candidates: Candidates) -> None:
+    """Raise RoleNeeded where the volume of a launch is there and somebody else's, as far as the ledger knows it."""
+    volume = candidates.identity.setup.volume
+    if volume is None:
+        return
+    rows = [row for row in thing_rows(session.ledger) if row["name"] == volume.name and row["state"] == Kind.VOLUME]
+    known = by_account(session, rows)[0]
+    for one in candidates.each:
+        check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
+
+
+def _may_lie(row: Row, want: Want) -> bool:
+    same = [(want.region, row["region"]), (want.zone, row["zone"])]
+    return all(wished == known for wished, known in same if wished and known)
 
 
 def with_volume(session: Session, row: Row) -> Row:

@@ -29,7 +29,7 @@ from cloudgpu.control.things import remove, save, the_one
 from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind
+from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind, Setup, Volume
 from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.core.people import claimed_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
@@ -376,3 +376,40 @@ def test_a_colleague_who_claims_the_name_of_ones_database_user_ends_nothing(team
     with pytest.raises(RoleNeeded):
         bo.prepare(name="more", owner="ada")
     end(ada.session, ada.row("adas-too"), why="asked")
+
+
+def volume(name="data"):
+    return Setup(volume=Volume(name, 20))
+
+
+def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
+    ada, bo, pia = team.values()
+    ada.up(name="holder", setup=volume())
+    end(ada.session, ada.row("holder"), why="asked")
+    head, asked = bo.session.ledger.head(), dict(bo.cloud.calls)
+    with pytest.raises(RoleNeeded, match=r"The volume data is ada-lab-org's \(ada\), and bo is a member") as caught:
+        bo.prepare(name="thief", setup=volume())
+    assert (caught.value.exit_code, caught.value.field, caught.value.value) == (6, "--volume", "data")
+    assert (bo.session.ledger.head(), dict(bo.cloud.calls)) == (head, asked)
+    assert pia.prepare(name="keeper", setup=volume()).offers
+    assert bo.prepare(name="own", setup=volume("mine")).offers
+    back = ada.up(name="again", setup=volume()).row
+    (thing,) = [one for one in ada.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    assert thing.attached_to == back["provider_id"]
+
+
+def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewhere(team):
+    ada, bo, _ = team.values()
+    bo.up(name="own", setup=volume())
+    end(bo.session, bo.row("own"), why="asked")
+    (line,) = [one for one in bo.session.ledger.events() if one.kind == "thing_observed"]
+    body = {**line.body, "id": "vol-of-ada", "region": "there", "zone": None, "owner": "ada-lab-org"}
+    ada.session.ledger.append([Draft("thing_observed", "thing:x/vol-of-ada", body, ada.clock(), "of ada")])
+    assert bo.prepare(name="again", setup=volume()).offers
+
+
+def test_a_machine_is_launched_from_a_colleagues_image(team):
+    """A name is given to an image for launches: to remove it needs its owner, to launch from it nobody."""
+    ada, bo, _ = team.values()
+    save(ada.session, ada.row("adas"), "keras")
+    assert bo.prepare(name="more", setup=Setup(image="keras")).offers
