@@ -91,5 +91,6 @@ def _limits(limits: Value | None) -> Iterable[str]:
     said = [f"{what} at most {duration_text(limits[key])}" for what, key in spans if limits[key] is not None]
     said += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
     said += [f"stop: {limits['stop']}"] if limits["stop"] else []
+    said += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []
     said += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
     yield paragraph(f"Limits of {' and '.join(limits['places'])}: {'; '.join(said)}.")

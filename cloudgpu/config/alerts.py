@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest
 ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"
 DESKTOP = "desktop"
 LONGEST = 2000  # characters of one receiver's address
-LARGEST_FACTOR = 1000
+LARGEST_FACTOR, PRICE_JUMP = 1000, Decimal("1.5")
 MONTHLY, NEVER = "monthly", "never"
 _RECEIVER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[\x21-\x7e]+")
 _HTTP = re.compile(r"https?://[^\s/@?#]+(?:[/?][\x21-\x7e]*)?")
@@ -37,7 +37,7 @@ class Alerts:
 
     to: tuple[str, ...] = field(default=(), repr=False)
     to_file: str | None = None
-    price_jump: Decimal = Decimal("1.5")
+    price_jump: Decimal = PRICE_JUMP
     deadman: str | None = field(default=None, repr=False)
     template: str | None = None
     report: str = MONTHLY

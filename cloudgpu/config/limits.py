@@ -36,5 +36,12 @@ def limits_from(table: Table) -> Limits:
         raise table.fault("idle_after", says, next="Make it shorter, or leave it out.")
     stop = Stoppers(said["stop"]) if "stop" in said else None
     return Limits(
-        lease, renew_until, idle_after, said.get("policies"), said.get("payers", ()), stop, (str(table.path),)
-    )  # fmt: skip
+        lease,
+        renew_until,
+        idle_after,
+        said.get("policies"),
+        said.get("payers", ()),
+        stop,
+        said.get("price_jump"),
+        (str(table.path),),
+    )

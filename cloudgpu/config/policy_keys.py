@@ -106,6 +106,9 @@ LIMITS: Keys = {
     "stop": Key(
         kinds.word(*Stoppers), "whose machines members of a team may stop: their own, or (published) anybody's", "owner"
     ),
+    "price_jump": Key(
+        kinds.FACTOR, "by what factor a price has to move to be news (published), in place of each home's price_jump"
+    ),
     "payers": Key(kinds.TEXTS, "owners whose reaper may stop what other ledgers left 24h past its renew-until"),
 }
 

@@ -9,6 +9,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.config.alerts import LARGEST_FACTOR
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.zones import zone_of
 from cloudgpu.core.money import Money
@@ -149,6 +150,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
+def _factor(value: object) -> Decimal:
+    if not _is_number(value) or not 1 < Decimal(value) <= LARGEST_FACTOR:  # type: ignore[arg-type]
+        raise Misread(f"has to be a number above 1, up to {LARGEST_FACTOR}", "Write it in digits: 2 or 1.5.")
+    return Decimal(value)  # type: ignore[arg-type]
+
+
 def number(most: int, unit: str) -> Kind:
     """Return the kind of a number above zero, up to `most`."""
 
@@ -220,5 +227,6 @@ WEEKDAYS = Kind(
 DATES = Kind(_dates, _strings(f"^{_DATE}( to {_DATE})?$"))
 RATE = Kind(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})
 AMOUNT = Kind(_amount, {"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
+FACTOR = Kind(_factor, {"type": "number", "exclusiveMinimum": 1, "maximum": LARGEST_FACTOR})
 NAMES = Kind(_names, _strings(f"^{NAME.pattern}$") | {"minItems": 1})
 TEXTS = Kind(_texts, _strings(r"\S"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.config.alerts import PRICE_JUMP
 from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alive import alive_at
+from cloudgpu.control.published import lab_limits
 from cloudgpu.control.session import living
 from cloudgpu.core.alert_findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
 from cloudgpu.core.alerts import Finding
@@ -23,12 +26,24 @@ if TYPE_CHECKING:
 
 def found_here(session: Session) -> tuple[Finding, ...]:
     """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
-    now, factor = session.clock(), Fraction(session.settings.alerts.price_jump)
+    now = session.clock()
     bills = session.ledger.bills()
     rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
     of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
     over = ended_findings((row | {"reason": reason_of(row)} for row in bills if "unasked" in row), now)
-    return (*of_machines, *over, *price_leaps(rows, factor), *_held_back(session))
+    return (*of_machines, *over, *price_leaps(rows, _factor_of(session)), *_held_back(session))
+
+
+def _factor_of(session: Session) -> Callable[[Mapping[str, Any]], Fraction]:
+    """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
+    published = None
+    with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
+        published = lab_limits(session).price_jump
+
+    def factor(row: Mapping[str, Any]) -> Fraction:
+        return Fraction(published or Decimal((row.get("terms") or {}).get("price_jump", PRICE_JUMP)))
+
+    return factor
 
 
 def _held_back(session: Session) -> Iterator[Finding]:

@@ -133,6 +133,7 @@ def limits_value(limits: Limits) -> Document | None:
         "policies": None if limits.policies is None else list(limits.policies),
         "payers": list(limits.payers),
         "stop": limits.stop and str(limits.stop),
+        "price_jump": None if limits.price_jump is None else float(limits.price_jump),
         "places": list(limits.places),
     }
 

@@ -35,13 +35,15 @@ _AT_LAUNCH = "the ledger, as the home that launched it last read it"
 def terms_of(session: Session, found: Found, places: Sequence[Path]) -> dict[str, Any]:
     """Return what a launch under this policy is under, as plain values; `places` are where limits are looked for.
 
-    `policy` is None for a shipped policy, and its `place` for a published one.
+    `policy` is None for a shipped policy, and its `place` for a published one. `price_jump` is the home's setting: an
+    alert has one threshold, whoever's pass raises it.
     """
     limits = [_text_at(place / FILE) for place in places]
     return {
         "home": home_id(session),
         "policy": _policy_text(session, found),
         "limits": [one for one in limits if one is not None],
+        "price_jump": str(session.settings.alerts.price_jump),
     }
 
 
@@ -79,7 +81,12 @@ def terms_now(session: Session, row: Row, home: str) -> Terms:
     known = {one["place"]: one for one in terms["limits"]}
     read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
     limits = [text or (None if place == own else known[place]) for place, text in read.items()]
-    return {**terms, "policy": _policy_now(session, row), "limits": [one for one in limits if one is not None]}
+    return {
+        **terms,
+        "policy": _policy_now(session, row),
+        "limits": [one for one in limits if one is not None],
+        "price_jump": str(session.settings.alerts.price_jump),
+    }
 
 
 def _policy_now(session: Session, row: Row) -> dict[str, Any] | None:

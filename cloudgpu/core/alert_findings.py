@@ -5,7 +5,7 @@ Each is judged from what the ledger says. How old that is, stands in the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -103,13 +103,16 @@ def leap(row: Row) -> tuple[Money, Money] | None:
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
 
 
-def price_leaps(rows: Iterable[Row], factor: Fraction) -> Iterator[Finding]:
-    """Yield the prices of machines that moved to more than `factor` times what they were, or to less than that part."""
+def price_leaps(rows: Iterable[Row], factor_of: Callable[[Row], Fraction]) -> Iterator[Finding]:
+    """Yield the prices of machines that moved to more than a factor times what they were, or to less than that part.
+
+    `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
+    """
     for row in rows:
         found = leap(row)
         if found is None:
             continue
-        before, after = found
+        (before, after), factor = found, factor_of(row)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
             yield price_finding(place_of(row), before, after, who=row["name"])
 

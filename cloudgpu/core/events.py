@@ -8,7 +8,7 @@ launch_intended      machine  attempt seq token key request(fingerprint) name pr
                               market accelerators price on_demand(price, null: not known) max_price(nanos per hour)
                               owner project policy policy_by(who chose it) template expires renew_until renew_s
                               terms(the texts that it is under: home policy(place, null: published; text tz; null: a
-                              shipped one) limits(of each: place text))
+                              shipped one) limits(of each: place text) price_jump)
                               stoppable(it can be stopped) parkable(its disk can be kept as an image) stop_means setup
                               licence(suse, rhel: the system's, where that changes how it is billed)
                               beside(what resource stored_as quantity per nanos nanos_per_month at_most why_at_most

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 
 from cloudgpu.core.law import Stoppers
 from cloudgpu.core.policy import Act, Origin, Policy, Spans
@@ -18,7 +19,8 @@ class Limits:
     """The most that is allowed; None: no limit. `policies` are the only ones that a launch may name.
 
     `payers` are the owners whose reaper may stop machines of other ledgers that are 24 hours past their renew-until.
-    `stop` says who may stop whose machine in a team. `places` are the files, or the publication, that say so.
+    `stop` says who may stop whose machine in a team. `price_jump` is by what factor a price has to move to be news, for
+    everybody. `places` are the files, or the publication, that say so.
     """
 
     lease: timedelta | None = None
@@ -27,6 +29,7 @@ class Limits:
     policies: tuple[str, ...] | None = None
     payers: tuple[str, ...] = ()
     stop: Stoppers | None = None
+    price_jump: Decimal | None = None
     places: tuple[str, ...] = ()
 
     @property
@@ -63,6 +66,7 @@ def joined(every: Iterable[Limits]) -> Limits:
         _common(named) if named else None,
         _common(payers) if payers else (),
         (Stoppers.OWNER if Stoppers.OWNER in stops else Stoppers.MEMBERS) if stops else None,
+        min((one.price_jump for one in found if one.price_jump is not None), default=None),
         tuple(place for one in found for place in one.places),
     )
 

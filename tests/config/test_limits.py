@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import jsonschema
@@ -24,6 +25,7 @@ FULL = {
     "policies": ["default", "notebook"],
     "payers": ["Ana <ana@example.org>"],
     "stop": "members",
+    "price_jump": 2,
 }
 
 
@@ -41,6 +43,7 @@ def test_every_key_is_read():
         ("default", "notebook"),
         ("Ana <ana@example.org>",),
         Stoppers.MEMBERS,
+        Decimal(2),
         ("/p/limits.yaml",),
     )
 

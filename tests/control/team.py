@@ -42,6 +42,8 @@ class TeamFile(SqliteFile):
 class Colleague(Lab):
     """Somebody of the team: `name` is the user of the database, `owner` what their settings say."""
 
+    settings_more = ""
+
     def __init__(self, root, monkeypatch, name, clock=None, owner=""):
         self.name, self.owner, self.root, self.shared_clock = name, owner or f"{name}@lab.org", root, clock
         super().__init__(root, monkeypatch)
@@ -51,7 +53,7 @@ class Colleague(Lab):
         self.home = self.root / self.name
         self.home.mkdir(exist_ok=True)
         state = self.root / "cloud.json"
-        self.settings(f'[accounts.lab]\nprovider = "fake"\nstate_file = "{state}"\n')
+        self.settings(f'[accounts.lab]\nprovider = "fake"\nstate_file = "{state}"\n{self.settings_more}')
         environ = {
             "CLOUDGPU_HOME": str(self.home),
             "USER": self.name,

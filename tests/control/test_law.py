@@ -402,7 +402,7 @@ def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewher
     ada, bo, _ = team.values()
     bo.up(name="own", setup=volume())
     end(bo.session, bo.row("own"), why="asked")
-    (line,) = [one for one in bo.session.ledger.events() if one.kind == "thing_observed"]
+    (*_, line) = [one for one in bo.session.ledger.events() if one.kind == "thing_observed"]
     body = {**line.body, "id": "vol-of-ada", "region": "there", "zone": None, "owner": "ada-lab-org"}
     ada.session.ledger.append([Draft("thing_observed", "thing:x/vol-of-ada", body, ada.clock(), "of ada")])
     assert bo.prepare(name="again", setup=volume()).offers

@@ -7,12 +7,15 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control import documents
+from cloudgpu.control.alerts import deliver
 from cloudgpu.control.lifecycle import new_lease
 from cloudgpu.control.policies import policy_of
 from cloudgpu.control.policy_asked import explained
 from cloudgpu.control.published import publish, withdraw
+from cloudgpu.core.alerts import told as alerts
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.events import Draft
+from cloudgpu.core.times import iso
 from cloudgpu.report.history import told
 from tests.control.team import team
 
@@ -122,3 +125,43 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
     (fault,) = found.faults
     assert fault.endswith("only the lease counts for work")
     assert [one.rule for one in found.decisions if one.name == "work"] == [Rule.NONE]
+
+
+def moved(person, name, *prices):
+    row = person.row(name)
+    for nanos in prices:
+        person.later(minutes=1)
+        price = row["price"] | {"nanos_per_hour": nanos, "as_of": iso(person.clock())}
+        body = {"price": price, "maybe_from": None, "on_demand": None}
+        person.session.ledger.append([Draft("price_observed", row["id"], body, person.clock(), f"price:{nanos}")])
+
+
+def test_an_alert_about_a_price_goes_by_one_factor_in_every_home(team):
+    ada, bo, pia = team.values()
+    for one, factor in ((ada, 3), (bo, 1.2)):
+        one.settings_more = f"[alerts]\nprice_jump = {factor}\n"
+        one.session = one.opened()
+    ada.up(name="work", region="north")
+    ada.later(minutes=5)
+    ada.pass_()
+    moved(ada, "work", 10**9, 2 * 10**9)
+
+    def told():
+        done = [deliver(one.session, ()) for one in (ada, bo, pia, ada, bo, pia)]
+        return [(len(one.raised), len(one.cleared)) for one in done]
+
+    assert told() == [(0, 0)] * 6, "twice as much is no news to who launched it"
+    publish(pia.session, str(pia.write("limits", "price_jump: 1.5\n")), ())
+    assert told() == [(1, 0), *[(0, 0)] * 5]
+    withdraw(pia.session, "limits")
+    assert told() == [(0, 1), *[(0, 0)] * 5]
+    ada.settings_more = "[alerts]\nprice_jump = 1.1\n"
+    ada.session = ada.opened()
+    assert told() == [(0, 0)] * 6
+    ada.pass_()
+    assert told() == [(0, 0)] * 6, "the pass has raised it, by the home's new setting"
+    assert [one.finding.topic for one in told_of(ada)] == ["price"]
+
+
+def told_of(person):
+    return [one for one in alerts(person.session.ledger.events("alerts")).news if one.cleared_at is None]

@@ -130,7 +130,7 @@ def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
 
 @pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])
 def test_a_price_is_news_when_it_moved_by_more_than_the_factor(before, after, told):
-    assert len(list(price_leaps([priced(before, after)], Fraction("1.5")))) == told
+    assert len(list(price_leaps([priced(before, after)], lambda _: Fraction("1.5")))) == told
 
 
 def test_news_of_a_price_names_both_and_how_far_it_moved():
