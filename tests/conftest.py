@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import some
+from tests.order import order
 from tests.postgres import postgres  # noqa: F401  (a fixture for all)
 
 # Their assertions say what they compared only when they are rewritten before anybody imports them.
@@ -30,7 +31,6 @@ GUARD = Path(__file__).parent / "guard"
 LOG = "CLOUDGPU_TEST_NETWORK_LOG"
 NO_SKIP = "CLOUDGPU_TEST_NO_SKIP"
 HOMES = itertools.count()
-SHORT = ("catalog", "config", "core", "report")  # rooms whose tests start nothing
 IN_MEMORY, ROOM_B = Path("/dev/shm"), 4 * 2**30  # a whole run needs less than half of that
 
 
@@ -76,8 +76,7 @@ def _guard_network(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Put what takes long first, real processes and servers: the run ends with short files, so that no worker waits."""
-    items.sort(key=lambda item: (item.get_closest_marker("soak") is None, item.path.parent.name in SHORT))
+    items.sort(key=order(Path(__file__).parent))
 
 
 def pytest_sessionfinish(session):

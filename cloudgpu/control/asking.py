@@ -29,12 +29,16 @@ def told_apart(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
     The latter are clouds that config.toml does not name and on which this user has never launched anything by this
     ledger: only a credential on this computer led there, or a colleague's launch, and it lets nobody in.
     """
-    used = {row["account"] for row in session.ledger.bills() if row["owner"] == session.settings.owner}
     counted, closed = list[Unanswered](), list[Unanswered]()
     for gap in gaps:
-        only_found = isinstance(gap, Closed) and gap.scope in session.found and gap.scope not in used
+        only_found = isinstance(gap, Closed) and gap.scope in session.found and not _is_used(session, gap.scope)
         (closed if only_found else counted).append(gap)
     return counted, closed
+
+
+def _is_used(session: Session, account: str) -> bool:
+    own = session.settings.owner
+    return any(row["account"] == account and row["owner"] == own for row in session.ledger.bills())
 
 
 def asked_of(session: Session, accounts: Iterable[str], closed: Iterable[Unanswered]) -> tuple[Asked, ...]:

@@ -22,9 +22,9 @@ _lock = Lock()
 
 def remember(session: Session, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    if not session.home.root.is_dir():
-        return
     place = _place(region, found.kind)
+    if session.identified.get((account, place)) == found or not session.home.root.is_dir():
+        return
     with _lock, suppress(OSError):
         known = _read(session)
         said = known.setdefault(account, {})
@@ -34,6 +34,7 @@ def remember(session: Session, account: str, region: str | None, found: AccountI
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
+        session.identified[account, place] = found
 
 
 def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.target import Target
     from cloudgpu.core.alerts import Told
     from cloudgpu.core.events import Event
+    from cloudgpu.core.facts import AccountIdentity
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -55,6 +56,7 @@ class Session:
     for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
+    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
 
     def provider(self, account: str) -> Provider:
         """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""

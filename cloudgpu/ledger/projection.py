@@ -16,6 +16,7 @@ _FEW = 50  # machines of which the rows are read one by one
 _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
+_ROWS = "SELECT id, row FROM machine ORDER BY since, id"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
 
 
@@ -28,20 +29,20 @@ class Parsed:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, Row]] = {}
-        self._found: dict[str, tuple[End, _Order]] = {}  # by query: the last line then, and whose rows they were
+        self._found: tuple[End, _Order] = _NOTHING, {}  # the last line then, and whose rows they were
 
     def forget(self) -> None:
         """Read everything anew: the rows were made anew from the same lines."""
         self._known.clear()
-        self._found.clear()
+        self._found = _NOTHING, {}
 
     def machines(self, connection: Connection) -> list[Row]:
         """Return every machine's row, oldest first."""
-        return [row for row in self.bills(connection) if not row["thing"]]  # one query: `cost` reads both
+        return [dict(row) for row in self._rows(connection) if not row["thing"]]
 
     def bills(self, connection: Connection) -> list[Row]:
         """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
-        return self._rows(connection, "SELECT id, row FROM machine ORDER BY since, id")
+        return [dict(row) for row in self._rows(connection)]
 
     def machine(self, connection: Connection, subject: str) -> Row | None:
         """Return one machine's row, or None."""
@@ -52,14 +53,15 @@ class Parsed:
             self._known[subject] = found[0], json.loads(found[0])
         return dict(self._known[subject][1])
 
-    def _rows(self, connection: Connection, query: str) -> list[Row]:
+    def _rows(self, connection: Connection) -> list[Row]:
+        """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
         end = end_of(connection)  # before the rows: what is written in between is read again the next time
-        at, subjects = self._found.get(query, (_NOTHING, _Order()))
+        at, subjects = self._found
         if not end[1] or (at[1] != end[1] and not self._followed(connection, at, subjects)):
-            subjects = self._read(connection, query)
-        self._found[query] = end, subjects
+            subjects = self._read(connection)
+        self._found = end, subjects
         known = self._known
-        return [dict(known[subject][1]) for subject in subjects]
+        return [known[subject][1] for subject in subjects]
 
     def _followed(self, connection: Connection, at: End, subjects: _Order) -> bool:
         """Read the rows of what has lines behind `at`; say whether these are few, and of `subjects` in their order.
@@ -81,8 +83,8 @@ class Parsed:
             self._known[subject] = found[0], row
         return True
 
-    def _read(self, connection: Connection, query: str) -> _Order:
-        found, known = list(connection.execute(query)), self._known
+    def _read(self, connection: Connection) -> _Order:
+        found, known = list(connection.execute(_ROWS)), self._known
         news = [(subject, text) for subject, text in found if subject not in known or known[subject][0] != text]
         parsed = json.loads(f"[{','.join(text for _, text in news)}]")
         known.update((subject, (text, row)) for (subject, text), row in zip(news, parsed, strict=True))

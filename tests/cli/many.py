@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -142,18 +143,18 @@ class QuickProgram(ForkedProgram):
         return Program.start(self, *args, **more)
 
 
-# What most commands load, here once and not in every fork.
-_COMMON = (
-    "asyncio paramiko psutil typer cloudgpu.access.connection cloudgpu.access.execute cloudgpu.agent cloudgpu.cli.app "
-    "cloudgpu.cli.ls cloudgpu.cli.up cloudgpu.control.costs cloudgpu.control.documents cloudgpu.control.launch "
-    "cloudgpu.control.prepare cloudgpu.core.budget_stops cloudgpu.ledger.doubt cloudgpu.ledger.samples "
-    "cloudgpu.providers.local.provider cloudgpu.providers.registry"
-).split()
+# What commands load, here once and not in every fork; the rest of cloudgpu is imported room by room.
+_COMMON = ("asyncio", "paramiko", "psutil", "typer", "cloudgpu.providers.local.provider", "cloudgpu.providers.registry")
+_ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger")
 
 
 def _serve() -> None:
     for name in (*_COMMON, *sys.argv[1:]):
         importlib.import_module(name)
+    for room in _ROOMS:
+        for found in pkgutil.iter_modules(importlib.import_module(f"cloudgpu.{room}").__path__):
+            if found.name != "__main__":
+                importlib.import_module(f"cloudgpu.{room}.{found.name}")
     import cloudgpu.agent
 
     gc.collect()

@@ -1,0 +1,49 @@
+"""In which order the files of a run begin, so that every core has work from the first minute to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Of the long runs: what takes minutes begins first, else it goes on alone at the end.
+LONGEST = (
+    "test_ninety_days.py",
+    "test_crash.py",
+    "test_crash_aws_park.py",
+    "test_year.py",
+    "test_lab.py",
+    "test_crash_verbs.py",
+    "test_crash_aws.py",
+    "test_crash_up.py",
+    "test_crash_azure.py",
+    "test_crash_gcp.py",
+    "test_ctrl_c_aws.py",
+)
+WAIT = {"access", "agent", "cli", "docs", "faults", "local", "machine", "ssh"}  # rooms that wait for real processes
+SHORT = {"catalog", "config", "core", "report"}  # rooms that start nothing
+BY = 0.8  # of the others, all that wait have begun
+
+
+def order(root: Path) -> Callable[[pytest.Item], Any]:
+    """Return the key by which tests are sorted; a file's own stay in their order.
+
+    Long runs come first. Then what waits and what computes begin in turn: workers of both kinds share the cores. Short
+    files come last, so that no worker waits for another one's long one.
+    """
+    files = sorted(path for path in root.rglob("test_*.py"))
+    waiting = [path for path in files if path.parent.name in WAIT]
+    others = sorted(
+        (path for path in files if path.parent.name not in WAIT), key=lambda path: path.parent.name in SHORT
+    )
+    place = {path: BY * number / len(waiting) for number, path in enumerate(waiting)}
+    place |= {path: number / len(others) for number, path in enumerate(others)}
+
+    def key(item: pytest.Item) -> Any:
+        if item.get_closest_marker("soak") is None:
+            return 1, 0, place.get(item.path, 1.0)
+        return 0, LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST), 0.0
+
+    return key
