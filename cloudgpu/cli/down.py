@@ -50,7 +50,7 @@ def command(
     session = open_here()
     if all_ and not names:
         session.check_kept(os.environ)
-    session.ledger.check_in_use()
+    session.check_ends_here()
     if lost is not None:
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return

@@ -36,7 +36,7 @@ def command(
     ] = None,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", help="move: work where the ledger stands since somebody has moved it.")
+        bool, typer.Option("--follow", help="move: work where the ledger stands since it was moved; URL may name it.")
     ] = False,
     even_if_older: Annotated[
         bool, typer.Option("--even-if-older", help="restore: although the ledger has lines that FILE lacks.")
@@ -52,12 +52,13 @@ def command(
 
     move takes the ledger to URL (sqlite:///path/to/ledger.db or postgresql://USER@HOST/DATABASE), checks every line
     there, and has config.toml name it. The old place can only be read from then on, and says where the ledger stands;
-    another home follows with --follow. A move that was interrupted is finished by the same command.
+    another home follows with --follow. Where the old place is gone and this home does not know where the ledger went,
+    name it: move URL --follow. A move that was interrupted is finished by the same command.
     """
     _check(action, place, follow=follow, even_if_older=even_if_older)
     session = open_here(warn=action is not Action.MOVE)
     if action is Action.MOVE:
-        _move(session, place, output, yes=yes)
+        _move(session, place, output, follow=follow, yes=yes)
     elif action is Action.BACKUP:
         _back_up(session, place or "", output)
     else:
@@ -74,21 +75,18 @@ def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bo
     if even_if_older and action is not Action.RESTORE:
         said = "--even-if-older belongs to ledger restore."
         raise InvalidRequest(said, field="--even-if-older", value=None, next=f"Run: {way}")
-    if follow and place is not None:
-        said = f"--follow goes where the ledger is, and {place} is named beside it."
-        raise InvalidRequest(said, field="--follow", value=None, next="Leave one of them out.")
     if place is None and not follow:
         field = "URL" if action is Action.MOVE else "FILE"
         raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {way}")
 
 
-def _move(session: Session, url: str | None, output: Format, *, yes: bool) -> None:
+def _move(session: Session, url: str | None, output: Format, *, follow: bool, yes: bool) -> None:
     from contextlib import closing
 
     from cloudgpu.control.moving import carry_out, plan
 
-    with closing(plan(session, url)) as wanted:
-        if wanted.mark is None:
+    with closing(plan(session, url, follow=follow)) as wanted:
+        if not wanted.follows:
             asked = f"Move the ledger from {wanted.source.place} to {wanted.to}? The old place can only be read then."
             confirm(asked, yes=yes, why="This moves the ledger")
         value = carry_out(session, wanted, os.environ)

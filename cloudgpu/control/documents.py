@@ -12,7 +12,8 @@ from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.facts import Elsewhere
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
+from cloudgpu.ledger.marks import FOLLOW
 from cloudgpu.parallel import Pool
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import machine_value, plan_value, usd
@@ -174,7 +175,9 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
         f"Which machines there are is known by their tags alone. {fault.message}",
         field="ledger",
         value=fault.value,
-        next="Run the same again when the ledger is back.",
+        next=f"Run: {FOLLOW}, then run the same again."
+        if isinstance(fault, LedgerLeft)
+        else "Run the same again when the ledger is back.",
     )
     return ToEnd(own, [*_gaps(found.unanswered), unread], others=[row for row in found.rows if row not in own])
 

@@ -240,7 +240,7 @@ class Cloudgpu(Advice):
         """
         if all and not names:
             self._session.check_kept(self._environ)
-        self._session.ledger.check_in_use()
+        self._session.check_ends_here()
         document, gravest = documents.ended(self._session, documents.to_end(self._session, names, all_=all))
         if gravest is None:
             return document

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +17,7 @@ from cloudgpu.core.names import lock_name
 from cloudgpu.core.roles import Role, check_payer
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import locks, marks
+from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.head import ELSEWHERE
 from cloudgpu.ledger.moving import Places, follow, move
 from cloudgpu.ledger.open import open_ledger, public_url
@@ -34,7 +35,7 @@ MOST_HOPS = 20  # of a ledger that has moved again and again
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What `ledger move` would do: `mark` says where the ledger has moved already, None for one that is in use.
+    """What `ledger move` would do: `follows` says that the ledger has moved already.
 
     `url` is the new place as config.toml is to name it, `to` the same without user and password.
     """
@@ -43,7 +44,7 @@ class Move:
     target: Book
     url: str
     to: str
-    mark: Mark | None
+    follows: bool
 
     def close(self) -> None:
         """Let go of both ledgers."""
@@ -51,25 +52,34 @@ class Move:
         self.target.close()
 
 
-def plan(session: Session, url: str | None) -> Move:
-    """Return what would be moved, or followed where the ledger has moved already. Changes nothing.
+def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
+    """Return what would be moved, or followed where the ledger has moved already. Changes nothing but what is known.
 
-    Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved.
+    With `follow` nothing is moved, and the old place need not be there.
+    Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
+    LedgerUnavailable where neither the old place nor this home tells.
     """
     source = _opened(session, session.settings.ledger_url)
-    mark = source.moved()
+    if url is not None:
+        read_setting("ledger", url)
+    mark = None
+    try:
+        mark = source.moved()
+    except LedgerUnavailable as fault:
+        if not (follow and url is not None):
+            raise _not_known(fault) from fault
     if mark is not None and mark.came_from:
         raise marks.refusal(mark, source.place)
     if url is None:
         if mark is None:
             raise _not_moved(source)
-        url, target = _found(session, mark)
+        url, target = _found(session, source, mark)
     else:
-        read_setting("ledger", url)
         target = _opened(session, url)
-    if source.is_at(target):
+    follows = follow or mark is not None
+    if source.is_at(target) and not follows:
         raise _the_same(target)
-    return Move(source, target, url, public_url(url), mark)
+    return Move(source, target, url, public_url(url), follows)
 
 
 def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> Document:
@@ -78,17 +88,18 @@ def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> Doc
     Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
     """
     after = _config(session, wanted, environ)  # a file that cannot be changed is told before anything is moved
-    source, target = wanted.source, wanted.target
-    places = Places(source, target, wanted.to)
-    with _alone(session, source, MOVE, 10), _alone(session, source, LOCK, WAIT_S):
-        if target.held(MOVE):
-            raise _the_same(target)
-        if wanted.mark is None:
-            check_payer("Moving the ledger", source.role(), source.person(), source.payers)
-            _check_whole(session)
-            move(places, lambda: _check_quiet(session, source), session.clock())
-        else:
+    source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
+    places = Places(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.place}")
+    with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
+        if wanted.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
+        else:
+            with source.hold(MOVE, wait=10), source.hold(LOCK, wait=WAIT_S):
+                if target.held(MOVE):
+                    raise _the_same(target)
+                check_payer("Moving the ledger", source.role(), source.person(), source.payers)
+                _check_whole(session)
+                move(places, lambda: _check_quiet(session, source), session.clock())
         _take_along(source, target)
         if after is not None:
             _write(session, after)
@@ -113,7 +124,7 @@ def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_wr
     from cloudgpu.control.cron_stale import lines_with_ledger
 
     notes = []
-    if wanted.mark is None and wanted.source.role() is not Role.ALONE and wanted.target.role() is Role.ALONE:
+    if not wanted.follows and wanted.source.role() is not Role.ALONE and wanted.target.role() is Role.ALONE:
         notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _named(session)
@@ -129,7 +140,7 @@ def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_wr
         "to": wanted.to,
         "ledger": wanted.target.id,
         "lines": wanted.target.head()[0],
-        "followed": wanted.mark is not None,
+        "followed": wanted.follows,
         "config": str(session.home.config_file) if is_written else None,
         "notes": notes,
     }
@@ -139,15 +150,17 @@ def _opened(session: Session, url: str | None) -> Book:
     return open_ledger(url, session.home.ledger, actor=session.settings.owner, clock=session.clock)
 
 
-def _found(session: Session, mark: Mark | None) -> tuple[str, Book]:
+def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book]:
     """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
     mine = session.settings.ledger_url
+    if mark is not None and mark.to == ELSEWHERE:  # too long for what this home remembers
+        mark = source.marked()
     for _ in range(MOST_HOPS):
         if mark is None or mark.to == ELSEWHERE:
             break
         url = own_url(mark.to, mine)
         target = _opened(session, url)
-        mark, mine = target.moved(), url
+        mark, mine = _mark_at(target), url
         if mark is None or mark.came_from:
             return url, target
         target.close()
@@ -157,6 +170,14 @@ def _found(session: Session, mark: Mark | None) -> tuple[str, Book]:
         value=None,
         next="Ask whoever moved it, then run: cloudgpu ledger move URL",
     )
+
+
+def _mark_at(target: Book) -> Mark | None:
+    """Return what stands there of a move on; where nothing can be read, what this home knows."""
+    try:
+        return target.marked()  # a ledger may have come back to where this home knows it has left
+    except LedgerLeft:
+        return target.moved()
 
 
 def own_url(to: str, mine: str | None) -> str:
@@ -169,11 +190,9 @@ def own_url(to: str, mine: str | None) -> str:
     return urlunsplit(new._replace(netloc=f"{who}@{new.netloc}"))
 
 
-@contextmanager
-def _alone(session: Session, ledger: Book, name: str, wait: float) -> Iterator[None]:
-    """Hold a lock as `Session.hold`, for a ledger that may have moved already."""
-    with locks.hold(session.home.locks, name, wait=wait), ledger.hold(name, wait=wait):
-        yield
+def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[None]:
+    """Hold a lock of this home."""
+    return locks.hold(session.home.locks, name, wait=wait)
 
 
 def _check_whole(session: Session) -> None:
@@ -228,6 +247,16 @@ def _write(session: Session, change: tuple[str | None, str]) -> None:
                 next="Run the same again: the ledger has moved, and config.toml still names the old place.",
             )
         write_whole(file.resolve(), after.encode())
+
+
+def _not_known(fault: LedgerUnavailable) -> LedgerUnavailable:
+    otherwise = "wait until it is back." if isinstance(fault, LedgerAway) else f"here is the way: {fault.next}"
+    return LedgerUnavailable(
+        f"{fault.message} Whether the ledger has moved is not known here.",
+        field="ledger",
+        value=fault.value,
+        next=f"If it has moved, name where it stands now: cloudgpu ledger move URL --follow. If not, {otherwise}",
+    )
 
 
 def _not_moved(source: Book) -> InvalidRequest:

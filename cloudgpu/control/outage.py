@@ -10,7 +10,8 @@ from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.aside import AsideLedger
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
+from cloudgpu.ledger.marks import FOLLOW
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -81,6 +82,10 @@ def unrecorded(done: str, aside: AsideLedger) -> Unrecorded:
 
 def way_of(aside: AsideLedger) -> str:
     """Return what has to be done so that the ledger knows what was done without it."""
+    if isinstance(aside.fault, LedgerLeft):
+        if aside.unwritten is not None:
+            return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
+        return f"Run: {FOLLOW} (it takes along what waits in {aside.outbox.path})"
     full = isinstance(aside.fault, LedgerAway) and aside.fault.full
     free = "Free some space there" if full else "Wait until the ledger is back"
     if aside.unwritten is not None:

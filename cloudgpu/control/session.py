@@ -17,6 +17,7 @@ from cloudgpu.core.names import near
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger import locks
+from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
@@ -229,6 +230,12 @@ class Session:
             return found
         last = self.ledger.last("ledger")
         return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
+
+    def check_ends_here(self) -> None:
+        """Raise LedgerMoved as `check_in_use`, but not where the old place is gone: then a bill is ended without it."""
+        with suppress(LedgerAway):
+            self.ledger.last("ledger")
+            self.ledger.check_in_use()
 
     def moved_away(self) -> str | None:
         """Return that the ledger stands elsewhere now, and the way there; None for one that is in use."""

@@ -20,7 +20,8 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
+from cloudgpu.ledger.marks import FOLLOW
 from cloudgpu.providers.base import HasLeftovers
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole:
 
 def _way_of(fault: CloudgpuError) -> str:
     """Return what clears the way for the ledger, up to the command that then writes it."""
+    if isinstance(fault, LedgerLeft):
+        return f"Run: {FOLLOW}, then run:"
     if isinstance(fault, LedgerAway):
         return "Free some space there, then run:" if fault.full else "When the ledger is back, run:"
     return f"{(fault.next or 'Put that right').rstrip('.')}. Then run:"

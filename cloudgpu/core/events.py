@@ -72,7 +72,7 @@ team_set             team     members payers(the database's roles of those who w
 account_forgotten    accounts account provider why host; it is asked no more unless it is configured, or used, again
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
-ledger_moved         ledger   to; always the last line: the ledger goes on there
+ledger_moved         ledger   to goes_on(the hash of its next line there); always the last line here
 ledger_moving        ledger   from to; the copy is whole, and nothing but ledger_arrived follows
 ledger_arrived       ledger   from
 """

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger import faults, lines, projection
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
@@ -101,9 +102,13 @@ class Book:
             return False
         return self._read(lambda found: found is not None and of_past(found, self.place, record) is None)
 
+    def remembered(self) -> Record:
+        """Return this client's head record."""
+        return self._told_record()
+
     def remembered_id(self) -> str:
         """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
-        return str(getattr(self._told_record(), "ledger", ""))
+        return str(getattr(self.remembered(), "ledger", ""))
 
     def machines(self) -> list[Row]:
         """Return every machine's current row, oldest first."""
@@ -171,21 +176,51 @@ class Book:
         return self._read(judged, missing_ok=True)
 
     def moved(self) -> Mark | None:
-        """Return why this is not the ledger any more, or not yet; None for one that is in use."""
+        """Return why this is not the ledger any more, or not yet; None for one that is in use.
+
+        A client that has once heard that the ledger moved knows it without the old place.
+        """
         from cloudgpu.ledger import marks
 
-        record = self._told_record()
+        known = marks.mark_of(self.remembered())
+        if known is not None:
+            return known
+        found = self.marked()
+        if found is not None:
+            with suppress(LedgerUnavailable):  # heard of again by the next command
+                self.learn()
+        return found
 
-        def marked(connection: Connection | None) -> Mark | None:
-            found = None if connection is None else marks.end_and_mark(connection)[1]
-            return found or marks.mark_of(record)
+    def marked(self) -> Mark | None:
+        """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
+        from cloudgpu.ledger import marks
 
-        return self._read(marked, missing_ok=True)
+        return self._read(lambda found: None if found is None else marks.end_and_mark(found)[1], missing_ok=True)
+
+    def learn(self, *, even_in_doubt: bool = False) -> None:
+        """Have this client's head record say what the last line here says of a move away.
+
+        A head record that contradicts the lines is left, unless `even_in_doubt`.
+        """
+        from cloudgpu.ledger import doubt, marks
+
+        def learned(connection: Connection | None) -> None:
+            mark = None if connection is None else marks.end_and_mark(connection)[1]
+            if connection is None or mark is None or mark.came_from or not mark.to:
+                return
+            held = self._hold_head()
+            try:
+                if even_in_doubt or doubt.of_past(connection, self.place, held.read()) is None:
+                    _note(held, lines.id_of(connection), mark)
+            finally:
+                held.let_go()
+
+        self._read(learned, missing_ok=True)
 
     def check_in_use(self) -> None:
         """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet.
 
-        One that cannot be reached is not known to have moved: whoever needs it hears that, and a stop goes on.
+        One that cannot be reached, and of which no move was heard, may be in use: whoever needs it hears that.
         """
         with suppress(faults.LedgerAway):
             self._refuse(self.moved())
@@ -290,18 +325,18 @@ class Book:
             with self._store.snapshot():
                 yield connection
 
-    def fill(self, pour: Callable[[Connection, Callable[[], None]], Draft]) -> None:
+    def fill(self, pour: Callable[[Connection, Callable[[], None]], Draft]) -> str:
         """Have `pour` write another ledger's lines here, in one transaction, and the line that it returns behind them.
 
-        A place without tables is given them. `pour` is also given what takes the last line off, where that is a mark
-        of a move. The head record stays as it is.
+        Return that line's hash. A place without tables is given them. `pour` is also given what takes the last line
+        off, where that is a mark of a move. The head record stays as it is.
         """
-        filled: list[Draft] = []
+        filled: list[str] = []
 
         def poured(connection: Connection) -> None:
             with self._store.as_owner():
-                filled.append(pour(connection, self._store.take_off_mark))
-                self._write(connection, filled, lines.end_of(connection))
+                draft = pour(connection, self._store.take_off_mark)
+                filled.append(self._write(connection, [draft], lines.end_of(connection))[1][1])
 
         with self._own:
             held = self._hold_head()
@@ -319,6 +354,7 @@ class Book:
                 self._parsed.forget()
         if not filled:  # another client has made it meanwhile
             raise faults.vanished(self.place)
+        return filled[0]
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[dict[str, Any]], None]]]:
@@ -355,13 +391,12 @@ class Book:
                 if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
                     held.replace(lines.id_of(connection), *end)
 
-    def retire(self, to: str) -> None:
-        """Have this client's head record say that the ledger stands at `to` now, whatever is put here later."""
-        ledger, end = self.id, self.head()
+    def retire(self, ledger: str, mark: Mark) -> None:
+        """Have this client's head record say where the ledger stands now, whatever is put here later."""
         with self._own, self._store.told():
             held = self._hold_head()
             try:
-                held.replace(ledger, *end, moved=to)
+                _note(held, ledger, mark)
             finally:
                 held.let_go()
 
@@ -432,7 +467,23 @@ class Book:
         """Return what `look` finds, once more over a new connection where the first was lost meanwhile.
 
         It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
+        Raises LedgerLeft where nothing can be read and this client knows that the ledger has moved.
         """
+        try:
+            return self._looked(look, missing_ok=missing_ok)
+        except LedgerUnavailable as fault:
+            raise self._known_left(fault) from fault.__cause__
+
+    def _known_left(self, fault: LedgerUnavailable) -> LedgerUnavailable:
+        """Return that the ledger has moved where this client knows that, else the fault itself."""
+        from cloudgpu.ledger.marks import left, mark_of
+
+        mark = None
+        with suppress(LedgerUnavailable):
+            mark = mark_of(self.remembered())
+        return fault if mark is None else left(mark, self.place)
+
+    def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
         with self._own, self._store.told():
             try:
                 return look(self._reader(missing_ok=missing_ok))
@@ -479,7 +530,7 @@ class Book:
                     connection = self._begun(record, anew=anew)
                     end, mark = marks.end_and_mark(connection)
                 if not marked:
-                    self._refuse(mark or known)
+                    self._refuse(mark or (known and replace(known, since="")))
                 yield connection, held, record, end
             finally:
                 self._store.undo()
@@ -546,10 +597,15 @@ class Book:
 
     def _miss(self, record: Record) -> None:
         from cloudgpu.ledger.doubt import of_missing
-        from cloudgpu.ledger.marks import mark_of
+        from cloudgpu.ledger.marks import left, mark_of
 
-        self._refuse(mark_of(record))
-
+        mark = mark_of(record)
+        if mark is not None:
+            raise left(mark, self.place)
         sentence = of_missing(self.place, record)
         if sentence is not None:
             raise faults.missing(self.place, sentence)
+
+
+def _note(held: HeldHead, ledger: str, mark: Mark) -> None:
+    held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

@@ -66,7 +66,7 @@ def verification(connection: Connection, place: str, record: Record, missing_gua
 
     count, last, broken = walk(lines.stored_lines(connection))
     beside = [] if broken else differences(connection)
-    broken += [f"The guard {name} was taken off." for name in missing_guards]
+    broken += [f"The guard {name} was taken off or changed." for name in missing_guards]
     doubt = of_past(connection, place, record)
     faults = (*beside, *broken, *((doubt,) if doubt else ()))
     return Verification(count, last, faults, rebuildable=bool(beside) and len(beside) == len(faults))

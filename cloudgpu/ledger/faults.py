@@ -58,6 +58,10 @@ class LedgerAway(LedgerUnavailable):
     full = False
 
 
+class LedgerLeft(LedgerAway):
+    """The ledger has moved, and the old place, which this home still names, cannot be read: it does not come back."""
+
+
 @contextmanager
 def told(path: Path) -> Iterator[None]:
     """Let every sqlite3.Error and OSError of this block out as LedgerUnavailable about the ledger at `path`."""

@@ -33,7 +33,9 @@ ELSEWHERE = "another place"
 class Head:
     """The last line of ledger `ledger` as this client has seen it written.
 
-    `moved` is where the ledger stands now, when this client knows that it has moved away; empty otherwise.
+    `moved` is where the ledger stands now, when this client knows that it has moved away; empty otherwise. The line is
+    then the last one before the move, `recorded_at` the time of the move, and `goes_on` the hash of the line behind it
+    at the new place.
     """
 
     ledger: str
@@ -41,6 +43,7 @@ class Head:
     hash: str
     recorded_at: str
     moved: str = ""
+    goes_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +104,22 @@ class HeldHead:
         """Return what stands in the file. Raises OSError."""
         return _record(self._path, self._handle)
 
-    def write(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
+    def write(
+        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", goes_on: str = ""
+    ) -> None:
         """Overwrite the record. Raises OSError."""
         record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
+        record |= {"goes_on": goes_on} if goes_on else {}
         text = _checked(record | ({"moved": moved} if moved else {}))
         if len(text) >= _LENGTH:  # an address that does not fit is told by the ledger's own last line
             text = _checked(record | {"moved": ELSEWHERE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
-    def replace(self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "") -> None:
+    def replace(
+        self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", goes_on: str = ""
+    ) -> None:
         """Write the record anew, whatever stood there, and sync it. Raises OSError."""
-        self.write(ledger, seq, digest, recorded_at, moved=moved)
+        self.write(ledger, seq, digest, recorded_at, moved=moved, goes_on=goes_on)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
 
@@ -139,7 +147,7 @@ def _record(path: Path, handle: int) -> Record:
     try:
         record = json.loads(f"{text}}}")
         known = str(record["ledger"]), int(record["seq"]), str(record["hash"]), str(record["recorded_at"])
-        return Head(*known, str(record.get("moved", "")))
+        return Head(*known, str(record.get("moved", "")), str(record.get("goes_on", "")))
     except (ValueError, KeyError, TypeError):
         return Unreadable(path)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
+from cloudgpu.ledger.faults import LedgerLeft
+from cloudgpu.ledger.head import Head
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.head import Record
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 MOVED, MOVING, ARRIVED = LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"
+FOLLOW = "cloudgpu ledger move --follow"
 _BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DESC LIMIT 1"
 
 
@@ -24,13 +27,15 @@ class Mark:
     """Why a ledger is not in use at its place.
 
     `to` is where it stands, or will stand, without a password; `came_from` is where a ledger that is being moved in
-    comes from, empty for one that has moved away. `since` is when, empty where only the head record knows: then what
-    stands here is an old copy.
+    comes from, empty for one that has moved away. `since` is when, empty for an old copy at a place that the ledger has
+    left. `last` is the line before the mark, and `goes_on` the hash of the line behind that one at the new place.
     """
 
     to: str
     came_from: str = ""
     since: str = ""
+    last: End = (0, "", "")
+    goes_on: str = ""
 
 
 def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
@@ -42,20 +47,18 @@ def end_and_mark(connection: Connection) -> tuple[End, Mark | None]:
     mark = None
     if kind in (MOVED, MOVING):
         said = json.loads(body)
-        mark = Mark(str(said.get("to", "")), str(said.get("from", "")), str(end[2]))
+        last = connection.execute(_BEFORE, end[:1]).fetchone() or (0, "", "")
+        to, came_from, goes_on = (str(said.get(name, "")) for name in ("to", "from", "goes_on"))
+        mark = Mark(to, came_from, str(end[2]), last, goes_on)
     return (end[0], end[1], end[2]), mark
-
-
-def end_before(connection: Connection, mark: End) -> End:
-    """Return the line before a mark."""
-    end: End = connection.execute(_BEFORE, (mark[0],)).fetchone() or (0, "", "")
-    return end
 
 
 def mark_of(record: Record) -> Mark | None:
     """Return what this client's head record says of a move; None for nothing."""
-    to = getattr(record, "moved", "")
-    return Mark(to) if to else None
+    if not isinstance(record, Head) or not record.moved:
+        return None
+    last = (record.seq, record.hash, "")
+    return Mark(record.moved, since=record.recorded_at, last=last, goes_on=record.goes_on)
 
 
 def refusal(mark: Mark, place: str) -> LedgerMoved:
@@ -71,7 +74,17 @@ def refusal(mark: Mark, place: str) -> LedgerMoved:
         f"{moved_text(mark, place)} Nothing is written here any more.",
         field="ledger",
         value=place,
-        next="To work there: cloudgpu ledger move --follow",
+        next=f"To work there: {FOLLOW}",
+    )
+
+
+def left(mark: Mark, place: str) -> LedgerLeft:
+    """Return the error for whoever would read a ledger that has moved where nothing can be read any more."""
+    return LedgerLeft(
+        f"{moved_text(mark, place)} The old place cannot be read.",
+        field="ledger",
+        value=place,
+        next=f"To work there: {FOLLOW}",
     )
 
 

@@ -67,6 +67,8 @@ CREATE TABLE machine (
     ),
     (),  # what the next line needs is kept without what stands in the row: all is folded anew
     (),  # rows say when a machine was launched first: they are folded anew
+    # A file of an earlier schema has the guard of its time, which may not know that a ledger moves.
+    ("DROP TRIGGER IF EXISTS line_is_only_appended", _GUARDS["line_is_only_appended"]),
 ]
 
 
@@ -101,12 +103,13 @@ def take_off_mark(connection: sqlite3.Connection) -> None:
 
 
 def missing_guards(connection: sqlite3.Connection) -> list[str]:
-    """Return the names of guards that somebody has dropped."""
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    return sorted(GUARDS - found)
+    """Return the names of guards that somebody has dropped or changed."""
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
+    return sorted(name for name, text in _GUARDS.items() if found.get(name) != text.strip())
 
 
 def restore_guards(connection: sqlite3.Connection) -> None:
     """Put back the guards that are missing, inside the caller's transaction."""
     for name in missing_guards(connection):
+        connection.execute(f"DROP TRIGGER IF EXISTS {name}")
         connection.execute(_GUARDS[name])

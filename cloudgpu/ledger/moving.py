@@ -3,12 +3,16 @@
 In this order, each step one transaction: the lines go to the new place, behind them one that keeps it closed; the old
 place is closed by a line that says where the ledger stands; the new one is opened. Writers wait from before the last
 lines are copied until the old place is closed. Whoever is killed in between runs the same again.
+
+The line that closes the old place holds the hash of the one that follows at the new place. Whoever has heard of it
+needs the old place no more: the chain at the new one proves that this very ledger goes on there.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import lines, marks
 from cloudgpu.ledger.backup import INSERT, pour
 from cloudgpu.ledger.folding import rebuild, refresh
+from cloudgpu.ledger.head import Head
 from cloudgpu.ledger.verify import walk
 
 if TYPE_CHECKING:
@@ -28,16 +33,24 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection
 
 _HASH = "SELECT hash FROM line WHERE seq = ?"
+_MOVING = "SELECT seq, hash, recorded_at FROM line WHERE kind = 'ledger_moving' AND seq > ? ORDER BY seq LIMIT 1"
+_STANDS = "SELECT body FROM line WHERE kind = 'ledger_moving' ORDER BY seq DESC LIMIT 1"
 _AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a ledger moves from and to, and how the new place is named in the old one: without a password."""
+    """Where a ledger moves from and to, and how the new and the old place are named: without a password."""
 
     source: Book
     target: Book
     to: str
+    old: str = ""
+
+    @property
+    def is_one(self) -> bool:
+        """Whether both are the same place: a ledger that has come back to it is taken into use again."""
+        return self.source.place == self.target.place or self.source.is_at(self.target)
 
 
 def move(places: Places, check: Callable[[], None], now: datetime) -> None:
@@ -63,36 +76,77 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
             body = {"from": source.place, "to": places.to}
             return Draft(marks.MOVING, "ledger", body, now, f"{marks.MOVING}:{lines.end_of(here)[0] + 1}")
 
-        target.fill(poured)
+        goes_on = target.fill(poured)
         for leave in closing:
-            leave({"to": places.to})
+            leave({"to": places.to, "goes_on": goes_on})
     follow(places)
 
 
 def follow(places: Places) -> None:
-    """Take the new place into use where a move closed the old one, and have this client's head records know both.
+    """Take the new place into use, and have this client's head records know that the ledger has left the old one.
 
-    Raises InvalidRequest where the ledger does not stand there, LedgerMoved where it has moved on from there.
+    The old place is asked only where this client has not heard of the move, and may be gone: the chain at the new place
+    proves it, too. Raises InvalidRequest where the ledger does not stand there, LedgerMoved where it has moved on.
     """
     source, target = places.source, places.target
-    with source.looked_at() as here:
-        ledger = lines.id_of(here)
-        end, mark = marks.end_and_mark(here)
-        last = end if mark is None else marks.end_before(here, end)
-
-    def check(there: Connection, its_end: End, found: Mark | None) -> str:
-        if lines.id_of(there) != ledger or there.execute(_HASH, last[:1]).fetchone() != (last[1],):
-            raise _not_there(source.place, target.place)
-        # Another move into the new place may have begun: only the one that closed the old place is ended here.
-        ours = mark is not None and found is not None and found.came_from and marks.end_before(there, its_end) == last
-        if found is not None and not ours:
-            raise marks.refusal(found, target.place)
-        return source.place
-
+    record = _known(source)
+    if record is None:
+        raise _never_seen(source.place, target.place)
     if target.head()[0] == 0:  # nothing is made there by looking
         raise _not_there(source.place, target.place)
+    with target.looked_at() as there:
+        mark = _proved(there, record, places)
+    if not places.is_one:
+        source.retire(record.ledger, mark)
+
+    def check(there: Connection, _end: End, _found: Mark | None) -> str:
+        _proved(there, record, places)
+        return source.place
+
     target.arrive(check)
-    source.retire(places.to)
+
+
+def _known(source: Book) -> Head | None:
+    """Return this client's head record; what the old place says of a move stands in it, where that can be read."""
+    record = source.remembered()
+    if not getattr(record, "moved", ""):
+        with suppress(LedgerUnavailable):
+            source.learn(even_in_doubt=True)
+        record = source.remembered()
+    return record if isinstance(record, Head) else None
+
+
+def _proved(there: Connection, record: Head, places: Places) -> Mark:
+    """Return the move by which the ledger of the head record went on there, by the hashes of its lines.
+
+    A ledger is opened at a new place only when the old one is closed. So what was opened behind the last line that is
+    known of the old place proves that nothing is written there any more. A new place that is not open yet may be opened
+    by whoever knows that the old one is closed, and by which line it goes on: then nobody else has opened another.
+    """
+    last, goes_on = (record.seq, record.hash, ""), record.goes_on
+    begun = there.execute(_MOVING, last[:1]).fetchone()
+    is_same = lines.id_of(there) == record.ledger and there.execute(_HASH, last[:1]).fetchone() == (last[1],)
+    if not is_same or begun is None or (goes_on and begun[1] != goes_on):
+        raise _not_there(places.source.place, places.target.place)
+    end, found = marks.end_and_mark(there)
+    if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
+        raise marks.refusal(found, places.target.place)
+    _check_no_copy(there, places)
+    before = there.execute(_HASH, (begun[0] - 1,)).fetchone()
+    return marks.Mark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
+
+
+def _check_no_copy(there: Connection, places: Places) -> None:
+    """Raise InvalidRequest for a copy of a ledger that has moved to the old place, or from a file into a database."""
+    (body,) = there.execute(_STANDS).fetchone()
+    stands = str(json.loads(body).get("to", ""))
+    is_elsewhere = stands == places.old or stands.startswith("sqlite:") != places.to.startswith("sqlite:")
+    if is_elsewhere and not places.is_one:
+        raise _refused(
+            f"{places.target.place} holds a copy: its lines say that the ledger stands at {stands}.",
+            places.target.place,
+            "Name the place where it stands.",
+        )
 
 
 def _check_same(here: Connection, there: Connection, place: str) -> None:
@@ -102,7 +156,7 @@ def _check_same(here: Connection, there: Connection, place: str) -> None:
         return
     if lines.id_of(there) != lines.id_of(here):
         raise _refused(f"{place} holds another ledger.", place, "Name a place that holds none.")
-    last = end if mark is None else marks.end_before(there, end)
+    last = end if mark is None else mark.last
     if last[0] and here.execute(_HASH, last[:1]).fetchone() != (last[1],):
         raise _refused(
             f"{place} holds this ledger with lines that the present one lacks.",
@@ -140,7 +194,15 @@ def _not_there(source: str, target: str) -> InvalidRequest:
     return _refused(
         f"The ledger that moved away from {source} does not stand at {target}.",
         target,
-        "Ask whoever moved it where it stands, then run: cloudgpu ledger move URL",
+        "Ask whoever moved it where it stands, then run: cloudgpu ledger move URL --follow",
+    )
+
+
+def _never_seen(source: str, target: str) -> InvalidRequest:
+    return _refused(
+        f"This home does not know the ledger at {source}, so it cannot tell whether {target} holds the same one.",
+        target,
+        "Ask whoever moved it. If it does, name it in config.toml: ledger = ...",
     )
 
 

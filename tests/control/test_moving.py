@@ -7,10 +7,13 @@ from contextlib import closing
 
 import pytest
 
+from cloudgpu.control import moving
 from cloudgpu.control.moving import carry_out, plan
 from cloudgpu.control.session import open_session
 from cloudgpu.core.events import Draft
-from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.errors import LedgerMoved, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.book import Book
+from cloudgpu.ledger.outbox import Outbox
 
 
 def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path):
@@ -31,3 +34,82 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
     now = open_session(environ).ledger
     assert now.place == str(tmp_path / "new.db")
     assert [line.dedupe for line in now.events("scope:x")] == ["x"]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+STEPS = {
+    "the head record": (Book, "retire"),
+    "the new place": (Book, "arrive"),
+    "what was done": (moving, "_take_along"),
+    "the outbox": (Outbox, "_keep"),
+    "the settings": (moving, "_write"),
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("has_heard", [True, False], ids=["heard", "unheard"])
+def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_and_doubles_nothing(
+    tmp_path, monkeypatch, first, step, has_heard
+):
+    old, new = (f"sqlite://{tmp_path}/{name}.db" for name in ("old", "new"))
+    ada, bob = ({"CLOUDGPU_HOME": str(tmp_path / name)} for name in ("ada", "bob"))
+    for home in (ada, bob):
+        (tmp_path / home["CLOUDGPU_HOME"]).mkdir()
+        (tmp_path / home["CLOUDGPU_HOME"] / "config.toml").write_text(f'ledger = "{old}"\n')
+        open_session(home).ledger.append(
+            [Draft("scope_looked", "scope:x", {}, open_session(home).clock(), home["CLOUDGPU_HOME"])]
+        )
+    session = open_session(ada)
+    with closing(plan(session, new)) as wanted:
+        carry_out(session, wanted, ada)
+    if has_heard:
+        assert open_session(bob).moved_away() is not None
+    session.ledger.close()
+    for path in tmp_path.glob("old.db*"):
+        path.unlink()
+
+    def follow():
+        mine = open_session(bob)
+        with closing(plan(mine, None if has_heard else new, follow=True)) as wanted:
+            carry_out(mine, wanted, bob)
+
+    mine = open_session(bob)
+    mine.ledger.outbox.add(mine.ledger.remembered_id(), [Draft("scope_looked", "scope:x", {}, mine.clock(), "waits")])
+    where, name = STEPS[step]
+    real = getattr(where, name)
+
+    def dies(*args):
+        monkeypatch.setattr(where, name, real)
+        if not first:
+            real(*args)
+        raise Killed
+
+    monkeypatch.setattr(where, name, dies)
+    with pytest.raises(Killed):
+        follow()
+    if step != "the settings" or first:
+        with pytest.raises((LedgerMoved, LedgerUnavailable)):
+            mine.ledger.append([Draft("scope_looked", "scope:x", {}, mine.clock(), "never")])
+        follow()
+    there = open_session(bob).ledger
+    assert there.place == str(tmp_path / "new.db")
+    assert [line.dedupe for line in there.events("scope:x")] == [ada["CLOUDGPU_HOME"], bob["CLOUDGPU_HOME"], "waits"]
+    assert (there.verify().faults, there.suspect(), there.has_outbox) == ((), None, False)
+    assert not (tmp_path / "old.db").exists()
+
+
+def test_what_is_done_as_this_home_follows_is_told_to_the_new_place_too(tmp_path):
+    environ = {"CLOUDGPU_HOME": str(tmp_path / "home")}
+    session = open_session(environ)
+    session.ledger.settle("It begins.")
+    with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
+        carry_out(session, wanted, environ)
+    late = Draft("scope_looked", "scope:x", {}, session.clock(), "late")
+    session.ledger.outbox.add(session.ledger.remembered_id(), [late])
+    now = open_session(environ).ledger
+    assert [line.dedupe for line in now.events("scope:x")] == ["late"]
+    assert not now.has_outbox

@@ -164,3 +164,34 @@ def test_where_one_field_ends_and_the_next_begins_is_part_of_the_hash(ledger: Sq
     one = type(line)(1, "a", "b", "c", "d", "e", "f", "g", "h", {})
     other = type(line)(1, "ab", "", "c", "d", "e", "f", "g", "h", {})
     assert line_hash(one, "{}") != line_hash(other, "{}")
+
+
+OLD = """
+CREATE TRIGGER line_is_only_appended BEFORE INSERT ON line
+WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM line)
+BEGIN SELECT RAISE(ABORT, 'a line of the ledger is only appended'); END"""
+
+
+def exchanged(raw: sqlite3.Connection) -> None:
+    raw.execute("DROP TRIGGER line_is_only_appended")
+    raw.execute(OLD)
+
+
+def test_a_file_of_an_earlier_schema_is_given_the_guard_that_knows_of_moves(
+    ledger: SqliteLedger, raw: sqlite3.Connection
+) -> None:
+    exchanged(raw)
+    raw.execute("PRAGMA user_version = 6")
+    ledger.close()
+    ledger.append([note(3)])
+    assert ledger.verify().faults == ()
+    (text,) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'line_is_only_appended'").fetchone()
+    assert "ledger_moved" in text
+
+
+def test_a_guard_that_was_changed_is_noticed_and_put_back(ledger: SqliteLedger, raw: sqlite3.Connection) -> None:
+    exchanged(raw)
+    ledger.close()
+    assert ledger.verify().faults == ("The guard line_is_only_appended was taken off or changed.",)
+    ledger.rebuild()
+    assert ledger.verify().faults == ()

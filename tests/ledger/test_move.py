@@ -15,8 +15,10 @@ from cloudgpu.core.events import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.backup import back_up, restore
 from cloudgpu.ledger.book import Book
+from cloudgpu.ledger.faults import LedgerLeft
 from cloudgpu.ledger.moving import Places, follow, move
-from tests.ledger.lines import NOON, intended, note
+from cloudgpu.ledger.open import open_ledger
+from tests.ledger.lines import NOON, Clock, intended, note
 from tests.ledger.suite import LIFE, Store
 
 STORES = ("sqlite_store", "postgres_store")
@@ -128,8 +130,9 @@ KILLS = {
     "while nobody can write": (None, "old"),
     "before the old one is closed": (lambda patch: after("fill", patch), "old"),
     "before the new one is opened": (lambda patch: before("arrive", patch), "neither"),
-    "before the head record": (lambda patch: after("arrive", patch), "new"),
-    "at the end": (lambda patch: after("retire", patch), "new"),
+    "before the head record": (lambda patch: before("retire", patch), "neither"),
+    "behind the head record": (lambda patch: after("retire", patch), "neither"),
+    "at the end": (lambda patch: after("arrive", patch), "new"),
 }
 
 
@@ -249,8 +252,9 @@ def test_an_old_copy_that_is_put_back_where_the_ledger_was_does_not_act_again(
         again.settle("I say so")
     again.close()
     (tmp_path / "one" / "ledger.db").unlink()
-    with pytest.raises(LedgerMoved):
+    with pytest.raises(LedgerLeft):
         sqlite_store().machines()
+    assert not takes(sqlite_store())
 
 
 def test_a_copy_of_a_retired_ledger_is_brought_back_at_another_place_by_its_owners_word(
@@ -303,3 +307,160 @@ def test_a_mark_that_does_not_say_where_to_closes_the_ledger_and_breaks_no_look(
     assert ledger.moved() is not None
     with pytest.raises(LedgerMoved):
         ledger.append([note(1)])
+
+
+class Homes:
+    """Two homes on one ledger in a file at `old`; each remembers for itself what it has seen of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.at("old", "ada").append([*LIFE])
+        self.at("old", "bob").append([note(1)])
+
+    def file(self, place: str) -> Path:
+        return self.root / f"{place}.db"
+
+    def at(self, place: str, home: str) -> Book:
+        return open_ledger(f"sqlite://{self.file(place)}", self.root / home, actor=home, clock=Clock())
+
+    def places(self, home: str, old: str, new: str) -> Places:
+        names = (f"sqlite://{self.file(one)}" for one in (new, old))
+        return Places(self.at(old, home), self.at(new, home), *names)
+
+    def move(self, old: str, new: str, home: str = "ada") -> None:
+        move(self.places(home, old, new), nothing, NOON)
+
+    def follow(self, new: str, home: str = "bob") -> None:
+        follow(self.places(home, "old", new))
+
+    def lose(self, place: str = "old") -> None:
+        """Take the place away, as a server that never answers again."""
+        for path in self.root.glob(f"{place}.db*"):
+            path.unlink()
+
+    def copy(self, place: str, name: str) -> None:
+        back_up(self.at(place, "ada"), self.file(name))
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Homes:
+    return Homes(tmp_path)
+
+
+@pytest.mark.parametrize("has_heard", [True, False])
+def test_a_home_follows_without_the_old_place_by_the_chain_at_the_new_one(homes: Homes, has_heard: bool) -> None:
+    homes.at("old", "ada").append([note(2)])
+    homes.move("old", "new")
+    assert takes(homes.at("new", "ada"))
+    if has_heard:
+        assert homes.at("old", "bob").moved() is not None
+    homes.lose()
+    if has_heard:
+        bob = homes.at("old", "bob")
+        assert bob.moved().to.endswith("new.db")
+        assert not takes(bob)
+        with pytest.raises(LedgerLeft, match=r"moved to sqlite:.*new.db on 2026-11-20 at 12:00 UTC") as caught:
+            bob.machines()
+        assert caught.value.next == "To work there: cloudgpu ledger move --follow"
+    homes.follow("new")
+    mine = homes.at("new", "bob")
+    assert (takes(mine), mine.verify().faults, mine.suspect()) == (True, (), None)
+    assert not takes(homes.at("old", "bob"))
+    assert not homes.file("old").exists()
+
+
+@pytest.mark.parametrize("kill", [before, after])
+@pytest.mark.parametrize("step", ["retire", "arrive"])
+@pytest.mark.parametrize("has_heard", [True, False])
+def test_whoever_is_killed_as_they_follow_without_the_old_place_runs_it_again(
+    homes: Homes, kill: Any, step: str, has_heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes.move("old", "new")
+    if has_heard:
+        homes.at("old", "bob").moved()
+    homes.lose()
+    kill(step, monkeypatch)
+    with pytest.raises(Killed):
+        homes.follow("new")
+    count = homes.at("new", "ada").head()[0]
+    homes.follow("new")
+    assert not takes(homes.at("old", "bob"))
+    assert homes.at("new", "ada").head()[0] == count
+    assert takes(homes.at("new", "bob"))
+
+
+def test_a_copy_or_an_unfinished_move_is_not_followed_without_the_old_place(homes: Homes, tmp_path: Path) -> None:
+    homes.copy("old", "copy")
+    homes.move("old", "new")
+    homes.move("new", "old")
+    homes.at("old", "ada").append([note(2)])
+    homes.copy("old", "back")
+    homes.lose()
+    for name, why in (("copy", "does not stand at"), ("back", "holds a copy"), ("new", r"moved to .*old.db")):
+        before = homes.file(name).read_bytes()
+        with pytest.raises(InvalidRequest, match=why):
+            homes.follow(name)
+        assert homes.at("old", "bob").remembered().moved == "", "nothing was learned by it"
+        assert homes.file(name).read_bytes() == before
+    with pytest.raises(InvalidRequest, match="does not know the ledger"):
+        homes.follow("back", home="eve")
+
+
+@pytest.mark.parametrize("has_heard", [True, False])
+def test_a_move_that_died_with_the_old_place_is_finished_by_whoever_knows_that_it_was_closed(
+    homes: Homes, has_heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before("retire", monkeypatch)
+    with pytest.raises(Killed):
+        homes.move("old", "new")
+    if has_heard:
+        homes.at("old", "bob").moved()
+    homes.lose()
+    if has_heard:
+        homes.follow("new")
+    else:
+        with pytest.raises(LedgerMoved, match="has begun and not ended"):
+            homes.follow("new")
+    assert takes(homes.at("new", "bob")) == has_heard
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_an_earlier_move_has_left_is_not_opened_beside_the_ledger(
+    homes: Homes, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after("fill", monkeypatch)
+    with pytest.raises(Killed):
+        homes.move("old", "left")
+    homes.move("old", "new")
+    homes.at("old", "bob").moved()
+    if not is_there:
+        homes.lose()
+    with pytest.raises(InvalidRequest, match="does not stand at"):
+        homes.follow("left")
+    assert not takes(homes.at("left", "bob"))
+    assert takes(homes.at("new", "ada"))
+
+
+def test_a_home_that_heard_of_a_move_works_where_the_ledger_has_come_back_to(homes: Homes) -> None:
+    homes.move("old", "new")
+    homes.at("old", "bob").moved()
+    homes.move("new", "old")
+    assert not takes(homes.at("old", "bob"))
+    homes.follow("old")
+    assert takes(homes.at("old", "bob"))
+    assert not takes(homes.at("new", "bob"))
+
+
+def test_a_head_record_that_contradicts_the_lines_is_not_replaced_by_a_look(homes: Homes) -> None:
+    homes.copy("old", "copy")
+    homes.at("old", "bob").append([note(2)])
+    homes.lose()
+    homes.file("copy").rename(homes.file("old"))
+    homes.at("old", "ada").settle("an older copy")
+    homes.move("old", "new")
+    bob = homes.at("old", "bob")
+    assert bob.moved() is not None
+    assert bob.remembered().moved == ""
+    assert bob.suspect() is not None
+    homes.follow("new")
+    assert not takes(homes.at("old", "bob"))
