@@ -77,7 +77,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
     else:
         target = _opened(session, url)
     follows = follow or mark is not None
-    if source.is_at(target) and not follows:
+    if source.is_at(target) and mark is None:
         raise _the_same(target)
     return Move(source, target, url, public_url(url), follows)
 
@@ -128,7 +128,7 @@ def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_wr
         notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _named(session)
-        is_named = named is not None and _opened(session, named).place == wanted.target.place
+        is_named = named is not None and _opened(session, named).is_at(wanted.target)
         way = "unset it: config.toml names the new place" if is_named else f"set it to {wanted.to}"
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
     notes += [
@@ -224,7 +224,7 @@ def _config(session: Session, wanted: Move, environ: Mapping[str, str]) -> tuple
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
         named = _named(session)
-        if named is None or _opened(session, named).place != wanted.source.place:
+        if named is None or not _opened(session, named).is_at(wanted.source):
             return None
     return text, with_value(text or "", ("ledger",), wanted.url)
 

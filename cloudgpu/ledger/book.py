@@ -62,7 +62,9 @@ class Book:
         return self._store.place
 
     def is_at(self, other: Book) -> bool:
-        """Say whether both stand in one file, whatever it is called."""
+        """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
+        if self._head_path == other._head_path:
+            return True
         here, there = Path(self.place), Path(other.place)
         if not (here.is_absolute() and there.is_absolute()):
             return False

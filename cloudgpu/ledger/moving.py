@@ -50,7 +50,7 @@ class Places:
     @property
     def is_one(self) -> bool:
         """Whether both are the same place: a ledger that has come back to it is taken into use again."""
-        return self.source.place == self.target.place or self.source.is_at(self.target)
+        return self.source.is_at(self.target)
 
 
 def move(places: Places, check: Callable[[], None], now: datetime) -> None:

@@ -11,7 +11,7 @@ from cloudgpu.control import moving
 from cloudgpu.control.moving import carry_out, plan
 from cloudgpu.control.session import open_session
 from cloudgpu.core.events import Draft
-from cloudgpu.errors import LedgerMoved, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.outbox import Outbox
 
@@ -95,7 +95,10 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
         with pytest.raises((LedgerMoved, LedgerUnavailable)):
             mine.ledger.append([Draft("scope_looked", "scope:x", {}, mine.clock(), "never")])
         follow()
-    there = open_session(bob).ledger
+    again = open_session(bob)
+    with pytest.raises(InvalidRequest, match=r"stands at .*new.db already"):
+        plan(again, new, follow=True)
+    there = again.ledger
     assert there.place == str(tmp_path / "new.db")
     assert [line.dedupe for line in there.events("scope:x")] == [ada["CLOUDGPU_HOME"], bob["CLOUDGPU_HOME"], "waits"]
     assert (there.verify().faults, there.suspect(), there.has_outbox) == ((), None, False)

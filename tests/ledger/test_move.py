@@ -71,6 +71,7 @@ def test_all_that_was_stands_at_the_new_place_and_the_old_one_is_only_read(ways:
     assert (target.machines(), target.bills(), target.id) == (machines, bills, source.id)
     assert (target.verify().faults, target.suspect(), target.moved()) == ((), None, None)
     assert (source.verify().faults, source.suspect(), source.machines()) == ((), None, machines)
+    assert source.remembered().moved == target.place
     assert takes(target)
     for write in (
         lambda: source.append([note(2)]),
