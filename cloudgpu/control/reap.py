@@ -164,10 +164,10 @@ def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
 def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     _check_readable(session, wish)
     judged = _judged(session, wish, look(session, sweep=wish.sweep))
-    if wish.policy is None:
-        session.ledger.append(list(changed_terms(session, judged.sight.rows)))
-    found = _carried_out(session, judged, judged.found(begun))
+    found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     rows = session.ledger.bills()
+    if wish.policy is None:
+        session.ledger.append(list(changed_terms(session, rows)))
     repaired = repair(session, [row for row in rows if not row["thing"]], sweep=wish.sweep)
     found = replace(
         found,
