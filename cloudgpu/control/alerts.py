@@ -7,7 +7,7 @@ sends it twice, and loses nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
@@ -15,6 +15,7 @@ from cloudgpu.config.alerts import everybody, receivers
 from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
+from cloudgpu.control.law import law_of
 from cloudgpu.core.alert_findings import ENDED, TOPICS
 from cloudgpu.core.alerts import (
     SUBJECT,
@@ -25,11 +26,12 @@ from cloudgpu.core.alerts import (
     as_now,
     cleared_line,
     due,
+    known_as,
     raised_line,
     sent_line,
     told,
 )
-from cloudgpu.core.names import tag_value
+from cloudgpu.core.people import People
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -167,12 +169,33 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
             known = _told(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
             waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in _everybody(session)}
-            return _tried(session, {address: news for address, news in waiting.items() if news})
+            outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
+            return (*outcomes, *_tried(session, _instead(session, heard, found, outcomes)))
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as busy:
         session.tell(f"alerts are not sent now: {busy.message}")
         return ()
+
+
+def _instead(
+    session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
+) -> dict[str, list[News]]:
+    """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
+    failed = {one.receiver for one in outcomes if one.why is not None}
+    if not failed:
+        return {}
+    news = [(one, heard.instead(one, failed)) for one in as_now(_told(session).news, found)]
+    lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
+    lost = {address: [_for_the_lab(one) for one, to in news if label in to] for address, label in lab.items()}
+    return {address: some for address, some in lost.items() if some}
+
+
+def _for_the_lab(one: News) -> News:
+    owner = one.finding.facts.get("owner", "its owner")
+    return replace(
+        one, finding=replace(one.finding, text=f"{one.finding.text} {owner}'s own receiver did not take it.")
+    )
 
 
 def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:
@@ -203,11 +226,14 @@ def _everybody(session: Session) -> tuple[str, ...]:
 
 
 def _audience(session: Session) -> Audience:
+    """Return who hears of what; a key of [alerts.people] is any name of a person, or their user of the database."""
     alerts = session.settings.alerts
+    names = law_of(session).people if alerts.people else People()
     people: dict[str, frozenset[str]] = {}
     for owner, addresses in alerts.people.items():
-        people[tag_value(owner)] = people.get(tag_value(owner), frozenset()) | set(map(label_of, addresses))
-    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people)
+        person = known_as(names, owner)
+        people[person] = people.get(person, frozenset()) | set(map(label_of, addresses))
+    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, names)
 
 
 def _is_wrong(one: News) -> bool:

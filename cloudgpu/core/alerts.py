@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.names import tag_value
+from cloudgpu.core.people import People, plain
 from cloudgpu.core.times import from_iso, iso
 
 SUBJECT = "alerts"  # of every line about an alert
@@ -66,10 +66,14 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who hears of what: the receivers of the lab, and those of single owners, by the owner's name as tags have it."""
+    """Who hears of what: the receivers of the lab, and those of single owners, by `known_as`.
+
+    `names` says which owner's names are one person's: all of that person's machines are told to one place.
+    """
 
     lab: frozenset[str]
     people: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    names: People = field(default_factory=People)
 
     @property
     def all(self) -> frozenset[str]:
@@ -78,10 +82,24 @@ class Audience:
 
     def of(self, finding: Finding) -> frozenset[str]:
         """Return who hears of a finding: an owner of their machine's ends alone, of what goes wrong beside the lab."""
-        own = self.people.get(tag_value(finding.facts.get("owner", "")), frozenset())
+        own = self._own(finding)
         if not own:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
+
+    def instead(self, one: News, failed: Collection[str]) -> frozenset[str]:
+        """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
+        own = self._own(one.finding) if one.finding.topic in PERSONAL else frozenset()
+        lost = bool(own) and own <= frozenset(failed) and not own & one.sent
+        return self.lab - own - one.sent if lost and one.finding.urgent and one.cleared_at is None else frozenset()
+
+    def _own(self, finding: Finding) -> frozenset[str]:
+        return self.people.get(known_as(self.names, finding.facts.get("owner", "")), frozenset())
+
+
+def known_as(names: People, owner: str) -> str:
+    """Return what all names of one person come to: the person's own, as it is compared; the name where none is known."""
+    return plain(names.person(owner))
 
 
 @dataclass(frozen=True, slots=True)

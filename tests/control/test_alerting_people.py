@@ -8,12 +8,16 @@ import pytest
 
 from cloudgpu.config.alerts import alerts_from
 from cloudgpu.control.alerts import deliver
+from cloudgpu.control.law import assign_owner
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.rehearse import interrupt
 from cloudgpu.core.events import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from tests.control.team import team
+
+__all__ = ["team"]
 
 
 @pytest.fixture
@@ -150,3 +154,62 @@ def test_a_stop_that_was_written_before_by_a_clock_ahead_is_no_news(lab):
     lab.later(minutes=10)
     look_at_all(lab.session)
     assert deliver(lab.session, []).raised == ()
+
+
+@pytest.fixture
+def bos_mail(mail):
+    """A lab with a web receiver, and a member's own receiver of mail that can be taken away."""
+    return f"mailto://127.0.0.1:{mail.port}?from=cloudgpu@lab.example&to=bo@lab.example"
+
+
+def test_an_urgent_alert_that_a_persons_own_receiver_does_not_take_reaches_the_lab(make_lab, web, mail, bos_mail):
+    lab = make_lab(f'[alerts]\nto = ["json://{web.place}/lab"]\n[alerts.people]\nbob = ["{bos_mail}"]\n')
+    lab.up(name="amber-fox", owner="bob")
+    without_lease(lab, "amber-fox")
+    assert deliver(lab.session, []).outcomes[0].why is None
+    assert (len(mail.got), posts(web, "lab")) == (1, [])
+    lab.up(name="blue-owl", owner="bob")
+    without_lease(lab, "blue-owl")
+    mail.end()
+    done = deliver(lab.session, [])
+    assert [(one.receiver.split("-")[0], one.why is None) for one in done.outcomes] == [
+        ("mailto", False),
+        ("json", True),
+    ]
+    (text,) = posts(web, "lab")
+    assert "blue-owl runs without a lease" in text
+    assert "bob's own receiver did not take it." in text
+    assert "amber-fox" not in text
+    assert done.waiting == 1, "bob is still to have it"
+    deliver(lab.session, [])
+    assert len(posts(web, "lab")) == 1
+
+
+def test_what_is_not_urgent_waits_for_a_persons_own_receiver(make_lab, web, mail, bos_mail):
+    lab = make_lab(f'[alerts]\nto = ["json://{web.place}/lab"]\n[alerts.people]\nbob = ["{bos_mail}"]\n')
+    mail.end()
+    lab.up(name="amber-fox", owner="bob")
+    lab.later(minutes=5)
+    look_at_all(lab.session)
+    lab.cloud.die(lab.rows()[0]["provider_id"])
+    lab.later(minutes=10)
+    look_at_all(lab.session)
+    done = deliver(lab.session, [])
+    assert (len(done.raised), done.waiting, posts(web, "lab")) == (1, 1, [])
+
+
+@pytest.mark.parametrize("known_by", ["ada", "ADA@lab.org", "ada-lab-org", "ada.l@example.org"])
+def test_all_names_of_one_person_are_told_at_one_place(team, web, known_by):
+    ada, bo, pia = team.values()
+    assign_owner(pia.session, "ada.l@example.org", "ada")
+    pia.up(name="gift", owner="ada.l@example.org")
+    bo.settings_more = (
+        f'[alerts]\nto = ["json://{web.place}/lab"]\n[alerts.people]\n"{known_by}" = ["json://{web.place}/ada"]\n'
+    )
+    bo.session = bo.opened()
+    for name in ("adas", "gift", "bos"):
+        without_lease(bo, name)
+    deliver(bo.session, [])
+    (of_ada,), (of_lab,) = posts(web, "ada"), posts(web, "lab")
+    assert [name in of_ada for name in ("adas", "gift", "bos")] == [True, True, False]
+    assert [name in of_lab for name in ("adas", "gift", "bos")] == [False, False, True]
