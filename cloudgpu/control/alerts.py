@@ -193,9 +193,8 @@ def _instead(
 
 def _for_the_lab(one: News) -> News:
     owner = one.finding.facts.get("owner", "its owner")
-    return replace(
-        one, finding=replace(one.finding, text=f"{one.finding.text} {owner}'s own receiver did not take it.")
-    )
+    text = f"{one.finding.text} {owner}'s own receiver did not take it."
+    return replace(one, finding=replace(one.finding, text=text))
 
 
 def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:

@@ -98,7 +98,7 @@ class Audience:
 
 
 def known_as(names: People, owner: str) -> str:
-    """Return what all names of one person come to: the person's own, as it is compared; the name where none is known."""
+    """Return what all names of one person come to, as names are compared; the name itself where nobody is known."""
     return plain(names.person(owner))
 
 
