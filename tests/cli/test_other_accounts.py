@@ -121,6 +121,54 @@ def test_two_subscriptions_of_azure_with_one_name(own_home, capsys, azure_arm, t
     assert azure_arm.instances(live=True) == []
 
 
+def check_shared(lab, ada, bob):
+    """Once ada has shared fox, bob gets in, and his account tells no more of it than before; then no longer."""
+    there = f"{ada} is not reachable from here: fox is a machine of ada's `lab`; `lab` here is {bob}."
+    lab.server.advance(600)
+    refused = lab.bob("exec fox -- true")
+    assert (refused.code, "the key of this home was not let in there" in flat(refused)) == (255, True), refused.err
+    key = f"{lab.bob.environ['CLOUDGPU_HOME']}/keys/id_ed25519.pub"
+    shared = lab.ada(f"share fox --key {key} --from 192.0.2.9")
+    assert shared.code == 0, shared.err
+    assert lab.bob("exec fox -- echo hello").out == "hello\n"
+    for words in ("ls --refresh", "reap"):
+        said = lab.bob(words)
+        assert (said.code, there in flat(said)) == (8, True), (words, said)
+    assert lab.bob("down fox --yes").code == 8
+    assert lab.bob("exec fox -- echo again").out == "again\n"
+    (machine,) = lab.ada("ls --refresh -o json").json["machines"]
+    assert (machine["name"], machine["state"], machine["billed"]) == ("fox", "running", True)
+    assert lab.ada(f"share fox --key {key} --remove").code == 0
+    assert lab.bob("exec fox -- true").code == 255
+    assert lab.ada("down fox --yes").code == 0
+
+
+def test_a_machine_in_another_project_of_google_cloud_is_reached_once_it_is_shared(
+    own_home, capfd, gcp, tmp_path, monkeypatch
+):
+    gcp.dwell(operation=-1)
+    gcp.serve_ssh()
+    line = gcp_line.Line(own_home, capfd, gcp)
+    line.config(f"{gcp_line.CONFIG}ssh_port = {gcp.ssh_port}\n")
+    up = f"up --gpu t4 --template bare --yes {FROM}"
+    lab = Lab(line, tmp_path, monkeypatch, gcp, up, GOOGLE_CLOUD_PROJECT="bobs-lab")
+    check_shared(lab, "Google project cloudgpu-test", "Google project bobs-lab")
+    assert gcp.billable() == []
+
+
+def test_a_machine_in_another_subscription_of_azure_is_reached_once_it_is_shared(
+    own_home, capfd, azure_arm, tmp_path, monkeypatch
+):
+    azure_arm.serve_ssh()
+    line = azure_line.Line(own_home, capfd, azure_arm)
+    line.config(f"{azure_line.CONFIG}ssh_port = {azure_arm.ssh_port}\n")
+    up, mine = f"up --gpu t4 --template bare --yes {FROM}", os.environ["AZURE_SUBSCRIPTION_ID"]
+    with another("azure", CLOUDGPU_TEST_SUBSCRIPTION=ELSE) as told:
+        lab = Lab(line, tmp_path, monkeypatch, azure_arm, up, **told)
+        check_shared(lab, f"Azure subscription {mine}", f"Azure subscription {ELSE}")
+    assert azure_arm.instances(live=True) == []
+
+
 @pytest.mark.parametrize("verb", ["ls --refresh", "reap", "down fox --yes"])
 def test_each_command_asks_aws_at_most_once_whose_account_it_is(own_home, capsys, aws, verb):
     line = aws_line.Line(own_home, capsys, aws)
