@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +38,18 @@ class NotCarried(Exception):
         self.ask = ask
 
 
-def look_first(session: Session, accounts: Iterable[str], covers: Callable[[Budget], bool]) -> None:
+def look_first(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
     """Look at these accounts, and at those that the budgets which `covers` names span, where the view is old.
 
-    Older than a quarter of an hour, that is. An account that does not answer is said to; what the ledger knows of it
-    counts, to its renew-until: machines that nobody recorded are all that can be missing.
+    Older than a quarter of an hour, that is; `accounts` come with the region whose look counts, where that is a host.
+    An account that does not answer is said to; what the ledger knows of it counts, to its renew-until: machines that
+    nobody recorded are all that can be missing.
     """
-    wanted = dict.fromkeys(accounts)
+    wanted: dict[str, str | None] = dict(accounts)
     spanning = [budget for budget in budgets(session) if covers(budget)]
     if spanning:
-        wanted |= dict.fromkeys(_spanned(session, spanning))
-    old = [account for account in wanted if _is_old(session, account)]
+        wanted = dict.fromkeys(_spanned(session, spanning)) | wanted
+    old = [account for account, region in wanted.items() if _is_old(session, account, region)]
     if not old:
         return
     for gap in look_at(session, old).unanswered:
@@ -64,18 +65,18 @@ def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
             yield account
 
 
-def _is_old(session: Session, account: str) -> bool:
-    last = session.ledger.last(scope) if (scope := _scope(session, account)) else None
+def _is_old(session: Session, account: str, region: str | None) -> bool:
+    last = session.ledger.last(scope) if (scope := _scope(session, account, region)) else None
     return last is None or session.clock() - from_iso(last.occurred_at) >= FRESH_FOR
 
 
-def _scope(session: Session, account: str) -> str:
+def _scope(session: Session, account: str, region: str | None) -> str:
     """Return the subject of the looks at an account; empty where it is not known which account that is here."""
     found = session.account(account)
     if found is None:
         return ""
     try:
-        return scope_of(found.provider, session.provider(account).identity().id)
+        return scope_of(found.provider, session.provider(account).identity(region).id)
     except CloudgpuError:
         return ""
 

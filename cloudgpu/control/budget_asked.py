@@ -204,7 +204,7 @@ def _judged(session: Session, name: str | None, every: timedelta) -> Document:
     from cloudgpu.control.alerts import deliver, note
 
     found = the_budgets(session, name)
-    look_first(session, (), lambda budget: budget in found)
+    look_first(session, {}, lambda budget: budget in found)
     now, judged = session.clock(), standings(session, found)
     news = list(budget_findings(session, judged))
     told = deliver(session, news).value() if name is None else None

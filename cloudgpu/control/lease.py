@@ -73,7 +73,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
-        look_first(session, (), lambda budget: budget.scope.covers(row))
+        look_first(session, {}, lambda budget: budget.scope.covers(row))
     with alone(session, row):
         latest = latest_of(session, session.ledger.machine(row["id"]) or row)
         return relet(session, latest, _not_before(extension.lease, latest), "extend", override)

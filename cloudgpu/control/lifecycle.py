@@ -193,7 +193,7 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
     check_may(session, row, "start")
     check_override(session, override)
     session.check_launchable()
-    look_first(session, (), lambda budget: budget.scope.covers(row))
+    look_first(session, {}, lambda budget: budget.scope.covers(row))
     name = row["name"]
     left = f"{name} may be starting, and billed. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
     with alone(session, row), changing(left):

@@ -72,7 +72,7 @@ def _place(offer: Offer) -> Row:
 def look_for_budgets(session: Session, prepared: Prepared) -> None:
     """Look at the accounts that the budgets span which cover the plan, where the last look is old."""
     row = row_of_plan(prepared)
-    look_first(session, (), lambda budget: prepared.existing is None and budget.scope.covers(row))
+    look_first(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
 def way_of(session: Session, prepared: Prepared) -> Way:
@@ -106,7 +106,7 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     """
     session.check_launchable()
     row, offer = move.row, move.offers[0]
-    look_first(session, (), lambda budget: budget.scope.covers(row))
+    look_first(session, {}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
     there = {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
+SWITCH_ON = "Switch it on, or mend the way there; then try again."
 _NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
 
 
@@ -149,6 +150,5 @@ def settled_later(fault: CloudgpuError) -> CloudgpuError:
     if isinstance(fault, LoginRefused):
         return LoginUnsure(fault.message, field=fault.field, value=fault.value, next=fault.next)
     if type(fault) is Unreachable:
-        way_out = "Switch it on, or mend the way there; then try again."
-        return ProviderUnavailable(fault.message, field=fault.field, value=fault.value, next=way_out)
+        return ProviderUnavailable(fault.message, field=fault.field, value=fault.value, next=SWITCH_ON)
     return fault

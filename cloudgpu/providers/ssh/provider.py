@@ -124,16 +124,19 @@ class SshProvider:
 
     def _offer(self, host: Host) -> Available:
         from cloudgpu.access.target import LoginRefused
-        from cloudgpu.providers.ssh.client import ask, settled_later
+        from cloudgpu.providers.ssh.client import SWITCH_ON, ask, settled_later
 
         self._check_silent(host)
         try:
             with self._waiting(host):
                 said = ask(host, "facts", {}, timeout=self._patience.changes)  # longer than a GPU driver takes to load
-            self._heard(host, said)
-            return translate.available(self.account, host, said)
         except LoginRefused as fault:
             raise settled_later(fault) from fault
+        except Unreachable as fault:
+            fault.next = SWITCH_ON if type(fault) is Unreachable else fault.next
+            raise
+        self._heard(host, said)
+        return translate.available(self.account, host, said)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the electricity of our hosts, None for what is no host of ours."""

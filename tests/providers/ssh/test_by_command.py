@@ -97,6 +97,7 @@ def test_a_host_that_does_not_answer_is_said(cloudgpu, host):
     for command in (["up", "--yes", "--name", "other"], ["exec", "amber-fox", "--", "true"]):
         said = cloudgpu(*command, "-o", "json") if command[0] == "up" else cloudgpu(*command)
         assert said.code == (10 if command[0] == "up" else 255)
+        assert command[0] != "up" or said.json["error"]["next"].startswith("Switch it on")
         assert "does not answer" in said.out + said.err
     listed = cloudgpu("ls", "--refresh", "-o", "json")
     assert listed.code == 8

@@ -79,11 +79,17 @@ def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
     assert ([one.id for one in found.instances], [gap.scope for gap in found.unanswered]) == ([made.id], ["lab/frozen"])
 
 
-def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, monkeypatch):
-    visits = []
+@pytest.fixture
+def visits(monkeypatch):
+    """The names of the hosts that are contacted, one for each time."""
+    names = []
     monkeypatch.setattr(
-        client, "visit", lambda name, *a, real=client.visit, **k: visits.append(name) or real(name, *a, **k)
+        client, "visit", lambda name, *a, real=client.visit, **k: names.append(name) or real(name, *a, **k)
     )
+    return names
+
+
+def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visits):
     provider = session.provider("lab")
     provider._patience = Patience(0.1)
     with pytest.raises(ProviderUnavailable):
@@ -91,7 +97,8 @@ def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, monke
     provider._patience = Patience(3600)
     with pytest.raises(ProviderUnavailable):
         provider.identity("frozen")
-    assert visits == ["frozen"]
+    (gap,) = provider.available(Want()).unanswered
+    assert (visits.count("frozen"), gap.scope) == (1, "frozen")
 
 
 def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_ids(session):
@@ -156,13 +163,13 @@ def test_a_host_that_is_listed_is_known_where_it_was_not_told_in_time_who_it_is(
 
 @pytest.fixture
 def off(own, opened):
-    """A session with machines on four hosts, of which the last two have been switched off since."""
+    """A session with machines on four hosts, of which the first two have been switched off since."""
     hosts = [own(f"h{at}") for at in range(4)]
     first = opened(*(one.options for one in hosts))
     for one in hosts:
         up(first, one.name)
     with ExitStack() as listening:
-        for one in hosts[2:]:
+        for one in hosts[:2]:
             one.off()
             listening.enter_context(socket.create_server(("127.0.0.1", one.port)))
         yield opened(*(one.options for one in hosts))
@@ -170,18 +177,20 @@ def off(own, opened):
         one.ended()
 
 
-SILENT = ["lab/h2", "lab/h3"]
+SILENT = ["lab/h0", "lab/h1"]
 
 
-def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off):
+def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits):
     ids = {row["name"]: row["id"] for row in off.ledger.machines()}
     look = look_at_all(off)
-    assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h0"], ids["h1"]})
-    off.provider("lab").terminate(off.ledger.machine(ids["h1"])["provider_id"])
+    assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h2"], ids["h3"]})
+    off.provider("lab").terminate(off.ledger.machine(ids["h3"])["provider_id"])
     for dry in (True, False):  # what is gone from a host that answers is gone, whichever other one is off
         found = reap(off, ReapWish(dry_run=dry))
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
-    assert (off.ledger.machine(ids["h1"])["ended"] is None, off.ledger.machine(ids["h2"])["ended"]) == (False, None)
+    assert (off.ledger.machine(ids["h3"])["ended"] is None, off.ledger.machine(ids["h0"])["ended"]) == (False, None)
     document, gravest = ended(off, to_end(off, [], all_=True))
-    assert ([one["name"] for one in document["ended"]], gravest.exit_code) == (["h0"], 8)
-    up(off, "h0")
+    assert ([one["name"] for one in document["ended"]], gravest.exit_code) == (["h2"], 8)
+    visits.clear()
+    up(open_session({"CLOUDGPU_HOME": str(off.home.root), "USER": "ada"}), "h2")
+    assert set(visits) == {"h2"}, "who launches on a host that was just looked at waits for no other one"
