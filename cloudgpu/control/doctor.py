@@ -28,7 +28,7 @@ from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.outage import read_on
+from cloudgpu.control.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.teams import team_checks
@@ -143,12 +143,24 @@ def _ledger(session: Session) -> Check:
         return failed("ledger", fault)
     if doubt or found.faults:
         return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
-    left = [str(one.path) for one in session.ledger.outbox.others()]
+    return _left_over(session) or Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
+
+
+def _left_over(session: Session) -> Check | None:
+    """Return what to say of lines that are not in the ledger: they wait for another one, or were refused."""
+    outbox = session.ledger.outbox
+    left = [str(one.path) for one in outbox.others()]
     if left:
         said = f"What was done while a ledger was away still waits in {', '.join(left)}."
         way = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
         return Check("ledger", Verdict.WARN, said, way)
-    return Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
+    if not outbox.is_empty:
+        said = f"Lines wait in {outbox.path}: another command is at them, or a newer cloudgpu has written them."
+        return Check("ledger", Verdict.WARN, said, "Run any command again, with the newest cloudgpu of this computer.")
+    for path, lines in outbox.refused():
+        way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
+        return Check("ledger", Verdict.WARN, f"{refused_words(session, lines)} They are kept in {path}.", way)
+    return None
 
 
 def _key(session: Session) -> Check:

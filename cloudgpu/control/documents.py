@@ -127,6 +127,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
     machine that is not theirs to end.
     """
     from cloudgpu.control.law import check_may, law_of
+    from cloudgpu.control.outage import way_back
     from cloudgpu.control.session import present
 
     if all_ and names:
@@ -156,8 +157,15 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
         return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
-        session.tell(f"what the accounts have could not be written down ({fault.message})")
-        return ToEnd([row for row in known if law.owns(row)], others=[row for row in known if not law.owns(row)])
+        unseen = LedgerUnavailable(
+            f"What else the accounts have was not looked at: {fault.message}",
+            field=fault.field,
+            value=fault.value,
+            next=f"{way_back(fault)}, then run: cloudgpu ls --refresh",
+        )
+        session.tell(unseen.message)
+        ours, others = [row for row in known if law.owns(row)], [row for row in known if not law.owns(row)]
+        return ToEnd(ours, [unseen], others=others)
 
 
 def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:

@@ -20,6 +20,7 @@ from cloudgpu.ledger import locks, marks
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.head import ELSEWHERE
 from cloudgpu.ledger.moving import Places, follow, move
+from cloudgpu.ledger.offering import offer
 from cloudgpu.ledger.open import open_ledger, public_url
 
 if TYPE_CHECKING:
@@ -108,16 +109,13 @@ def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> Doc
 
 def _take_along(source: Book, target: Book) -> None:
     """Write what this home did while the old place was away, and could not write there any more."""
-    with source.outbox.emptied(target.id) as waiting:
-        if waiting is None:  # it still stands for the old place: config.toml must go on naming that
-            raise ProviderUnavailable(
-                "The ledger has moved, and another command is at what was done while the old place was away.",
-                field="ledger",
-                value=str(source.outbox.path),
-                next="Run the same again in a moment: it takes that along and changes config.toml.",
-            )
-        if waiting:
-            target.append(waiting)
+    if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
+        raise ProviderUnavailable(
+            "The ledger has moved, and another command is at what was done while the old place was away.",
+            field="ledger",
+            value=str(source.outbox.path),
+            next="Run the same again in a moment: it takes that along and changes config.toml.",
+        )
 
 
 def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> Document:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.control.unrecorded import Unrecorded
-from cloudgpu.errors import LedgerMoved, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.aside import AsideLedger
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.marks import FOLLOW
+from cloudgpu.ledger.offering import Offered, offer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
+    from cloudgpu.core.events import Draft
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.ledger.outbox import Outbox
 
 Row = dict[str, Any]
 T = TypeVar("T")
+LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"
 
 
 @contextmanager
@@ -55,8 +58,9 @@ def read_on(session: Session) -> Iterator[None]:
 
 
 def without_ledger(session: Session, row: Row, act: Callable[[Row], T], done: Callable[[T], str]) -> T:
-    """Return `act(row)`; where the ledger is away, do it without the ledger, prove it, and raise Unrecorded.
+    """Return `act(row)`; where the ledger is away, do it without the ledger and prove it.
 
+    Raises Unrecorded where the ledger still takes no line then: it does where only this computer's disk is full.
     `done` says what was done, in a sentence without its full stop.
     """
     try:
@@ -67,6 +71,8 @@ def without_ledger(session: Session, row: Row, act: Callable[[Row], T], done: Ca
         with going_on(session, fault, [row]) as aside:
             session.tell(f"{row['name']}: {fault.message} Going on without it")
             result = act(row)
+            if aside.offer():
+                return result
         raise unrecorded(done(result), aside) from fault
 
 
@@ -86,24 +92,34 @@ def way_of(aside: AsideLedger) -> str:
         if aside.unwritten is not None:
             return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
         return f"Run: {FOLLOW} (it takes along what waits in {aside.outbox.path})"
-    full = isinstance(aside.fault, LedgerAway) and aside.fault.full
-    free = "Free some space there" if full else "Wait until the ledger is back"
+    if aside.refused:
+        return f"The ledger refuses a part of it ({aside.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
+    way = way_back(aside.fault)
     if aside.unwritten is not None:
-        return f"{free}, then run: cloudgpu ls --refresh"
-    return f"{free}: the next cloudgpu command writes it (until then it is in {aside.outbox.path})"
+        return f"{way}, then run: cloudgpu ls --refresh"
+    return f"{way}: the next cloudgpu command writes it (until then it is in {aside.outbox.path})"
+
+
+def way_back(fault: CloudgpuError) -> str:
+    """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
+    if isinstance(fault, LedgerAway) and not fault.lasts:
+        return "Free some space there" if fault.full else "Wait until the ledger is back"
+    return (fault.next or "Put that right").rstrip(".")
 
 
 def replay(session: Session) -> None:
     """Write what waits in the outbox into the ledger, in its order; a line that stands is not written a second time.
 
     Nothing is said while the ledger is away: whoever needs it says so. Where it has moved, `ledger move --follow` takes
-    along what waits.
+    along what waits. What the ledger refuses is set aside, and said once.
     """
     ledger, written, outbox = session.ledger, 0, session.ledger.outbox
     try:
         for outbox in (ledger.outbox, *_elsewhere(ledger)):
-            with outbox.emptied(ledger.id) as drafts:
-                written += len(ledger.append(drafts)) if drafts else 0
+            offered = offer(ledger, outbox, ledger.id)
+            if offered is not None:
+                written += offered.written
+                tell_refused(session, offered)
     except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as fault:
@@ -112,6 +128,20 @@ def replay(session: Session) -> None:
     if written:
         lines = "1 line" if written == 1 else f"{written} lines"
         session.tell(f"the ledger is back: {lines} about what was done meanwhile were written")
+
+
+def tell_refused(session: Session, offered: Offered) -> None:
+    """Say which lines the ledger refuses, why, and where they are kept."""
+    if offered.refused:
+        session.tell(f"{refused_words(session, offered.refused)} They are kept in {offered.at}. {LOOK_AGAIN}")
+
+
+def refused_words(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
+    """Return how many lines the ledger refuses, about what, and why, as a sentence."""
+    rows = {row["id"]: row["name"] for row in session.ledger.machines()}
+    about = ", ".join(dict.fromkeys(rows.get(one.subject, one.subject) for one, _ in refused))
+    lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
+    return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."
 
 
 def _elsewhere(ledger: Ledger) -> Iterator[Outbox]:

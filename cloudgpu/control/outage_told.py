@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
-from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
+from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def _mark(session: Session) -> Path:
 
 
 def _finding(fault: CloudgpuError) -> Finding:
-    away = isinstance(fault, LedgerAway) and not isinstance(fault, LedgerLeft)
+    away = isinstance(fault, LedgerAway) and not fault.lasts
     until = "it is back" if away else "that is mended"
     goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {fault.next or ''}".rstrip()
     return Finding(

@@ -91,6 +91,9 @@ def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: Le
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _told_away(session, wish, fault)
         found = _reaped(session, wish, begun)
+        if aside.offer():
+            over(session)
+            return found
     said = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
     return replace(found, faults=(*found.faults, said))
 

@@ -73,7 +73,7 @@ def _way_of(fault: CloudgpuError) -> str:
     """Return what clears the way for the ledger, up to the command that then writes it."""
     if isinstance(fault, LedgerLeft):
         return f"Run: {FOLLOW}, then run:"
-    if isinstance(fault, LedgerAway):
+    if isinstance(fault, LedgerAway) and not fault.lasts:
         return "Free some space there, then run:" if fault.full else "When the ledger is back, run:"
     return f"{(fault.next or 'Put that right').rstrip('.')}. Then run:"
 

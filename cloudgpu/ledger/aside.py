@@ -13,7 +13,7 @@ from cloudgpu.core.events import Event, Said
 from cloudgpu.core.fold import Folded, as_told, folded
 from cloudgpu.core.roles import Role
 from cloudgpu.core.times import iso
-from cloudgpu.errors import LedgerUnavailable
+from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger import locks
 from cloudgpu.ledger.chain import canonical
 
@@ -48,6 +48,7 @@ class AsideLedger:
         self._dedupes: set[str] = set()
         self._own = RLock()
         self._head = (0, "", "")
+        self.refused: list[str] = []  # why lines were, that this process has offered
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
             self._take(self.outbox.waiting(ledger))
@@ -74,11 +75,6 @@ class AsideLedger:
     def remembered_id(self) -> str:
         """Return the ledger's id."""
         return self._ledger
-
-    @property
-    def has_written(self) -> bool:
-        """Whether lines wait for the ledger, be it in this process alone."""
-        return bool(self._dedupes)
 
     def machines(self) -> list[Row]:
         """Return every machine's row as it is known now."""
@@ -155,17 +151,45 @@ class AsideLedger:
             self._behind.check_in_use()
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-        """Write these lines into the outbox and sync them; where that fails, this process remembers them."""
+        """Write these lines into the outbox and sync them; where that fails, into the ledger if it takes them.
+
+        Where nothing can be written anywhere, this process remembers them.
+        """
         with self._own:
             fresh = [one for one in drafts if one.dedupe not in self._dedupes]
-            if fresh and self.unwritten is None:
+            if not fresh:
+                return ()
+            if self.unwritten is None:
                 try:
                     self.outbox.add(self._ledger, fresh)
                 except OSError as fault:
                     self.unwritten = fault
-            elif fresh:
+            else:
                 self.outbox.remember(self._ledger, fresh)
-            return self._take(fresh)
+            taken = self._take(fresh)
+            if self.unwritten is not None:
+                self.offer()
+            return taken
+
+    def offer(self) -> bool:
+        """Write what waits into the ledger, if it takes lines after all; return whether nothing waits any more.
+
+        Here only, not by the next command: what a full disk has kept out of the outbox ends with this process.
+        """
+        from cloudgpu.ledger.offering import offer
+
+        with self._own:
+            if not self.is_readable:
+                return False
+            try:
+                offered = offer(self._behind, self.outbox, self._ledger, wait=True)
+            except (LedgerUnavailable, LedgerMoved, OSError):
+                return False
+            if offered is None:
+                return False
+            self._lines.clear()
+            self.refused += [why for _, why in offered.refused]
+            return not self.refused
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Write what the decision returns."""
@@ -280,4 +304,6 @@ class AsideLedger:
         """Return what a subject has come to with the lines of the outbox; None where those say nothing of it."""
         if subject not in self._lines:
             return None
-        return folded([*self._behind.events(subject), *self._lines[subject]])
+        known = list(self._behind.events(subject))
+        stands = {line.dedupe for line in known}  # another command may have offered the ledger what waited
+        return folded([*known, *(line for line in self._lines[subject] if line.dedupe not in stands)])

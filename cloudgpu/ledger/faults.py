@@ -11,7 +11,10 @@ from pathlib import Path
 
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
-SETTLE = "Restore a backup of the ledger, or run: cloudgpu cost --verify --yes (it asks the providers and settles it)"
+SETTLE = (
+    "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
+    "(it asks the providers and settles it)"
+)
 
 FULL = ("cannot be written: the disk is full", "Free some space there, then try again; what is in it is safe.")
 LOCKED = (
@@ -21,6 +24,8 @@ LOCKED = (
 DAMAGED = ("is damaged", SETTLE.replace("Restore", "Move the damaged file away, then restore", 1))
 DENIED = ("cannot be opened or written", "Check that the file and its directory belong to you and can be written to.")
 BROKEN = ("cannot be read or written", "Check the disk (its free space, its health), then try again.")
+READ_ONLY = "is read-only"
+_LASTING = (DAMAGED[0], DENIED[0], BROKEN[0], READ_ONLY)
 
 _BY_SQLITE = {
     sqlite3.SQLITE_FULL: FULL,
@@ -52,14 +57,21 @@ _BY_ERRNO = {
 class LedgerAway(LedgerUnavailable):
     """The ledger cannot be reached or written now: what ends a bill goes on without it, and is written later.
 
-    `full`: because a disk, or a quota on it, is full.
+    `full`: because a disk, or a quota on it, is full. `lasts`: it does not come back by itself; `next` says what to do.
     """
 
     full = False
+    lasts = False
+
+
+class LineRefused(LedgerUnavailable):
+    """The ledger can be written, and takes no such line."""
 
 
 class LedgerLeft(LedgerAway):
     """The ledger has moved, and the old place, which this home still names, cannot be read: it does not come back."""
+
+    lasts = True
 
 
 @contextmanager
@@ -77,7 +89,7 @@ def of_sqlite(fault: sqlite3.Error, path: Path) -> LedgerUnavailable:
     """Return the sentence for what SQLite said; an error that it gave no code for is a damaged file."""
     code = getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     what, way = FULL if code in _OF_NO_ROOM and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
-    return (unavailable if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(fault), way)
+    return (refused if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(fault), way)
 
 
 def _has_room(path: Path) -> bool:
@@ -138,7 +150,13 @@ def away(place: object, what: str, words: str, way: str) -> LedgerAway:
     """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
     fault = LedgerAway(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
     fault.full = what == FULL[0] or "disk is full" in what
+    fault.lasts = what in _LASTING
     return fault
+
+
+def refused(place: object, what: str, words: str, way: str) -> LineRefused:
+    """Return the error, as `unavailable` does, of a line that the ledger does not take."""
+    return LineRefused(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
 
 
 def unavailable(place: object, what: str, words: str, way: str) -> LedgerUnavailable:

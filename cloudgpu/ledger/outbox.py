@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudgpu.ledger.files import make_private_directory, open_to_write
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events import Draft
 
 Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
+_REFUSED = ".refused"
 _WAIT_S = 5.0  # for another process that is at the file: it may be suspended, and an end waits for no such one
 _PAUSE_S = 0.01
 _unwritten: dict[Path, Lines] = {}  # what a full disk has refused: known to this process alone
@@ -38,6 +39,23 @@ class Outbox:
     def others(self) -> list[Outbox]:
         """Return the outboxes beside this one: of other ledgers, and of the same one by another name of its place."""
         return [Outbox(path) for path in sorted(self.path.parent.glob("*.outbox")) if path != self.path]
+
+    def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:
+        """Return each file of lines that a ledger has refused, with those lines, and why. Raises OSError."""
+        found = ((path, _rows(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED}")))
+        return [(path, [(row.draft, row.refused) for row in rows if row.draft is not None]) for path, rows in found]
+
+    def set_aside(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
+        """Keep these lines, and why each was refused, in a file beside this one, each once; return it. Raises OSError.
+
+        Under its own name nothing is offered again; under that of an outbox it would be.
+        """
+        beside = Outbox(self.path.with_suffix(_REFUSED))
+        with beside._held() as handle:
+            known = {draft.dedupe for _, draft in _lines(beside.path.read_bytes())}
+            fresh = (_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
+            beside._write(handle, "".join(fresh).encode())
+        return beside.path
 
     def add(self, ledger: str, drafts: Sequence[Draft]) -> None:
         """Write these lines and sync them, all or none; raise OSError where that fails. This process knows them yet."""
@@ -61,17 +79,17 @@ class Outbox:
         return [draft for whose, draft in [*found, *_unwritten.get(self.path, ())] if whose == ledger]
 
     @contextmanager
-    def emptied(self, ledger: str) -> Iterator[list[Draft] | None]:
+    def emptied(self, ledger: str, *, wait: bool = False) -> Iterator[list[Draft] | None]:
         """Yield what waits; it is gone when the block ends without an error. None: another process is at it.
 
-        Lines of another ledger stay. Raises OSError.
+        Lines of another ledger stay. With `wait`, another process is waited for. Raises OSError.
         """
         taken = list(_unwritten.get(self.path, ()))
         if not self.path.exists():
             yield self.waiting(ledger)
             self._forget(ledger, taken)
             return
-        with self._held(wait=False) as handle:
+        with self._held(wait=wait) as handle:
             if handle is None:
                 yield None
                 return
@@ -89,8 +107,12 @@ class Outbox:
             _unwritten.pop(self.path, None)
 
     def _keep(self, ledger: str) -> None:
-        """Remove the file, unless lines of another ledger are in it: then those alone stay."""
-        others = "".join(_text(whose, one) for whose, one in _lines(self.path.read_bytes()) if whose != ledger)
+        """Remove the file, unless there is more in it than this ledger's lines: then that alone stays.
+
+        A line that this version cannot read stays, too: a newer one has written it.
+        """
+        rows = _rows(self.path.read_bytes())
+        others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
         if others:
             part = self.path.with_suffix(".part")
             with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
@@ -170,7 +192,7 @@ def _sync(directory: Path) -> None:
         os.close(handle)
 
 
-def _text(ledger: str, draft: Draft) -> str:
+def _text(ledger: str, draft: Draft, refused: str = "") -> str:
     from cloudgpu.core.times import iso
 
     line = {
@@ -182,23 +204,39 @@ def _text(ledger: str, draft: Draft) -> str:
         "dedupe": draft.dedupe,
         "clock": draft.clock,
     }
-    text = json.dumps(line, separators=(",", ":"))
+    text = json.dumps(line | ({"refused": refused} if refused else {}), separators=(",", ":"))
     return f"{_hash(text)} {text}\n"
 
 
+class _Row(NamedTuple):
+    """One line of the file; without a draft where this version cannot read it."""
+
+    text: str
+    ledger: str = ""
+    draft: Draft | None = None
+    refused: str = ""
+
+
 def _lines(data: bytes) -> Lines:
+    return [(row.ledger, row.draft) for row in _rows(data) if row.draft is not None]
+
+
+def _rows(data: bytes) -> list[_Row]:
+    """Return what stands in a file. What a crash has torn is no line: what it was about was not sent yet."""
+    rows = data.decode(errors="replace").split("\n")
+    return [_row(row) for row in rows if " " in row and row.partition(" ")[0] == _hash(row.partition(" ")[2])]
+
+
+def _row(row: str) -> _Row:
     from cloudgpu.core.events import Draft
     from cloudgpu.core.times import from_iso
 
-    found: Lines = []
-    for row in data.decode(errors="replace").split("\n"):
-        digest, _, text = row.partition(" ")
-        if not text or digest != _hash(text):
-            continue  # torn by a crash: what it was about was not sent yet
-        line: dict[str, Any] = json.loads(text)
-        at = from_iso(line.pop("occurred_at"))
-        found.append((line.pop("ledger"), Draft(occurred_at=at, **line)))
-    return found
+    try:
+        line: dict[str, Any] = json.loads(row.partition(" ")[2])
+        at, ledger, refused = from_iso(line.pop("occurred_at")), line.pop("ledger"), line.pop("refused", "")
+        return _Row(row, ledger, Draft(occurred_at=at, **line), refused)
+    except (KeyError, TypeError, ValueError):
+        return _Row(row)
 
 
 def _hash(text: str) -> str:

@@ -41,6 +41,11 @@ class SmallDisk:
         script += f'dd if=/dev/zero of="$1/fill" bs=1024 count=$(($2 - {kib})) status=none'
         subprocess.run([*self.before, "sh", "-c", script, "sh", str(self.at)], check=True)
 
+    def leave_no_file(self) -> None:
+        """Refuse every new file, an empty one too."""
+        script = 'mount -o remount,nr_inodes=$(df --output=iused "$1" | tail -1 | tr -d " ") "$1"'
+        subprocess.run([*self.before, "sh", "-c", script, "sh", str(self.at)], check=True)
+
     def close(self) -> None:
         self._holder.communicate()
 
@@ -57,6 +62,9 @@ class LimitedFiles:
     def leave_free(self, kib: int) -> None:
         script = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({kib * 128}, -1)); "
         self.program.before = [sys.executable, "-c", script + "os.execvp(sys.argv[1], sys.argv[1:])"]
+
+    def leave_no_file(self) -> None:
+        """Do nothing: that cannot be had here."""
 
     def close(self) -> None:
         self.program.before = []

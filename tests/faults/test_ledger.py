@@ -71,6 +71,9 @@ def test_a_damaged_ledger_is_said_and_its_machine_is_found_again(fox, damage):
         assert str(file) in check_said(fox(*words), 8), words
     stopped = fox("stop", "amber-fox", "--yes")  # what ends a bill goes on
     assert (stopped.code, str(file) in stopped.err) == (8, True), stopped.err
+    assert "Wait until" not in stopped.err, "it does not come back by itself"
+    if damage in ("garbage", "cut"):
+        assert "Move the damaged file away, then restore a backup" in " ".join(stopped.err.split())
     assert check_document(fox("ls", "--refresh", "-o", "json"), 8)["field"] == "ledger"
     if damage in ("garbage", "cut"):
         file.rename(file.with_suffix(".broken"))  # what the sentence says is to be done

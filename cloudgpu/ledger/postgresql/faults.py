@@ -20,7 +20,7 @@ _FULL = (
     "Free some space there, then try again; what is in it is safe.",
 )
 _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands to end, then try again.")
-_READ_ONLY = ("is read-only", "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
+_READ_ONLY = (faults.READ_ONLY, "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
 _GONE = (
     "cannot be reached",
     "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down go on.",
@@ -86,6 +86,7 @@ def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
     """Return the sentence for what the database or its client library said; without a code, it was not reached."""
     import psycopg
 
+    of_a_line = isinstance(fault, psycopg.DataError | psycopg.IntegrityError)
     code = fault.sqlstate or ""
     words = scrubbed(str(fault), address)
     unreached = _unreached(words) if isinstance(fault, psycopg.OperationalError) else _BROKEN
@@ -93,7 +94,8 @@ def of_database(fault: psycopg.Error, address: Address) -> LedgerUnavailable:
     if found is _SHUT:
         sentence = f"The ledger {address.place} {found[0]} ({words})."
         return LedgerDenied(sentence, field="ledger", value=address.place, next=found[1])
-    return (faults.away if found in _AWAY else faults.unavailable)(address.place, found[0], words, found[1])
+    made = faults.refused if of_a_line else faults.unavailable
+    return (faults.away if found in _AWAY else made)(address.place, found[0], words, found[1])
 
 
 def _unreached(words: str) -> tuple[str, str]:

@@ -1,0 +1,78 @@
+"""Offers the ledger what waits for it: each line is written once, and one that it refuses keeps no other back.
+
+A refused line takes the later ones about the same subject (a machine, mostly) along. They may say what only holds after
+it, and the order of one machine's lines is never changed. All of them are kept in a file beside the outbox, in their
+order. Nothing is lost with them that a look does not find again: it asks the cloud what the machine is, and since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import CloudgpuError, RoleNeeded
+from cloudgpu.ledger.faults import LineRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cloudgpu.core.events import Draft
+    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.outbox import Outbox
+
+Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """How many lines were written, and those that were refused, which are kept `at` a file."""
+
+    written: int = 0
+    refused: Sequence[Refused] = ()
+    at: Path | None = None
+
+
+def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> Offered | None:
+    """Write what waits for the ledger `whose` into it, and empty the outbox; None where another process is at it.
+
+    With `wait`, that one is waited for. Raises LedgerUnavailable and LedgerMoved where nothing can be written now, and
+    OSError for a file: then all waits on.
+    """
+    with outbox.emptied(whose, wait=wait) as waiting:
+        if waiting is None:
+            return None
+        if not waiting:
+            return Offered()
+        written, refused = _written(ledger, waiting)
+        return Offered(written, refused, outbox.set_aside(whose, refused) if refused else None)
+
+
+def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:
+    try:
+        return len(ledger.append(waiting)), []
+    except Exception as fault:
+        if not _is_of_a_line(fault):
+            raise
+    written, refused = 0, list[Refused]()
+    for line in waiting:
+        before = next((one for one, _ in refused if one.subject == line.subject), None)
+        if before is not None:
+            refused.append((line, f"it comes after a line of the kind {before.kind} that was refused"))
+            continue
+        try:
+            written += len(ledger.append([line]))
+        except Exception as fault:
+            if not _is_of_a_line(fault):
+                raise
+            refused.append((line, _words(fault)))
+    return written, refused
+
+
+def _is_of_a_line(fault: Exception) -> bool:
+    """Say whether it is a line that cannot be written: refused, or such that the ledger makes no sense of it."""
+    return isinstance(fault, LineRefused | RoleNeeded) or not isinstance(fault, CloudgpuError)
+
+
+def _words(fault: Exception) -> str:
+    return fault.message if isinstance(fault, CloudgpuError) else f"{type(fault).__name__}: {fault}"
