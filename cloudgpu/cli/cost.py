@@ -138,6 +138,7 @@ def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.documents import verified
+    from cloudgpu.errors import ProviderUnavailable
 
     def agree(doubt: str) -> None:
         tell(doubt)
@@ -150,4 +151,18 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     value: dict[str, Any] = verified(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
     shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
-    emit(shown, value, "The ledger is settled; launches work again." if value["settled"] else whole)
+    emit(shown, value, _settled(value) if value["settled"] else whole)
+    if value.get("unanswered"):
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def _settled(value: dict[str, Any]) -> str:
+    """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
+    from cloudgpu.cli.asked_text import asked_lines
+    from cloudgpu.cli.render import paragraph
+
+    unknown = [
+        paragraph(f"Not asked: {gap['scope']}. What runs there is not known: {gap['why']}.")
+        for gap in value["unanswered"]
+    ]
+    return "\n".join(["The ledger is settled; launches work again.", *asked_lines(value), *unknown])

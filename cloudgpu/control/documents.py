@@ -317,7 +317,8 @@ def _trial(trial: Trial) -> Document:
 def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
     """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
 
-    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree.
+    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
+    by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
     Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
     """
     from cloudgpu.control.settle_ledger import settle_ledger
@@ -337,11 +338,19 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
         )
     document: Document = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
     if doubt is None:
-        return document | {"settled": False}
+        return document | {"settled": False} | asked_value() | {"unanswered": []}
     agree(doubt)
-    for sentence in settle_ledger(session, doubt).sentences:
+    settled = settle_ledger(session, doubt)
+    for sentence in settled.look.sentences:
         session.tell(sentence)
     session.tell(
         "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
     )
-    return document | {"settled": True, "doubt": doubt}
+    if session.ledger.sharing() is not None:
+        session.tell(
+            "Accounts that only a colleague has are known after a look from there: have each of them run "
+            "cloudgpu ls --refresh"
+        )
+    who = asked_value(settled.look.asked, settled.look.closed)
+    unknown = [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown]
+    return document | {"settled": True, "doubt": doubt} | who | {"unanswered": unknown}

@@ -26,7 +26,7 @@ def remember(session: Session, account: str, region: str | None, found: AccountI
     if session.identified.get((account, place)) == found or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
-        known = _read(session)
+        known = remembered(session)
         said = known.setdefault(account, {})
         if said.get(place) != [found.kind, found.id]:
             said[place] = [found.kind, found.id]
@@ -39,13 +39,13 @@ def remember(session: Session, account: str, region: str | None, found: AccountI
 
 def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
-    known = _read(session) if rows else {}
+    known = remembered(session) if rows else {}
     return [_is_here(session, row, known) for row in rows]
 
 
 def names_here(session: Session, rows: Sequence[Row]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
-    known, names = _read(session) if rows else {}, {row["account"] for row in rows}
+    known, names = remembered(session) if rows else {}, {row["account"] for row in rows}
     wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
     return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
 
@@ -59,7 +59,7 @@ def said_another(session: Session, account: str, row: Row) -> bool:
     identity = row["identity"]
     if identity is None:
         return False
-    known, wanted = _read(session).get(account, {}), [identity["kind"], identity["id"]]
+    known, wanted = remembered(session).get(account, {}), [identity["kind"], identity["id"]]
     place = _place(row["region"], identity["kind"])
     if place in known or identity["kind"] != BY_REGION:
         return known.get(place, wanted) != wanted
@@ -86,7 +86,7 @@ def _is_here(session: Session, row: Row, known: Said) -> bool | None:
     return False if accounts and named == accounts else None
 
 
-def _read(session: Session) -> Said:
+def remembered(session: Session) -> Said:
     """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(session.home.identities.read_text(encoding="utf-8"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.accounts import used_rows
 from cloudgpu.control.identity import by_account, words_of
 from cloudgpu.control.look import Look, look_at_all
+from cloudgpu.control.settle_known import known_here, not_asked
 from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
@@ -19,12 +21,26 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 
-def settle_ledger(session: Session, doubt: str) -> Look:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
+
+    look: Look
+    unknown: tuple[Unanswered, ...]
+
+
+def settle_ledger(session: Session, doubt: str) -> Settled:
     """Ask every account, take up what is there, and take the ledger's present end as the true one.
 
     Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
     (a colleague's) has to be looked at from where it is, after the doubt was written down.
     """
+    known = known_here(session)
+    look = _settled(session, doubt)
+    return Settled(look, tuple(not_asked(session, known, look.asked)))
+
+
+def _settled(session: Session, doubt: str) -> Look:
     if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])

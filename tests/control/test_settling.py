@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from contextlib import closing
@@ -14,6 +15,7 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.view import age_of_view
+from cloudgpu.core.events import Draft
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
@@ -24,6 +26,8 @@ from cloudgpu.errors import (
     RateLimited,
     StopUnproved,
 )
+from cloudgpu.ledger.backup import back_up, restore
+from cloudgpu.ledger.outbox import Outbox
 from cloudgpu.testing import make_attempt
 
 
@@ -287,3 +291,54 @@ def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
         lab.later(hours=1)
         look_at_all(lab.session)
     assert lab.session.doubt() is None
+
+
+@pytest.fixture
+def restored(lab, tmp_path):
+    """A lab whose ledger was put back to what it was before the launch that it does not know any more."""
+    lab.up(name="early")
+    end(lab.session, lab.rows()[0], why="asked")
+    lab.later(days=40)
+    back_up(lab.session.ledger, tmp_path / "copy.db")
+    lab.up(name="lost")
+    restore(lab.session.ledger, tmp_path / "copy.db", even_if_older=True)
+    lab.session = lab.opened()
+    return lab
+
+
+def settled(lab):
+    """Settle it; return who was asked, and what nobody knows."""
+    done = verified(lab.session, agree=lab.said.append)
+    assert done["settled"]
+    return [one["account"] for one in done["asked"]], done["unanswered"]
+
+
+def test_a_settled_ledger_says_which_accounts_were_asked(restored):
+    assert settled(restored) == (["lab", "local"], [])
+    assert [row["name"] for row in restored.rows()] == ["lost"]
+
+
+@pytest.mark.parametrize(("source", "why"), [
+    ("identities.json", "`lab` here was that account, and no account here is that one now"),
+    ("attempts", "a saved call of this home launched lost there"),
+    ("outbox", "lines in the outbox of this home name it"),
+])  # fmt: skip
+def test_an_account_that_this_home_knows_and_that_was_not_asked_is_named(restored, source, why):
+    """All that the ledger had of it is lost, and the same name here is another account by now."""
+    (call,) = (restored.home / "attempts").glob("*.json")
+    identity = json.loads(call.read_text())["identity"]
+    if source != "attempts":
+        call.unlink()
+    if source != "identities.json":
+        (restored.home / "identities.json").unlink()
+    if source == "outbox":
+        line = Draft("machine_adopted", "m1", {"identity": identity, "region": "x"}, restored.clock(), "adopted")
+        ledger = restored.session.ledger
+        Outbox(ledger.outbox.path.with_name("by-another-url.outbox")).add(ledger.id, [line])
+    settings = (restored.home / "config.toml").read_text()
+    (restored.home / "config.toml").write_text(settings.replace("cloud.json", "other.json"))
+    restored.session = restored.opened()
+    asked, unknown = settled(restored)
+    assert (asked, [one["why"] for one in unknown]) == (["lab", "local"], [why])
+    assert identity["id"] in unknown[0]["scope"]
+    assert restored.rows() == []
