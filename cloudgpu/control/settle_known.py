@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 
+HOSTS = "ssh"  # the provider of which a region is an account of its own
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """An account that this home knows; `why` says from where. `region` names the host where each is one of its own."""
@@ -39,9 +42,10 @@ def known_here(session: Session) -> list[Known]:
 
 def not_asked(session: Session, known: Iterable[Known], asked: Iterable[Asked]) -> list[Unanswered]:
     """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
-    wanted, names = list(known), [one.account for one in asked]
-    regions = {None, *(one.region for one in wanted)}
-    now = {found for name in names for region in regions for found in _now(session, name, region)}
+    wanted = list(known)
+    hosts = {None, *(one.region for one in wanted)}
+    places = [(one.account, region) for one in asked for region in (hosts if one.provider == HOSTS else (None,))]
+    now = {found for account, region in places for found in _now(session, account, region)}
     return [Unanswered(one.words, one.why) for one in wanted if (one.kind, one.id) not in now]
 
 
