@@ -169,25 +169,32 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
 
 
 def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:
-    """Return the machines that are meant while the ledger cannot be read; of all, those of whoever is at work here.
+    """Return the machines that are meant while the ledger cannot be read; of all, one's own by the role of last time.
 
-    Nobody can say who has which role then: whoever names a machine ends it, where the cloud lets them.
+    Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
     """
+    from cloudgpu.control.last_role import last_role
     from cloudgpu.control.outage_found import mine, named, tagged
 
     found = tagged(session, fault)
     if not all_:
         return ToEnd([named(session, found, name) for name in names or (None,)])
-    own = mine(session, found.rows)
+    own = mine(session, found)
     unread = LedgerUnavailable(
-        f"Which machines there are is known by their tags alone. {fault.message}",
+        f"Which machines there are is known by their tags alone. {last_role(session).words()} {fault.message}",
         field="ledger",
         value=fault.value,
         next=f"Run: {FOLLOW}, then run the same again."
         if isinstance(fault, LedgerLeft)
         else "Run the same again when the ledger is back.",
     )
-    return ToEnd(own, [*_gaps(found.unanswered), unread], others=[row for row in found.rows if row not in own])
+    silent = [gap for gap in found.unanswered if not isinstance(gap, Elsewhere)]
+    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, Elsewhere)]
+    return ToEnd(own, [*_gaps(silent), *away, unread], others=[row for row in found.rows if row not in own])
+
+
+def _not_here(gap: Elsewhere) -> ProviderUnavailable:
+    return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
 
 
 def _look_first(session: Session) -> Look:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.last_role import remember
 from cloudgpu.core.budget_stops import Stop, stops
 from cloudgpu.core.facts import TAG_OWNER
 from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
@@ -64,10 +65,13 @@ class Law:
 
 
 def law_of(session: Session) -> Law:
-    """Return who asks, in which role. Raises LedgerUnavailable."""
+    """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
     role = session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
-    return Law(role, person_of(session), people, session.settings.owner, session.for_lab)
+    law = Law(role, person_of(session), people, session.settings.owner, session.for_lab)
+    if not session.apart:
+        remember(session, law)
+    return law
 
 
 def person_of(session: Session) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.last_role import last_role
 from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.observe import adopted, intent, observed, settled
 from cloudgpu.control.outage import going_on
 from cloudgpu.control.session import find_machine
 from cloudgpu.core.attempts import attempt_from_json
 from cloudgpu.core.events import Draft, Said
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Attempt, Instance, State, Unanswered
+from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Attempt, Elsewhere, Instance, State, Unanswered
 from cloudgpu.core.fold import machine_row
-from cloudgpu.core.names import tag_value
 from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import iso
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.providers.base import Pausable, Resolved, guarding, keeps_images
 
@@ -32,11 +32,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The machines of this ledger that were found without it, and what did not answer."""
+    """The machines of this ledger that were found without it, what did not answer, and what this home has launched."""
 
     rows: list[Row]
     unanswered: Sequence[Unanswered]
     fault: LedgerAway
+    launched: Collection[str] = ()
 
 
 def to_stop(session: Session, name: str | None) -> Row:
@@ -68,7 +69,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
             _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
             _add(rows, gaps, call.request.account, partial(_open_row, session, call))
-        return Tagged(rows, gaps, fault)
+        return Tagged(rows, gaps, fault, calls.keys())
 
 
 def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
@@ -83,17 +84,21 @@ def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unansw
     return found, untold
 
 
-def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row]) -> None:
+def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row | None]) -> None:
     """Add what is known of a machine, unless its account does not say which one it is."""
     try:
-        rows.append(row())
+        found = row()
+        if found is not None:
+            rows.append(found)
+    except NotReachableHere as fault:
+        gaps.append(Elsewhere(account, fault.message))
     except CloudgpuError as fault:
         gaps.append(Unanswered(account, fault.message))
 
 
 def named(session: Session, found: Tagged, name: str | None) -> Row:
     """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
-    rows = found.rows if name is not None else mine(session, found.rows)
+    rows = found.rows if name is not None else mine(session, found)
     same = [row for row in rows if name == row["name"]]
     if len(same) > 1:
         ids = ", ".join(f"{row['id']} ({row['owner'] or 'nobody'})" for row in same)
@@ -106,7 +111,7 @@ def named(session: Session, found: Tagged, name: str | None) -> Row:
     try:
         return find_machine(rows, name, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {gap.scope} did not answer: {gap.why}" for gap in found.unanswered)
+        silent = "".join(f" {gap_words(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
             f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
@@ -116,10 +121,15 @@ def named(session: Session, found: Tagged, name: str | None) -> Row:
         ) from unknown
 
 
-def mine(session: Session, rows: Sequence[Row]) -> list[Row]:
-    """Return those of these machines whose owner is whoever is at work here."""
-    me = tag_value(session.settings.owner)
-    return [row for row in rows if tag_value(row["owner"] or "") == me]
+def mine(session: Session, found: Tagged) -> list[Row]:
+    """Return those of these machines that are this user's, by the role that they last had."""
+    known = last_role(session)
+    return [row for row in found.rows if known.owns(row, found.launched)]
+
+
+def gap_words(gap: Unanswered) -> str:
+    """Return what a part that did not answer leaves open, as a sentence."""
+    return gap.why if isinstance(gap, Elsewhere) else f"{gap.scope} did not answer: {gap.why}"
 
 
 def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
@@ -157,8 +167,14 @@ def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Row
     return _folded([_intent(session, call), made, observed(instance, now)])
 
 
-def _open_row(session: Session, call: Attempt) -> Row:
-    return _folded([_intent(session, call)])
+def _open_row(session: Session, call: Attempt) -> Row | None:
+    """Return what is known of a launch that no listing shows: None once a listing would show it.
+
+    It was never made then, or has ended, or is parked: only the ledger knows. Raises NotReachableHere.
+    """
+    row = _folded([_intent(session, call)])
+    rule = session.provider_of(row).token_rule
+    return row if session.clock() - call.made_at < rule.listing_proves_after else None
 
 
 def _intent(session: Session, call: Attempt) -> Draft:

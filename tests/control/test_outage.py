@@ -13,6 +13,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.control.doctor import examine
 from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.law import law_of
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage_found import to_stop
 from cloudgpu.control.outage_told import told_where_away
@@ -22,8 +23,11 @@ from cloudgpu.core.bill import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger import outbox
 from cloudgpu.ledger.postgresql import silence
+from tests.control.test_law_postgres import team
 from tests.control.test_shared_ledger import Laptop
 from tests.postgres import Server
+
+__all__ = ["team"]
 
 
 class Own(Laptop):
@@ -142,9 +146,12 @@ def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the
     own = config.read_text()
     config.write_text(own.replace("cloud.json", "other.json"))
     with killed():
-        said, fault = ada.down("fox")
-        assert fault.exit_code == 8
-        assert "fox belongs to fake account cloud; `lab` here is fake account other." in said[0]
+        elsewhere = "fox belongs to fake account cloud; `lab` here is fake account other."
+        with pytest.raises(LedgerUnavailable, match=elsewhere) as caught:
+            ada.down("fox")
+        assert caught.value.exit_code == 8
+        said, fault = ada.down(all_=True)
+        assert (fault.exit_code, said[0]) == (8, elsewhere)
     config.write_text(own)
     (row,) = ada.opened().ledger.machines()
     assert (row["attempt"], row["ended"], len(ada.machines())) == ("made", None, 1)
@@ -164,6 +171,59 @@ def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id
         (left,) = ada.machines()
         assert left.tags["cloudgpu-owner"] == "bob"
     assert len([row for row in ada.opened().ledger.machines() if row["ended"]]) == 1
+
+
+def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_ledger(laptop, killed):
+    ada, bob = laptop("ada"), laptop("bob")
+    ada.up(name="fox")
+    ada.up(name="owl", new=True, owner="ada@lab.org")
+    bob.up(name="elk", new=True)
+    with killed():
+        said, _ = ada.down(all_=True)
+        assert "Nobody shared the ledger on 2" in said[-1]
+        (left,) = ada.machines()
+        assert left.tags["cloudgpu-name"] == "elk"
+    (role,) = (ada.home.with_name("ada") / "ledger").glob("*.role")
+    assert stat.S_IMODE(role.stat().st_mode) == 0o600
+    role.unlink()
+    ada.up(name="hen", new=True, owner="ada@lab.org")
+    role.unlink()
+    with killed():
+        said, _ = ada.down(all_=True)
+        assert "only machines of ada are taken for yours" in said[-1]
+        assert len(ada.machines()) == 2
+
+
+def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, killed):
+    bo = team["bo"]
+    bo.url = bo.url.replace(f"{team['pia'].user}:", f"{bo.user}:")
+    law_of(bo.session)
+    with killed():
+        session = bo.opened()
+        wanted = to_end(session, (), all_=True)
+        assert [row["name"] for row in wanted.rows] == ["bos"]
+        assert sorted(row["name"] for row in wanted.others) == ["adas", "pias"]
+        assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
+
+
+def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listing_may_lag(laptop, killed):
+    ada = laptop("ada")
+    config = ada.home / "config.toml"
+    config.write_text(f"{config.read_text()}lag_s = 600.0\n")
+    ada.session = ada.opened()
+    row = ada.up(name="fox").row
+    with ada.cloud._call("tag") as cloud:
+        del cloud.machines[row["provider_id"]]
+    ada.later(minutes=5)
+    with killed():
+        (wanted,) = to_end(ada.opened(), ("fox",)).rows
+        assert wanted["attempt"] == "open"
+        ada.later(minutes=6)
+        with pytest.raises(LedgerUnavailable, match="No machine called 'fox' was found by its tags"):
+            ada.down("fox")
+        assert to_end(ada.opened(), (), all_=True).rows == []
+    (row,) = ada.opened().ledger.machines()
+    assert row["attempt"] == "made", "nothing was settled behind the ledger's back"
 
 
 def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(laptop, killed):
