@@ -122,7 +122,9 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
     from cloudgpu.control.published import withdraw
 
     value = withdraw(session, name)
-    emit(output, value, f"{value['withdrawn']} is not published any more. What each home has by that name holds there.")
+    stays = "" if name == "limits" else " Machines that are there go by the text of their launch."
+    said = f"{name} is not published any more: each home goes by its own from the next launch on.{stays}"
+    emit(output, value, said)
 
 
 def _needed(action: Action, given: list[str]) -> str:

@@ -391,6 +391,8 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
         bo.prepare(name="thief", setup=volume())
     assert (caught.value.exit_code, caught.value.field, caught.value.value) == (6, "--volume", "data")
     assert (bo.session.ledger.head(), dict(bo.cloud.calls)) == (head, asked)
+    with pytest.raises(RoleNeeded, match="only its owner or a payer may remove it"):
+        remove(bo.session, the_one(bo.session, Kind.VOLUME, "data", None))
     assert pia.prepare(name="keeper", setup=volume()).offers
     assert bo.prepare(name="own", setup=volume("mine")).offers
     back = ada.up(name="again", setup=volume()).row
