@@ -18,7 +18,7 @@ from cloudgpu.control.look import refresh
 from cloudgpu.control.observe import asked, not_before
 from cloudgpu.control.outage import without_ledger
 from cloudgpu.control.park import park, put_back
-from cloudgpu.control.policies import check_renewable, limits_of, spans_of_start
+from cloudgpu.control.policies import check_renewable, limits_of, policy_of, spans_of_start
 from cloudgpu.control.pricing import available, pin_to_the_end, price_again
 from cloudgpu.control.protected import note, stopped_instead
 from cloudgpu.control.prove import PROVED_WITHIN, is_stopped, prove
@@ -37,6 +37,7 @@ from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.policy_words import off_now
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso
 from cloudgpu.errors import (
@@ -204,6 +205,8 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
             session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
             return latest
         provider = _pausable(session, latest)
+        for sentence in off_now(policy_of(session, latest).policy, latest, session.clock()):
+            session.tell(f"{name}: {sentence}")
         _admit_start(session, latest, lease, _new_price(session, latest, provider), override)
         session.tell(f"{row['name']}: starting")
         try:

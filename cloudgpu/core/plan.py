@@ -14,7 +14,7 @@ from cloudgpu.core.guards import Agent, Guards, Timer, lease_ends
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Origin, Policy
-from cloudgpu.core.policy_words import Says
+from cloudgpu.core.policy_words import Says, off_now
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
 
@@ -117,7 +117,7 @@ def launch_plan(
     offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
     """
     offer = offers[0]
-    ends = ends_of(request, offer, policy)
+    ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
     paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
     lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
     return LaunchPlan(
@@ -133,7 +133,7 @@ def launch_plan(
         left_out=left_out,
         guards=guards,
         extras=extras,
-        remarks=(*remarks, *end_remarks(request, offer, ends)),
+        remarks=(*remarks, *end_remarks(request, offer, ends), *off_now(policy, row, now)),
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,

@@ -13,7 +13,7 @@ from cloudgpu.core import endings
 from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
-from cloudgpu.core.schedule import Schedule, next_off
+from cloudgpu.core.schedule import Schedule, next_off, off_until
 from cloudgpu.core.times import duration_text, from_iso
 
 Row = Mapping[str, Any]
@@ -85,6 +85,17 @@ def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
 
 
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
+
+
+def off_now(policy: Policy | None, row: Row, now: datetime) -> tuple[str, ...]:
+    """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
+    until = None if policy is None else off_until(policy.schedules, now)
+    if policy is None or until is None:
+        return ()
+    grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
+    if endings.only_warned(row, policy):
+        return (f"{kept}: passes only warn of that",)
+    return (f"{kept}: the next pass warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 
 
 def _general(policy: Policy, now: datetime) -> Iterator[Says]:
@@ -180,8 +191,11 @@ def _schedules_of(policy: Policy, row: Row, now: datetime) -> Iterator[Says]:
     spared, only_warned = endings.is_spared(row, policy), endings.only_warned(row, policy)
     for one in policy.schedules:
         at = next_off((one,), now)
-        local = f", {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else ""
-        text = f"{_off_text(one)}; the next is{local}" if at else f"{_off_text(one)}; there is no next one"
+        following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
+        until = off_until((one,), now)
+        local = None if until is None else until.astimezone(ZoneInfo(one.tz))
+        kept = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
+        text = f"{_off_text(one)}; {following}{kept}"
         why = endings.NOTHING_GENTLER if spared else "it cannot be stopped"
         yield Says(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
 

@@ -8,8 +8,9 @@ import pytest
 
 from cloudgpu.control.hold_loses import hold_loses_to
 from cloudgpu.control.lease import plan_extension, set_hold
-from cloudgpu.control.lifecycle import new_lease
+from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.policies import limits_of, policies_of, policy_of
+from cloudgpu.control.policy_asked import explained
 from cloudgpu.core.policy import Act, for_agent
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso
@@ -270,3 +271,20 @@ def test_the_agent_of_a_machine_that_cannot_be_stopped_only_warns_under_warn(lab
     told = for_agent(policy, begin, begin + 90 * H, stoppable=False)
     assert (told["stop"], told["off"]) == (False, [])
     assert not for_agent(lab.prepare(policy="never").candidates.each[0].policy, begin, begin + H)["stop"]
+
+
+def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_machines_off(lab):
+    write(lab.session.home.policies, "own", f"{OWN}schedule: {{off: 19:00, days: [fri], until: mon 07:00}}\n")
+    told = "its schedule keeps it off until Mon 2026-11-23 07:00 UTC: the next pass warns, and ends it 10m later unless"
+    assert not any("keeps it off" in one for one in lab.prepare(name="fox", policy="own").plan.remarks)
+    lab.later(hours=26)  # from Friday to Saturday
+    assert any(one.startswith(told) for one in lab.prepare(name="fox", policy="own").plan.remarks)
+    lab.up(name="fox", policy="own")
+    (row,) = lab.rows()
+    stop(lab.session, row, why="a test")
+    start(lab.session, lab.rows()[0], new_lease(lab.session, row, None))
+    assert any(one.startswith(f"fox: {told}") for one in lab.said)
+    (schedule,) = [one["text"] for one in explained(lab.session, "fox")["rules"] if one["rule"] == "schedule"]
+    assert schedule.endswith(
+        "the next is Fri 2026-11-27 19:00 there; it is kept off now, until Mon 2026-11-23 07:00 there"
+    )
