@@ -63,7 +63,7 @@ def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell
     asked = draft is not None or account in found_here(session)
     beside = _look(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.bills()
-    whose = _whose(session, account, bills) if asked else None
+    whose = Whose(session, account).ask_of(bills) if asked else None
     rows = _rows_of(bills, account, whose)
     if whose is not None and whose.fault is not None:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
@@ -74,12 +74,6 @@ def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell
     known = session.account(account) if asked else None
     provider = rows[-1]["provider"] if known is None else known.provider
     return Farewell(account, provider, machines, draft, None if late else at, whose)
-
-
-def _whose(session: Session, account: str, rows: Iterable[Row]) -> Whose:
-    known = session.account(account)
-    kind = "" if known is None else known.provider
-    return Whose(session, account).ask(row["region"] for row in rows if row["provider"] == kind)
 
 
 def _rows_of(rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:

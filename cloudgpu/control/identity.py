@@ -55,6 +55,11 @@ class Whose:
         self.is_told = True
         return self
 
+    def ask_of(self, rows: Iterable[Row]) -> Whose:
+        """Ask for the regions where it may have one of these machines; nothing where there is none."""
+        regions = {row["region"] for row in rows if row["provider"] == self._kind}
+        return self.ask(regions) if regions else self
+
     def take(self, said: Mapping[str, AccountIdentity]) -> None:
         """Take what regions have just said that they are."""
         for region, found in said.items():

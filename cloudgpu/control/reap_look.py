@@ -88,7 +88,8 @@ def rehearse(session: Session) -> Sight:
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
     listings = listed_all(session, accounts)
-    whose = [_whose(session, one, listing, known) for one, listing in zip(accounts, listings, strict=True)]
+    mine = living(known)
+    whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
@@ -111,12 +112,10 @@ def rehearse(session: Session) -> Sight:
 
 
 def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Row]) -> Whose:
-    """Return which account a listing speaks for, asked as a look asks it."""
-    found, kind = Whose(session, account), session.account(account)
+    """Return which account a listing speaks for; who it is, is asked where it may have machines."""
+    found = Whose(session, account)
     found.take(listing.identities)
-    if kind is not None:
-        found.ask(row["region"] for row in living(list(rows)) if row["provider"] == kind.provider)
-    return found
+    return found.ask_of(rows)
 
 
 def _kept(session: Session) -> list[Row]:
