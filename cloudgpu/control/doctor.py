@@ -159,7 +159,9 @@ def _left_over(session: Session) -> Check | None:
         return Check("ledger", Verdict.WARN, said, "Run any command again, with the newest cloudgpu of this computer.")
     for path, lines in outbox.refused():
         way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
-        return Check("ledger", Verdict.WARN, f"{refused_words(session, lines)} They are kept in {path}.", way)
+        return Check(
+            "ledger", Verdict.WARN, f"{refused_words(session, lines)} What was refused is kept in {path}.", way
+        )
     return None
 
 

@@ -97,13 +97,16 @@ def way_of(aside: AsideLedger) -> str:
     way = way_back(aside.fault)
     if aside.unwritten is not None:
         return f"{way}, then run: cloudgpu ls --refresh"
+    if isinstance(aside.fault, LedgerAway) and aside.fault.lasts:
+        return f"{way}. The next cloudgpu command after that writes what waits in {aside.outbox.path}"
     return f"{way}: the next cloudgpu command writes it (until then it is in {aside.outbox.path})"
 
 
 def way_back(fault: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
     if isinstance(fault, LedgerAway) and not fault.lasts:
-        return "Free some space there" if fault.full else "Wait until the ledger is back"
+        held = "End the command that holds its lock (it may be suspended: see `jobs`)"
+        return "Free some space there" if fault.full else held if fault.held else "Wait until the ledger is back"
     return (fault.next or "Put that right").rstrip(".")
 
 
@@ -133,7 +136,9 @@ def replay(session: Session) -> None:
 def tell_refused(session: Session, offered: Offered) -> None:
     """Say which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
-        session.tell(f"{refused_words(session, offered.refused)} They are kept in {offered.at}. {LOOK_AGAIN}")
+        session.tell(
+            f"{refused_words(session, offered.refused)} What was refused is kept in {offered.at}. {LOOK_AGAIN}"
+        )
 
 
 def refused_words(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:

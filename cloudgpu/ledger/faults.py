@@ -57,10 +57,12 @@ _BY_ERRNO = {
 class LedgerAway(LedgerUnavailable):
     """The ledger cannot be reached or written now: what ends a bill goes on without it, and is written later.
 
-    `full`: because a disk, or a quota on it, is full. `lasts`: it does not come back by itself; `next` says what to do.
+    `full`: because a disk, or a quota on it, is full. `held`: because somebody holds its lock. `lasts`: it does not
+    come back by itself; `next` says what to do.
     """
 
     full = False
+    held = False
     lasts = False
 
 
@@ -150,7 +152,7 @@ def away(place: object, what: str, words: str, way: str) -> LedgerAway:
     """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
     fault = LedgerAway(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
     fault.full = what == FULL[0] or "disk is full" in what
-    fault.lasts = what in _LASTING
+    fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
     return fault
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 from datetime import UTC, datetime
 
+import pytest
+
 from cloudgpu.core.events import Draft
+from cloudgpu.ledger import outbox
 from cloudgpu.ledger.outbox import Outbox
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -27,4 +31,20 @@ def test_what_a_full_disk_refused_meanwhile_waits_on_and_so_does_what_is_of_anot
     for ledger in ("ours", "theirs"):
         with box.emptied(ledger):
             pass
+    assert box.is_empty
+
+
+def test_another_process_that_hangs_at_the_file_keeps_nobody_waiting_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "_WAIT_S", 0.05)
+    box = Outbox(tmp_path / "ledger.outbox")
+    box.add("ours", [draft("first")])
+    with box.path.open("rb") as hangs:
+        fcntl.flock(hangs, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another process is at it"):
+            box.add("ours", [draft("second")])
+        with box.emptied("ours") as nothing:
+            assert nothing is None
+    assert box.waiting("ours") == [draft("first"), draft("second")], "this process knows it yet"
+    with box.emptied("ours"):
+        pass
     assert box.is_empty
