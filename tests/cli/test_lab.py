@@ -14,4 +14,5 @@ def test_the_ledgers_word_is_the_clouds_truth_whoever_does_what(postgres, tmp_pa
     lab = small(SEED, "ada ben", tmp_path, postgres.schema()).live(STEPS)
     assert not lab.faults, "\n".join([f"seed {SEED}:", *lab.faults[:10], *lab.log])
     assert lab.seen["bills that are exact"] > 2
+    assert lab.seen["sums that are exact"] > 2
     assert min(lab.seen[verb] for verb in ("up", "stop", "start", "down", "reap", "proofs")) > 0

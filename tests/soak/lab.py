@@ -11,8 +11,8 @@ import itertools
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -21,7 +21,9 @@ from typing import Any
 
 from cloudgpu.ledger.open import open_ledger
 from tests.soak.lab_member import KILLED, Member, Said
-from tests.soak.lab_truth import LIVING, bill_harm, strangers_harm, words_harm
+from tests.soak.lab_outbox import ends_harm, outbox_harm, waiting
+from tests.soak.lab_totals import shown_harm, totals_harm
+from tests.soak.lab_truth import LIVING, bill_harm, strangers_harm, sums, words_harm
 
 START = datetime(2027, 1, 4, 9, tzinfo=UTC)  # ahead of every real clock: nothing on this computer is due by then
 ACCOUNTS = ("111111111111", "222222222222")
@@ -34,6 +36,7 @@ address_services = []
 regions = ["us-east-1"]
 """
 OWN = "--no-wait --yes --template bare"
+OF_A_START = 30_000_000  # nano-dollars: what a start that was seen within seconds leaves in doubt
 EXPECTED = {0, 2, 3, 4, 6, 7, 8, 9, 10, KILLED}  # 1 is a fault of cloudgpu, 5 nothing here brings about; 6: by role
 QUIET = {0, 8}
 
@@ -56,7 +59,7 @@ class Lab:
         self.log: list[str] = []
         self.seen: Counter[str] = Counter()
         self.names = (f"m{number}" for number in itertools.count(1))
-        self.copy: tuple[Path, float] | None = None
+        self.copy: tuple[Path, float, dict[str, Fraction]] | None = None  # when, and the doubts about bills then
         self.forgiven: set[str] = set()  # machines of which a restored ledger has lost a part
         self.do(members[0], f"budget set lab --amount {BUDGET} --period total")
 
@@ -68,7 +71,7 @@ class Lab:
         if self.server is not None:
             kinds |= {self.the_server_dies: 1, self.the_server_dies_meanwhile: 1, self.the_server_freezes: 0.5}
             kinds |= {self.the_server_is_copied: 0.7, self.the_server_is_restored: 0.7}
-            kinds |= {self.a_host_is_off: 1, self.an_own_machine_ends: 0.7}
+            kinds |= {self.a_host_is_off: 1, self.an_own_machine_ends: 0.7, self.the_server_is_away: 1.5}
         sure = {} if self.server is None else self._sure(steps)
         for step in range(1, steps + 1):
             (act,) = self.chance.choices(list(kinds), list(kinds.values()))
@@ -88,7 +91,7 @@ class Lab:
             for one, host in ((second, "bigbox"), (first, "tower"), (first, "attic"))  # the tower has one at a time
         ]
         server = [self.the_server_is_copied, self.the_server_freezes, self.the_server_is_restored]
-        kinds = [*local, *ssh, self.a_host_is_off, *server, self.an_own_machine_ends]
+        kinds = [*local, *ssh, self.a_host_is_off, self.the_server_is_away, *server, self.an_own_machine_ends]
         return {(place + 1) * steps // (len(kinds) + 2): act for place, act in enumerate(kinds)}
 
     def passes(self, seconds: float) -> None:
@@ -203,9 +206,40 @@ class Lab:
 
     def the_server_freezes(self) -> None:
         line = self.line_of(member := self.chance.choice(self.members))
-        url = member.environ["CLOUDGPU_LEDGER"].replace("connect_timeout=60", "connect_timeout=2")
         with self._down("frozen"), self.server.frozen():
-            self.do(member, line, CLOUDGPU_LEDGER=url)
+            self.do(member, line, CLOUDGPU_LEDGER=_impatient(member))
+
+    def the_server_is_away(self) -> None:
+        """For a while, dead or frozen: members stop and end machines meanwhile, and the ledger learns of it later."""
+        living, more = [row for row in self.rows() if row["ended"] is None], dict[str, str]()
+        todo = []
+        for row in self.chance.sample(living, min(3, len(living))):
+            able = [one for one in self.members if self.account_of(row["name"]) in one.accounts]
+            if able:
+                member = next((one for one in able if one.name == row["owner"]), self.chance.choice(able))
+                todo.append((member, f"{self.chance.choice(['stop', 'down'])} {row['name']} --yes -o json"))
+        is_frozen = self.chance.random() < 0.3
+        if not is_frozen:
+            self.server.kill()
+        with self._down("away"), self.server.frozen() if is_frozen else nullcontext():
+            for member, words in todo:
+                if is_frozen:
+                    more["CLOUDGPU_LEDGER"] = _impatient(member)
+                self.do(member, words, **more)
+                self.passes(self.chance.choice([60, 1800]))
+        if not is_frozen:
+            self.server.start()
+        self.judge_outboxes()
+
+    def judge_outboxes(self) -> None:
+        """Let the ledger be told what was done without it."""
+        before = waiting(one.home for one in self.members)
+        for member in self.members:
+            member("ls")
+        self.seen["lines of outboxes"] += sum(map(len, before.values()))
+        events = self.read(lambda ledger: list(ledger.events()))
+        for sentence in (*outbox_harm(before, (one.home for one in self.members), events), *ends_harm(events)):
+            self.fault(f"after an outage: {sentence}")
 
     @contextmanager
     def _down(self, how: str) -> Iterator[None]:
@@ -221,13 +255,19 @@ class Lab:
         self.log.append("  the server's files are copied")
         if self.copy:
             shutil.rmtree(self.copy[0])
-        self.copy = self.server.copy(), self.clock.time()
+        if not self._well_known():
+            member = self.chance.choice(self.members)
+            self.do(member, f"up --account aws --gpu t4 --name {next(self.names)} --lease 400h {self.up}")
+            self.clock.advance(20)
+            self.do(member, "ls --refresh")
+        self.copy = self.server.copy(), self.clock.time(), self._well_known()
 
     def the_server_is_restored(self) -> None:
         """Put it back to the copy; the quiet moment that follows settles what that has lost."""
         if self.copy is None:
             return
-        place, since = self.copy
+        place, since, doubts = self.copy
+        ended = self._end_one_of(doubts, since)
         self.log.append(f"  the server is put back by {(self.clock.time() - since) / 3600:.1f} h")
         self.seen["restored"] += 1
         self.server.back_to(place)
@@ -235,6 +275,31 @@ class Lab:
             one["tags"]["cloudgpu-id"] for one in self.machines() if any(at >= since for at, _ in one["log"])
         }
         self.quiet()
+        if ended is not None:
+            doubt = self._doubts()[ended]
+            self.seen["ends told exactly after a restore"] += 1
+            if doubt > doubts[ended]:
+                self.fault(f"AWS says when {ended} ended, and after a restore its bill is in doubt by {doubt} nanos")
+
+    def _doubts(self) -> dict[str, Fraction]:
+        """Return how wide the bill's range is, by machine, in nano-dollars."""
+        return {one: high - low for one, (_, low, high) in self.read(lambda book: sums(book, self.clock.now())).items()}
+
+    def _well_known(self) -> dict[str, Fraction]:
+        """Return the doubts about the machines of AWS that run, where their start was seen within seconds."""
+        running = {one["tags"]["cloudgpu-id"] for one in self.machines() if one["log"] and one["state"] == "running"}
+        return {one: doubt for one, doubt in self._doubts().items() if one in running and doubt <= OF_A_START}
+
+    def _end_one_of(self, machines: Collection[str], since: float) -> str | None:
+        """Have the owner of one of these machines, if it has run on since then, stop or end it; return its id."""
+        as_then = {one["tags"]["cloudgpu-id"] for one in self.machines() if all(at < since for at, _ in one["log"])}
+        found = [row for row in self.rows() if row["id"] in as_then & self._well_known().keys() & set(machines)]
+        if not found:
+            return None
+        member = next(one for one in self.members if one.name == found[0]["owner"])
+        said = self.do(member, f"{self.chance.choice(['stop', 'down'])} {found[0]['name']} --yes -o json")
+        self.passes(600)
+        return found[0]["id"] if said.code == 0 else None
 
     # --- the judge --------------------------------------------------------------------------------------------------
 
@@ -278,6 +343,9 @@ class Lab:
         if said.code == KILLED or not said.out.startswith("{"):
             return
         document = said.json
+        if "error" in document:
+            self.judge_words(words, document["error"]["message"])
+            return
         named = document["ended"] if words.startswith("down") and "ended" in document else [document]
         truth = {one["tags"]["cloudgpu-id"]: one for one in self.machines() if one["state"] in LIVING}
         for one in (one for one in named if "id" in one):
@@ -286,6 +354,15 @@ class Lab:
             if wrong and one.get("state") != state:
                 self.fault(f"{words} proved {one['name']} {one.get('state')} with {said.code}, and it is {state}")
             self.seen["proofs"] += 1
+
+    def judge_words(self, words: str, message: str) -> None:
+        """What a command says it has ended or stopped without the ledger has ended, or stopped."""
+        for one in self.machines():
+            name, state = one["tags"]["cloudgpu-name"], one["state"]
+            if message.startswith((f"{name} was ended", f"{name} is stopped")):
+                self.seen["proofs without the ledger"] += 1
+                if state in (LIVING if "was ended" in message else ("pending", "running")):
+                    self.fault(f"{words} said {message!r}, and it is {state}")
 
     def judge_budget(self) -> None:
         """What everything has cost, and costs to its renew-until, is within the budget: none was launched past it."""
@@ -309,19 +386,33 @@ class Lab:
         rows, machines = self.rows(), self.machines()
         for sentence in words_harm(rows, machines):
             self.fault(f"in a quiet moment: {sentence}")
-        lost = {one["tags"]["cloudgpu-id"] for one in machines} - {row["id"] for row in rows}
-        self.seen["machines that a restored ledger lost"] = len(lost & self.forgiven)
+        lost = self.forgiven & {one["tags"]["cloudgpu-id"] for one in machines} - {row["id"] for row in rows}
+        self.seen["machines that a restored ledger lost"] = len(lost)
         self.seen["bills that are exact"] = self.seen["bills that are a range"] = 0
-        for sentence in self.read(self._bills):
+        for sentence in self._harm_in_sums(lost):
             self.fault(f"in a quiet moment: {sentence}")
         verified = self.read(lambda ledger: ledger.verify().faults)
         if verified:
             self.fault(f"in a quiet moment: {verified}")
 
-    def _bills(self, ledger: Any) -> list[str]:
-        now = self.clock.now()
-        costs = [(one, cloud.cost(one, now.timestamp())) for cloud, one in self._each()]
-        return list(bill_harm(ledger, costs, now, self.forgiven, self.seen))
+    def _harm_in_sums(self, lost: set[str]) -> Iterator[str]:
+        """Yield which bills, and which sums by owner, by account and in all, are not what the machines have cost."""
+        now, taken_up = (
+            self.clock.now(),
+            {one.subject for one in self.read(lambda book: book.said({"machine_adopted"}))},
+        )
+        costs = [
+            (cloud.number, one, cost)
+            for cloud, one in self._each()
+            if (machine := one["tags"]["cloudgpu-id"]) not in lost
+            # The model's public addresses are loopback's: who takes a machine up sees none that is billed.
+            and (cost := cloud.cost({**one, "unaddressed": machine in taken_up}, now.timestamp())) is not None
+        ]
+        yield from self.read(lambda ledger: list(bill_harm(ledger, costs, now, self.seen)))
+        for by in ("account", "owner"):
+            shown = self.members[-1](f"cost --by {by} -o json").json
+            yield from self.read(lambda ledger, shown=shown, by=by: list(shown_harm(by, shown, now, ledger)))
+        yield from self.read(lambda ledger: list(totals_harm(costs, now, self.seen, ledger)))
 
     def fault(self, sentence: str) -> None:
         self.log.append(f"!! {sentence}")
@@ -352,3 +443,8 @@ class Lab:
             return look(ledger)
         finally:
             ledger.close()
+
+
+def _impatient(member: Any) -> str:
+    """Return the ledger's address, for a command that does not wait long for a server that says nothing."""
+    return member.environ["CLOUDGPU_LEDGER"].replace("connect_timeout=60", "connect_timeout=2")

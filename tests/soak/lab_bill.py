@@ -18,11 +18,15 @@ HOUR, MINUTE = 3600, 60
 
 
 def cost(machine: Mapping[str, Any], until: float) -> Fraction:
-    """Return what this machine of the book has cost up to a time, in nano-dollars, exact."""
+    """Return what this machine of the book has cost up to a time, in nano-dollars, exact.
+
+    `unaddressed`: without its public address.
+    """
     rate = USD_PER_HOUR[machine["type"]]
+    address = 0 if machine.get("unaddressed") else ADDRESS
     total = Fraction(0)
     for begin, end in runs(machine, until):
-        total += max(Fraction(end - begin), MINUTE) * rate / HOUR + Fraction(end - begin) * ADDRESS / HOUR
+        total += max(Fraction(end - begin), MINUTE) * rate / HOUR + Fraction(end - begin) * address / HOUR
     begin, end = machine["log"][0][0], min(ended_at(machine) or until, until)
     total += _disk(begin, max(end, begin + MINUTE))
     return total * 10**9

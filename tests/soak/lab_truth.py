@@ -53,24 +53,26 @@ def words_harm(rows: Sequence[Row], machines: Sequence[Mapping[str, Any]]) -> It
             yield f"{row['name']} is {row['state']} ({row['attempt']}) in the ledger, and there is none"
 
 
+def sums(ledger: Any, now: datetime) -> dict[str, list[Fraction]]:
+    """Return by machine what the ledger bills it: the amount, at least and at most, in nano-dollars."""
+    found: dict[str, list[Fraction]] = {}
+    for item in billed(ledger.bills(), ledger.uses(""), now):
+        sides = found.setdefault(item.row["id"], [Fraction(0)] * 3)
+        for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
+            sides[place] += Fraction(exact, EXACT)
+    return found
+
+
 def bill_harm(
     ledger: Any,
-    costs: Sequence[tuple[Mapping[str, Any], Fraction | None]],
+    costs: Sequence[tuple[str, Mapping[str, Any], Fraction]],
     now: datetime,
-    forgiven: Collection[str],
     seen: Counter[str],
 ) -> Iterator[str]:
     """Yield where the ledger's sum of a machine is not what it cost, within the range that the ledger states."""
-    found: dict[str, list[Fraction]] = {}
-    for item in billed(ledger.bills(), ledger.uses(""), now):
-        sums = found.setdefault(item.row["id"], [Fraction(0)] * 3)
-        for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
-            sums[place] += Fraction(exact, EXACT)
-    for one, truth in costs:
-        machine = one["tags"]["cloudgpu-id"]
-        if machine in forgiven or truth is None:
-            continue
-        amount, low, high = found.get(machine, [Fraction(0)] * 3)
+    found = sums(ledger, now)
+    for _, one, truth in costs:
+        amount, low, high = found.get(one["tags"]["cloudgpu-id"], [Fraction(0)] * 3)
         seen["bills that are exact"] += low == high
         seen["bills that are a range"] += low != high
         if not low - NANO <= truth <= high + NANO:
