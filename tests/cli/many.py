@@ -2,7 +2,7 @@
 
 `python many.py MODULE ...` reads one job per line, `{"args", "environ", "out", "err", "mounts"}`, and answers with the
 fork's process number, then with its exit code. What runs in the fork is `main()`, as the installed command calls it;
-only the start of the interpreter and the import of the modules that are named is shared.
+only the start of the interpreter, the import of modules and what is read from the packages' own data files is shared.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class QuickProgram(ForkedProgram):
 
 # What commands load, here once and not in every fork; the rest of cloudgpu is imported room by room.
 _COMMON = ("asyncio", "paramiko", "psutil", "typer", "cloudgpu.providers.local.provider", "cloudgpu.providers.registry")
+_AWS = ("budgets", "ec2", "iam", "pricing", "scheduler", "service-quotas", "ssm", "sts")
 _ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger")
 
 
@@ -156,7 +157,11 @@ def _serve() -> None:
             if found.name != "__main__":
                 importlib.import_module(f"cloudgpu.{room}.{found.name}")
     import cloudgpu.agent
+    from cloudgpu.catalog.read import catalogue
 
+    catalogue()
+    if "boto3" in sys.argv:
+        _read_models()
     gc.collect()
     gc.freeze()  # no fork looks for garbage among what all share
     for line in sys.stdin:
@@ -171,6 +176,23 @@ def _serve() -> None:
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def _read_models() -> None:
+    """Read botocore's data files once, here: a third of what a command on AWS computes is to parse them."""
+    import boto3
+    from botocore.loaders import JSONFileLoader
+
+    read, known = JSONFileLoader.load_file, dict[str, Any]()
+
+    def load_file(self: JSONFileLoader, path: str) -> Any:
+        if path not in known:
+            known[path] = read(self, path)
+        return known[path]
+
+    JSONFileLoader.load_file = load_file
+    for service in _AWS:
+        boto3.session.Session().client(service, region_name="us-east-1")
 
 
 def _join_mounts(of: int | None) -> None:
