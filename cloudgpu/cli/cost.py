@@ -94,7 +94,7 @@ def command(
     with collected_seldom():
         session = open_here()
         if verify:
-            session.check_kept(os.environ)
+            session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
         wish = cost_wish(

@@ -612,7 +612,7 @@ class Cloudgpu(Advice):
 
         Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
         """
-        self._session.check_kept(self._environ)
+        self._session.check_begun(self._environ)
         return documents.verified(self._session, agree=self._session.tell)
 
     def doctor(self) -> Document:

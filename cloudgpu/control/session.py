@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tell = Callable[[str], None]
+_LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
 
 
 def silent(_sentence: str) -> None:
@@ -261,8 +262,14 @@ class Session:
     def check_kept(self, environ: Mapping[str, str]) -> None:
         """Raise InvalidRequest where nothing was ever kept, for whoever answers that all is well with every machine.
 
-        A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly: there are no machines in a ledger that never was.
+        A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly.
         """
+        self.check_begun(environ)
+        if not environ.get("CLOUDGPU_LEDGER") and not self.home.config_file.exists():
+            self._check_used()
+
+    def check_begun(self, environ: Mapping[str, str]) -> None:
+        """Raise InvalidRequest where there never was a ledger: there are no machines in one."""
         if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down was there once
             return
         named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
@@ -279,6 +286,21 @@ class Session:
                 value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
                 next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
             )
+
+    def _check_used(self) -> None:
+        """Raise InvalidRequest for a home without settings whose ledger is no more than looks: they begin one, too."""
+        try:
+            is_used = any(line.kind not in _LOOKS for line in self.ledger.events())
+        except LedgerUnavailable:  # whoever needs it says so, or goes on without it
+            return
+        if is_used:
+            return
+        raise InvalidRequest(
+            f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was looked at.",
+            field="CLOUDGPU_HOME",
+            value=str(self.home.root),
+            next="Check CLOUDGPU_HOME. To begin there: cloudgpu init, or cloudgpu up",
+        )
 
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""

@@ -172,5 +172,9 @@ def test_where_there_never_was_a_ledger_no_answer_says_that_all_is_well(tmp_path
     assert not program.home.exists()
     assert program("ls").code == 0
     assert program("up", "--dry-run").code == 0
+    assert program("ls", "--refresh").code == 0
+    for words in ("reap", "down --all --yes"):  # looking has begun a ledger, and nothing is kept there all the same
+        said = program(*words.split())
+        assert (said.code, "Nothing was ever launched from" in said.err) == (2, True), words
     program.config("")
     assert program("reap").code == 0, "who has a config.toml has begun here"
