@@ -368,9 +368,9 @@ def test_calls_take_their_time_side_by_side(aws, ec2):
     image_id = image()
     aws.faults.latency_s = 0.4
     begun = time.monotonic()
-    threads = [threading.Thread(target=launch, args=(ec2,), kwargs={"ImageId": image_id}) for _ in range(4)]
+    threads = [threading.Thread(target=launch, args=(ec2,), kwargs={"ImageId": image_id}) for _ in range(8)]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    assert 0.4 <= time.monotonic() - begun < 1.5  # one after another: 1.6
+    assert 0.4 <= time.monotonic() - begun < 3.0  # one after another: 3.2
