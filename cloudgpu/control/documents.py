@@ -163,7 +163,6 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
             value=fault.value,
             next=f"{way_back(fault)}, then run: cloudgpu ls --refresh",
         )
-        session.tell(unseen.message)
         ours, others = [row for row in known if law.owns(row)], [row for row in known if not law.owns(row)]
         return ToEnd(ours, [unseen], others=others)
 

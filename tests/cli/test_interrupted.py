@@ -172,6 +172,7 @@ def test_a_command_that_waits_for_a_ledger_in_postgresql_ends_on_ctrl_c(tmp_path
 
 def test_a_command_that_waits_for_the_ledger_ends_on_ctrl_c(tmp_path):
     program = Program(tmp_path / "home")
+    program.config("")
     assert program("ls", "--refresh").code == 0
     (file,) = program.home.rglob("*.db")
     holder = sqlite3.connect(file, isolation_level=None)
