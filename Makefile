@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
+CHECKED := tests/test_imports.py tests/docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lowest soak check bench clean
@@ -23,8 +24,8 @@ demo: $(VENV)/.demo-installed ## launch a local machine, run a notebook cell, sh
 	trap '$(SWEEP)' EXIT; trap 'over 130' INT; trap 'over 143' TERM; trap 'exec >/dev/null 2>&1; over 129' HUP; \
 	CLOUDGPU_HOME="$$PWD/.demo/home" TMPDIR="$$PWD/.demo" $(BIN)/cloudgpu demo & demo=$$!; wait $$demo
 
-test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs
-	@$(SHARED)
+test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, without the long runs and what check runs
+	@$(SHARED) $(addprefix --ignore ,$(CHECKED))
 
 # What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
 LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
@@ -46,7 +47,7 @@ check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(PYTEST) tests/test_imports.py $(wildcard tests/docs)
+	@$(SHARED) $(CHECKED)
 	@if [ -e docs/check.py ]; then $(BIN)/python docs/check.py; fi
 
 bench: $(VENV)/.test-installed ## measure speed against import typer, ssh -L and the same by hand

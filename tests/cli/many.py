@@ -179,18 +179,12 @@ def _serve() -> None:
 
 
 def _read_models() -> None:
-    """Read botocore's data files once, here: a third of what a command on AWS computes is to parse them."""
+    """Read the SDK's data files once, here: half of what a command on AWS computes is to make clients of them."""
     import boto3
-    from botocore.loaders import JSONFileLoader
 
-    read, known = JSONFileLoader.load_file, dict[str, Any]()
+    from tests.clouds.aws.sdk import keep_models
 
-    def load_file(self: JSONFileLoader, path: str) -> Any:
-        if path not in known:
-            known[path] = read(self, path)
-        return known[path]
-
-    JSONFileLoader.load_file = load_file
+    keep_models()
     for service in _AWS:
         boto3.session.Session().client(service, region_name="us-east-1")
 

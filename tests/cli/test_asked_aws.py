@@ -85,6 +85,7 @@ def test_doctor_says_that_no_cloud_is_asked(stranger):
     assert (checks["clouds"]["verdict"], "none is asked" in checks["clouds"]["said"]) == ("warn", True)
 
 
+@pytest.mark.soak
 def test_an_account_without_a_table_is_looked_at_before_it_is_forgotten_and_asked_no_more_from_then_on(bare):
     up = "up --provider aws --gpu t4 --yes --no-wait --ssh-from 203.0.113.7"
     assert bare(up).code == 0

@@ -19,6 +19,7 @@ def forks():
     many.close()
 
 
+@pytest.mark.soak
 def test_a_launch_and_an_end_that_were_killed_are_finished_by_the_same_again(azure_arm, tmp_path, forks):
     life = AzureLife(azure_arm, tmp_path / "home", forks)
     assert life.killed(*HEADLINE, at=Moment("VirtualMachines.CreateOrUpdate", 1, "after"))

@@ -112,6 +112,7 @@ def test_two_projects_of_google_cloud_with_one_name(own_home, capsys, gcp, tmp_p
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 def test_two_subscriptions_of_azure_with_one_name(own_home, capsys, azure_arm, tmp_path, monkeypatch):
     line = azure_line.Line(own_home, capsys, azure_arm)
     mine = os.environ["AZURE_SUBSCRIPTION_ID"]
@@ -143,6 +144,7 @@ def check_shared(lab, ada, bob):
     assert lab.ada("down fox --yes").code == 0
 
 
+@pytest.mark.soak
 def test_a_machine_in_another_project_of_google_cloud_is_reached_once_it_is_shared(
     own_home, capfd, gcp, tmp_path, monkeypatch
 ):
@@ -156,6 +158,7 @@ def test_a_machine_in_another_project_of_google_cloud_is_reached_once_it_is_shar
     assert gcp.billable() == []
 
 
+@pytest.mark.soak
 def test_a_machine_in_another_subscription_of_azure_is_reached_once_it_is_shared(
     own_home, capfd, azure_arm, tmp_path, monkeypatch
 ):

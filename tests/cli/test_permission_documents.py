@@ -227,6 +227,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
     assert unused(judge, "aws-launch") == ([], [])
 
 
+@pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "fox", "--gpu", "t4")
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")

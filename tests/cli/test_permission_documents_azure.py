@@ -244,6 +244,7 @@ def test_init_needs_its_document_and_no_more(user):
     assert used | user.used() == allowed("azure-init")
 
 
+@pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.prepared()
     user.do(f"{UP} --name fox --gpu t4 --volume data:20")

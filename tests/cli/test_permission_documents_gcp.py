@@ -136,6 +136,7 @@ def test_reading_needs_its_document_and_no_more(user):
     assert granted("gcp-read") - user.used() == set()
 
 
+@pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "fox", "--gpu", "t4")
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")

@@ -334,6 +334,7 @@ def test_fifty_launches_at_the_same_moment_let_through_exactly_what_fits(lab):
     assert race(lab, lambda _child: environ) == (12, 38)
 
 
+@pytest.mark.soak
 def test_fifty_clients_of_one_postgresql_ledger_let_through_exactly_what_fits(tmp_path, monkeypatch, postgres):
     url = postgres.schema()
     lab = TeamLab(tmp_path, monkeypatch, url)

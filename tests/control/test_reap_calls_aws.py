@@ -96,6 +96,7 @@ def per_region(**times):
     return Counter({(action, region): number for action, number in times.items() for region in REGIONS})
 
 
+@pytest.mark.soak
 def test_a_dry_run_is_5_calls_and_a_stop_10_with_a_look_and_a_proof_per_region(account, aws, own_home, tmp_path):
     """By tag and age, then by the last-active tag, then with one bad id: 200 machines are dear to make."""
     look_at_all(account.session)  # it takes them up

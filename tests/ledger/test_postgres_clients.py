@@ -94,6 +94,7 @@ def test_eight_clients_that_write_at_once_lose_nothing(url: str, tmp_path: Path)
     assert opened(tmp_path / "reader", url).head()[0] == 1 + 8 * 15 * 2
 
 
+@pytest.mark.soak
 def test_ten_kills_while_writing_lose_nothing_that_was_acknowledged(url: str, tmp_path: Path) -> None:
     chance = random.Random(10)
     acknowledged: dict[str, set[int]] = {}

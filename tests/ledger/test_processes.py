@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.ledger.killing import check_whole, killed_while_writing, opened, started
 
 
@@ -25,6 +27,7 @@ def test_eight_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None
     assert opened(tmp_path).head()[0] == 1 + 8 * 25 * 2
 
 
+@pytest.mark.soak
 def test_twenty_kills_while_writing_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(20)
     acknowledged: dict[str, set[int]] = {}

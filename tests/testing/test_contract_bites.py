@@ -395,6 +395,7 @@ def outcomes(pytester: pytest.Pytester, suites: dict[str, str], wanted: str) -> 
     return {report.nodeid.partition("::")[2]: outcome for report, outcome in reports if report.when == "call"}
 
 
+@pytest.mark.soak
 def test_every_wrong_provider_is_found(pytester: pytest.Pytester) -> None:
     suites = {str(number): code for number, (code, _) in enumerate(FAULTS.values())}
     tests = {f"Test{number}::{test}": fault for number, (fault, (_, test)) in enumerate(FAULTS.items())}

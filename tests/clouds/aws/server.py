@@ -25,6 +25,7 @@ from tests.clouds.aws.calls import Call, read
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.faults import Fault, Faults
 from tests.clouds.aws.model import ACCOUNT, Model
+from tests.clouds.aws.sdk import keep_models
 
 NEED_NOTHING = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"}
 Answer = tuple[int, str, bytes]
@@ -47,6 +48,7 @@ class AwsServer:
 
     def __init__(self, port: int = 0, ssh_port: int = 0) -> None:
         ec2.install()
+        keep_models()
         self.faults = Faults()
         self.on_call: Hook | None = None
         self._moto = DomainDispatcherApplication(create_backend_app)

@@ -17,7 +17,7 @@ from cloudgpu.providers.local.processes import wait_for
 from cloudgpu.providers.local.provider import make
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # against waiting without an end, on a busy computer
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no OpenSSH client on this machine")
 needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="there is no rsync on this machine")
 
@@ -102,3 +102,11 @@ def processes_under(root: Path) -> list[psutil.Process]:
         if any(str(root) in word for word in words):
             found.append(process)
     return found
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return a process's command line; nothing where it has ended since it was found."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

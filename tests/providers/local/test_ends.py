@@ -18,7 +18,7 @@ from cloudgpu.core.facts import State
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local.processes import wait_for
-from tests.providers.local.cloud import PATIENCE_S, now, processes_under
+from tests.providers.local.cloud import PATIENCE_S, now, processes_under, words_of
 
 AT_ONCE_DEAD = "raise SystemExit(1)\n"
 
@@ -69,7 +69,7 @@ def test_an_agent_that_died_is_started_again(cloud):
     machine = cloud.running()
 
     def agents():
-        return [one for one in processes_under(cloud.home) if one.cmdline()[-1:] == ["run"]]
+        return [one for one in processes_under(cloud.home) if words_of(one)[-1:] == ["run"]]
 
     assert wait_for(lambda: len(agents()) == 1, PATIENCE_S)
     first = agents()[0]

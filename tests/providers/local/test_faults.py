@@ -15,7 +15,7 @@ from cloudgpu.core.facts import State
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.local.processes import MARKER, end_all, find, wait_for
 from cloudgpu.providers.local.store import cloud_lock, system_errors
-from tests.providers.local.cloud import PATIENCE_S, Cloud, now, processes_under
+from tests.providers.local.cloud import PATIENCE_S, Cloud, now, processes_under, words_of
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_machine_lives_under_a_path_with_spaces_and_quotes(cloud):
     where = odd.layout(machine.id).home / "where"
     assert wait_for(lambda: where.exists() and where.read_text() != "", PATIENCE_S)
     assert where.read_text().strip() == str(where.parent)
-    assert wait_for(lambda: [one for one in processes_under(odd.home) if one.cmdline()[-1:] == ["run"]], PATIENCE_S)
+    assert wait_for(lambda: [one for one in processes_under(odd.home) if words_of(one)[-1:] == ["run"]], PATIENCE_S)
     odd.provider.terminate(machine.id)
     assert processes_under(odd.home) == []
 

@@ -1,0 +1,34 @@
+"""Has botocore keep what it makes of its own data files: the SDK is as published, but is not made a thousand times.
+
+A session reads the description of a service, and a client makes a class of it with a method for each of its operations:
+of a command on AWS that was half of the time. Both depend on nothing but the files, so a process does them once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def keep_models() -> None:
+    """Keep, in this process, each data file as it was read, and the class of each service's clients."""
+    from botocore.client import ClientCreator
+    from botocore.loaders import JSONFileLoader
+
+    if hasattr(JSONFileLoader, "kept"):
+        return
+    read, make = JSONFileLoader.load_file, ClientCreator._create_client_class
+    files, classes = dict[str, Any](), dict[str, Any]()
+
+    def load_file(self: JSONFileLoader, path: str) -> Any:
+        if path not in files:
+            files[path] = read(self, path)
+        return files[path]
+
+    def create_client_class(self: ClientCreator, name: str, model: Any) -> Any:
+        if name not in classes:
+            classes[name] = make(self, name, model)
+        return classes[name]
+
+    JSONFileLoader.kept = files
+    JSONFileLoader.load_file = load_file
+    ClientCreator._create_client_class = create_client_class
