@@ -55,6 +55,7 @@ class Ninety:
         self.ended = []  # (box, rule, when, how long after its last use, until when it was excused)
         self.doomed = ""
         self.down_until = {"first": START, "second": START}
+        self.alone = []  # from when until when both schedulers were dead, and nobody could make a pass
         self.sessions = {name: self.opened() for name in self.down_until}
         for cloud in self.world.clouds.values():
             cloud.weather = self.weather
@@ -121,6 +122,7 @@ class Ninety:
             self.sessions[name].ledger.close()
             self.sessions[name] = self.opened()
             self.down_until[name] = world.now + self.chance.randrange(2, 30) * MINUTE
+            self.alone.append((world.now, min(self.down_until.values())))
             return False
         except CloudgpuError as fault:
             self.seen[f"broken off: {type(fault).__name__}"] += 1
@@ -244,9 +246,18 @@ def lab():
 
 
 def heard(lab):
-    """Return the ends of machines whose agents could be heard at the end, with how long each was billed idle."""
-    found = [(box, rule, at, at - max(at - idle, excused)) for box, rule, at, idle, excused in lab.ended]
-    return [(box, rule, at, late) for box, rule, at, late in found if box.lives(at)]
+    """Return the ends of machines whose agents could be heard at the end, with how long each was billed idle.
+
+    Without the time in which both schedulers were dead.
+    """
+    found = [(box, rule, at, max(at - idle, excused)) for box, rule, at, idle, excused in lab.ended]
+    return [(box, rule, at, at - since - alone(lab, since, at)) for box, rule, at, since in found if box.lives(at)]
+
+
+def alone(lab, since, until):
+    """Return for how long nobody could make a pass in that time."""
+    spans = ((max(since, begin), min(until, end)) for begin, end in lab.alone)
+    return sum((end - begin for begin, end in spans if end > begin), timedelta())
 
 
 def test_every_machine_was_ended_within_90_minutes_of_its_last_use(lab):
