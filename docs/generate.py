@@ -32,7 +32,7 @@ All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `messag
 and `exit_code`. The tree, with what the caller does next:
 """
 _OTHER_CODES = {
-    0: "Done. Also: you were asked, and said no.",
+    0: "Done. Also: you were asked and said no; one line on stderr says so.",
     130: "Interrupted with Ctrl-C: stderr says what may be left; with `-o json` there is no document.",
     141: "Whoever read the output closed it (as `| head` does).",
     255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",

@@ -214,9 +214,10 @@ def _shown(args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as fault:  # noqa: BLE001  (the last place where a defect can become a sentence)
+        from cloudgpu.cli.common import Declined
         from cloudgpu.cli.faults import as_ours
 
-        return _show(as_ours(fault, args), args)
+        return _declined(fault, args) if isinstance(fault, Declined) else _show(as_ours(fault, args), args)
     return code if isinstance(code, int) else 0
 
 
@@ -232,6 +233,17 @@ def _show(fault: CloudgpuError, args: list[str]) -> int:
         if fault.next:
             sys.stderr.write(f"  {fault.next}\n")
     return 255 if args and args[0] in ("exec", "run") else fault.exit_code
+
+
+def _declined(answer: Exception, args: list[str]) -> int:
+    """Say that the user said no, which is no error."""
+    if wants_json(args):
+        import json
+
+        sys.stdout.write(json.dumps({"declined": str(answer)}, indent=2) + "\n")
+    else:
+        sys.stderr.write(f"{answer}\n")
+    return 0
 
 
 def wants_json(args: list[str]) -> bool:

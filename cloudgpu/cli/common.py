@@ -82,20 +82,46 @@ def emit(output: Format, value: Any, text: str) -> None:
     sys.stdout.flush()
 
 
-def confirm(question: str, *, yes: bool, why: str = "This spends or destroys something") -> None:
-    """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Exit when the answer is no."""
+class Declined(Exception):
+    """The user was asked and said no; the message is the one sentence that says what that means."""
+
+
+def on_terminal() -> bool:
+    """Say whether somebody can be asked: both input and stderr are a terminal, and neither is closed."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def confirm(
+    question: str, *, yes: bool, why: str = "This spends or destroys something", no: str = "Nothing was done."
+) -> None:
+    """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Declined for any other answer.
+
+    `no` says how things stand then.
+    """
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not on_terminal():
         raise InvalidRequest(
             f"{why}, and there is no terminal to ask on.",
             field="--yes",
             value=None,
             next="Add --yes to do it without being asked.",
         )
-    sys.stderr.write(f"{question} [y/N] ")
+    if answered(f"{question} [y/N] ").lower() not in ("y", "yes"):
+        raise Declined(no)
+
+
+def answered(question: str) -> str:
+    """Ask on stderr and return the line that was typed; raise InvalidRequest at the end of input."""
+    sys.stderr.write(question)
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    line = sys.stdin.readline()
+    if not line:
+        sys.stderr.write("\n")
         raise InvalidRequest(
-            "Nothing was done: the answer was no.", field="--yes", value=None, next="Run it again when you want it."
+            "The question was not answered: the input has ended.",
+            field="--yes",
+            value=None,
+            next="Answer on a terminal, or add --yes to do it without being asked.",
         )
+    return line.strip()

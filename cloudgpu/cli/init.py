@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, tell, warn_here
+from cloudgpu.cli.common import Format, Output, answered, confirm, emit, on_terminal, tell, warn_here
 from cloudgpu.cli.kinds import PLACE, complete_kind, kind_option
 from cloudgpu.errors import InvalidRequest
 
@@ -29,6 +29,7 @@ QUESTIONS = {
     "watts": "Watts of this computer under load, without its GPUs",
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
+UNWRITTEN = "Nothing was written."
 CLOUD_ALONE = (
     ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove"),
     "is for a cloud: cloudgpu init aws, azure or gcp.",
@@ -134,9 +135,7 @@ def _write(made: Draft, *, ask: bool, output: Format) -> None:
 
     if made.changed:
         _show(made)
-        if ask and not _agreed("Write this to config.toml?"):
-            sys.stderr.write("Nothing was written.\n")
-            raise typer.Exit(0)
+        confirm("Write this to config.toml?", yes=not ask, no=UNWRITTEN)
         write(made)
     value = _value(made)
     emit(output, value, _text(value))
@@ -151,7 +150,7 @@ def _check_none_of(options: tuple[tuple[str, ...], str], *given: object) -> None
 
 
 def _may_ask(*, yes: bool) -> bool:
-    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not yes and not on_terminal():
         raise _without("--yes", "There is no terminal to ask on.")
     return not yes
 
@@ -187,26 +186,15 @@ def _asked_hosts() -> list[Host]:
 
 
 def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
-    """Ask until the answer can be read; None for an empty one. Raises Exit at the end of input."""
+    """Ask until the answer can be read; None for an empty one. Raises InvalidRequest at the end of input."""
     while True:
-        sys.stderr.write(f"{question} [{usual or 'not set'}]: ")
-        sys.stderr.flush()
-        line = sys.stdin.readline()
+        line = answered(f"{question} [{usual or 'not set'}]: ")
         if not line:
-            sys.stderr.write("\nNothing was written.\n")
-            raise typer.Exit(0)
-        if not line.strip():
             return None
         try:
-            return read(line.strip())
+            return read(line)
         except InvalidRequest as fault:
             tell(f"{fault.message} {fault.next or ''}".rstrip())
-
-
-def _agreed(question: str) -> bool:
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
@@ -230,9 +218,7 @@ def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str
             f"--fingerprint {is_}",
         )
     sys.stderr.write(f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {is_}\n")
-    if not _agreed("Is this the fingerprint that the machine itself shows?"):
-        sys.stderr.write("Nothing was written.\n")
-        raise typer.Exit(0)
+    confirm("Is this the fingerprint that the machine itself shows?", yes=False, no=UNWRITTEN)
     return key
 
 

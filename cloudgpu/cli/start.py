@@ -117,7 +117,8 @@ def _brought_back(
 
     def agree() -> None:
         tell_plan(planned(session, prepared), session.clock(), output)
-        confirm(f"Launch {row['name']} again from its image?", yes=yes)
+        no = f"{row['name']} was not launched; its image is kept."
+        confirm(f"Launch {row['name']} again from its image?", yes=yes, no=no)
 
     check_budgets(session, prepared)
     agree()
