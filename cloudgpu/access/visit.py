@@ -51,6 +51,21 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
     )
 
 
+def login_key(text: str) -> Path:
+    """Return the file that is named, as a whole path; raise InvalidRequest where it holds no private key.
+
+    One with a passphrase is one: the SSH agent may hold it.
+    """
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise InvalidRequest(
+            f"{text!r} names the home of an unknown user.", field="key", value=text, next="Write the whole path."
+        ) from None
+    _load(path)
+    return path
+
+
 def _named(path: Path) -> list[PKey]:
     """Return the key of a file; of one with a passphrase, the same key from the SSH agent."""
     found = _load(path)

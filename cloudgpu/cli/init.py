@@ -35,7 +35,7 @@ CLOUD_ALONE = (
     "is for a cloud: cloudgpu init aws, azure or gcp.",
 )
 CLOUD_TAKES_NONE = (
-    ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint"),
+    ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key"),
     "is not about a cloud account: run cloudgpu init without one for it.",
 )
 FORGET_ALONE = (("CLOUD", *CLOUD_ALONE[0]), "does not go with --forget.")
@@ -74,6 +74,9 @@ def command(
     fingerprint: Annotated[
         list[str] | None, typer.Option(metavar="SHA256:...", help="A host's key, as you know it. Repeatable.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The private key that logs in to --host; empty: your usual ones.")
+    ] = None,
     forget: Annotated[
         str | None, typer.Option("--forget", metavar="ACCOUNT", help="Retire an account: ask it no more. See below.")
     ] = None,
@@ -100,33 +103,34 @@ def command(
         from cloudgpu.cli.init_forget import retire
 
         _check_none_of(FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
-        _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint)
+        _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
         retire(forget, yes=yes, output=output)
         return
     if cloud is not None:
         from cloudgpu.cli.init_cloud import prepare
 
-        _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint)
+        _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
         prepare(
             cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
             named={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
     _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, remove or None)
-    from cloudgpu.control.init import checked, draft, look, read_host
+    from cloudgpu.control.init import checked, draft, login_of, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
     values = {name: checked(name, text) for name, text in named.items() if text is not None}
     wanted = [read_host(text) for text in host or ()]
+    logs_in = None if key is None else login_of(key, wanted)
     ask = _may_ask(yes=yes)
     found = look(os.environ)
     if ask and not wanted:
         values = _asked(found, values)
         wanted = _asked_hosts()
-    elif found.text is None and "owner" not in values and not ask:
+    elif found.text is None and not ask and "owner" not in values and not wanted:
         raise _without("--owner", "There is no config.toml yet, and nobody to ask who machines are for.")
     keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
-    _write(draft(found, values, keys), ask=ask, output=output)
+    _write(draft(found, values, keys, login=logs_in), ask=ask, output=output)
 
 
 def _write(made: Draft, *, ask: bool, output: Format) -> None:

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.access import known_hosts
 from cloudgpu.control.guest import is_launched_here, not_let_in, pin_shared
-from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, Unreachable
-from cloudgpu.providers.base import ReadsHostKeys
+from cloudgpu.control.identity import names_of
+from cloudgpu.control.pricing import available
+from cloudgpu.control.reachable import BY_REGION
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    Unreachable,
+)
+from cloudgpu.providers.base import KnowsHostKeys, ReadsHostKeys
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
@@ -42,6 +52,7 @@ def pin_told(session: Session, row: Row) -> None:
     The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
     where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
     """
+    pin_confirmed(session, row)
     if pin_shared(session, row):
         return
     try:
@@ -55,6 +66,42 @@ def pin_told(session: Session, row: Row) -> None:
         raise not_let_in(session, row) from fault
     if known_hosts.pinned(session.home.known_hosts, row["id"]) is None and not is_launched_here(session, row):
         raise not_let_in(session, row)
+
+
+def pin_confirmed(session: Session, row: Row) -> bool:
+    """Pin an own host's new key for a machine that was launched before, and say whether there was one to pin.
+
+    Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
+    and be the computer of the launch by its own word: no key is taken because somebody shows it.
+    """
+    file, identity = session.home.known_hosts, row["identity"]
+    before = known_hosts.pinned(file, row["id"])
+    if before is None or identity is None or identity["kind"] != BY_REGION:
+        return False
+    confirmed = [_confirmed(session, name, row) for name in names_of(session, row)]
+    if before in confirmed or not any(confirmed):
+        return False
+    try:
+        key = _confirmed(session, session.account_here(row), row)
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError:  # it is no host of this home, or not one that can be asked: the key stays as it is
+        return False
+    if key is None or key == before:
+        return False
+    known_hosts.pin(file, row["id"], key)
+    session.tell(f"{row['name']}: its host has another key than at the launch, which you have confirmed; pinned it")
+    return True
+
+
+def _confirmed(session: Session, account: str, row: Row) -> str | None:
+    """Return the host key that the settings of an account have for the host of a machine; None for no such host."""
+    try:
+        provider = session.provider(account)
+        key = provider.host_key(available(row)) if isinstance(provider, KnowsHostKeys) else None
+    except InvalidRequest:
+        return None
+    return None if key is None else known_hosts.public_key(key)
 
 
 def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:

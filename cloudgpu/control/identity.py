@@ -136,7 +136,7 @@ def account_here(session: Session, row: Row, said: Said | None = None) -> str:
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
-    for account in _candidates(session, row):
+    for account in names_of(session, row):
         found = _known(said, account, row) or _tried(session, account, row["region"])
         if isinstance(found, CloudgpuError):
             fault = found
@@ -182,7 +182,7 @@ def _said(session: Session, rows: Sequence[Row]) -> Said:
 
 def _likely(session: Session, row: Row) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
-    found = _candidates(session, row)
+    found = names_of(session, row)
     return [row["account"]] if row["account"] in found else found
 
 
@@ -218,7 +218,7 @@ def judged_here(session: Session, rows: Sequence[Row]) -> list[Row]:
 def _may_be_here(session: Session, row: Row, fault: CloudgpuError) -> bool:
     if isinstance(fault, NotReachableHere):
         return False
-    return is_mine(session, row) or not all(said_another(session, one, row) for one in _candidates(session, row))
+    return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
 
 
 def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
@@ -307,7 +307,7 @@ def is_there(row: Row) -> bool:
     return row["ended"] is None or stays(row)
 
 
-def _candidates(session: Session, row: Row) -> list[str]:
+def names_of(session: Session, row: Row) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
     named = row["account"]
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name

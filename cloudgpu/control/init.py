@@ -13,6 +13,7 @@ from typing import Any
 
 from cloudgpu.access.files import locked, write_whole
 from cloudgpu.access.hostkey import fingerprint
+from cloudgpu.access.visit import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.policies import load_policy
@@ -162,6 +163,23 @@ def _bad_host(text: str, says: str) -> InvalidRequest:
     )
 
 
+def login_of(text: str, hosts: Sequence[Host]) -> str:
+    """Return the private key that `--key` names for these hosts, as the file will have it; empty for the usual ones.
+
+    Raises InvalidRequest without a host, and for what is no private key that SSH can use.
+    """
+    if not hosts:
+        message = "--key is the private key that logs in to a machine of your own, and no --host names one."
+        raise InvalidRequest(message, field="--key", value=shown(text), next="Add --host NAME=USER@ADDRESS.")
+    if not text.strip():
+        return ""
+    try:
+        path = login_key(text.strip())
+    except InvalidRequest as fault:
+        raise InvalidRequest(fault.message, field="--key", value=shown(text), next=fault.next) from None
+    return text.strip() if text.strip().startswith("~") else str(path)
+
+
 def known_key(found: Found, host: Host) -> str | None:
     """Return the host key that the file has for this host, or None."""
     for entry in _hosts(found):
@@ -185,8 +203,16 @@ def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
     )
 
 
-def draft(found: Found, values: Mapping[str, str | Decimal], hosts: Sequence[tuple[Host, str]] = ()) -> Draft:
+def draft(
+    found: Found,
+    values: Mapping[str, str | Decimal],
+    hosts: Sequence[tuple[Host, str]] = (),
+    *,
+    login: str | None = None,
+) -> Draft:
     """Return the file with these settings, figures of this machine and own hosts (with their keys) in it.
+
+    `login` is the private key that logs in to these hosts; empty: the usual ones, None: as before.
 
     Raises InvalidRequest where the whole would have a fault, such as a lease longer than `renew_until`.
     """
@@ -199,7 +225,7 @@ def draft(found: Found, values: Mapping[str, str | Decimal], hosts: Sequence[tup
         if name in values:
             text = with_value(text, ("accounts", local, name), values[name])
     if hosts:
-        text = _with_hosts(found, text, hosts)
+        text = _with_hosts(found, text, hosts, login)
     return drafted(found, text)
 
 
@@ -248,11 +274,14 @@ def _hosts(found: Found) -> list[dict[str, Any]]:
     return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
 
 
-def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]]) -> str:
+def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
     entries = {str(entry.get("name")): entry for entry in _hosts(found)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
-        kept = entries.get(host.name, {})
+        kept = dict(entries.get(host.name, {}))
+        if login is not None:
+            kept.pop("key", None)
+            new["key"] = login
         entries[host.name] = kept | {name: value for name, value in new.items() if value != ""}
     account = account_of(found.settings, "ssh")
     text = with_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text

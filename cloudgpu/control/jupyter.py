@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.access import background, jupyter
 from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.doors import closed
-from cloudgpu.control.host_keys import pin_told
+from cloudgpu.control.host_keys import pin_confirmed, pin_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, moved, reached
 from cloudgpu.core.times import from_iso
@@ -135,6 +135,7 @@ class JupyterTunnel:
             except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
                 return session.target(row)
             check_reachable(session, row)
+            pin_confirmed(session, row)
             return session.target(row)
 
     def _ask_jupyter(self, connection: Connection) -> int:

@@ -14,7 +14,7 @@ from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control import guest
 from cloudgpu.control.doors import closed, is_behind, is_told
 from cloudgpu.control.gone import gone
-from cloudgpu.control.host_keys import pin_told, wait_for_key
+from cloudgpu.control.host_keys import pin_confirmed, pin_told, wait_for_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
@@ -152,9 +152,12 @@ def _connected(session: Session, row: Row, timeout: float) -> Connection:
 
 
 def moved(session: Session, row: Row, fault: Unreachable) -> Row:
-    """Return the machine's row where it has another address by now; raise why it cannot be reached otherwise."""
+    """Return the machine's row where it has another address by now, or another key that its user has confirmed.
+
+    Raises why it cannot be reached otherwise.
+    """
     latest = _asked_again(session, row)
-    if latest["address"] == row["address"]:
+    if latest["address"] == row["address"] and not pin_confirmed(session, latest):
         raise explained(session, latest, fault)
     return latest
 

@@ -22,6 +22,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
     Unreachable,
+    WrongHostKey,
 )
 from cloudgpu.parallel import beat
 from cloudgpu.providers.ssh.host import ANSWER
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.connection import Completed
     from cloudgpu.providers.ssh.options import Host
 
+SSH_PORT = 22
 CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
 SWITCH_ON = "Switch it on, or mend the way there; then try again."
@@ -58,7 +60,7 @@ def host_key(host: Host) -> str:
         f"The host key of {host.name} ({host.host}, port {host.port}) is not known, so it was not contacted.",
         field=f"{host.field}.host_key",
         value=None,
-        next=f"Compare its fingerprint with that machine's and confirm it once: cloudgpu init, or ssh {where}; "
+        next=f"Compare its fingerprint with that machine's and confirm it once: {_init(host)}, or ssh {where}; "
         "or write the line of its /etc/ssh/ssh_host_ed25519_key.pub as host_key into config.toml.",
     )
 
@@ -71,11 +73,26 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
     ProviderUnavailable.
     """
     known = host_key(host)
-    with visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout)) as connection:
+    try:
+        connected = visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout))
+    except WrongHostKey as fault:
+        fault.next = (
+            "Nothing was sent to it. If you set that machine up anew, compare the new key's fingerprint there and "
+            f"confirm it: {_init(host)}"
+        )
+        raise
+    with connected as connection:
         beat()
         done = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
     beat()
     return _answer(host, done)
+
+
+def _init(host: Host) -> str:
+    """Return the command that shows a host's key and, once that is confirmed, pins it."""
+    named = f"[{host.host}]" if ":" in host.host else host.host
+    user, port = f"{host.user}@" if host.user else "", f":{host.port}" if host.port != SSH_PORT else ""
+    return f"cloudgpu init --host {host.name}={user}{named}{port}"
 
 
 def _command(host: Host) -> str:

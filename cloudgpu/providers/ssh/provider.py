@@ -150,7 +150,7 @@ class SshProvider:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
         from cloudgpu.providers.ssh.client import host_key
 
-        return host_key(self._offered(item))
+        return host_key(self._other_names.get(item.zone) or self._offered(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.
@@ -187,7 +187,7 @@ class SshProvider:
         answers = self._looks(hosts)
         for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, CloudgpuError):
-                unanswered.append(Unanswered(f"{self.account}/{host.name}", answer.message))
+                unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
                 instances.append(self._instance(host, answer["machine"]))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
@@ -379,6 +379,11 @@ def _named(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError
         return answer
     message = f"{host.name} does not answer: {answer.message}"
     return Silent(message, field=answer.field, value=host.name, next=answer.next)
+
+
+def _why(fault: CloudgpuError) -> str:
+    """Return why a host did not answer; where its key is another one, with what to do: that ends by no waiting."""
+    return f"{fault.message} {fault.next}" if isinstance(fault, WrongHostKey) else fault.message
 
 
 def _not_found(id_: str) -> InstanceNotFound:
