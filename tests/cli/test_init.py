@@ -14,6 +14,7 @@ import tomllib
 import pytest
 
 from cloudgpu.access.hostkey import fingerprint
+from cloudgpu.access.keys import client_key
 from tests.access.sshserver import Server
 from tests.cli.many import QuickProgram
 
@@ -162,8 +163,9 @@ def test_a_host_is_taken_up_with_the_key_whose_fingerprint_was_given(cloudgpu, s
     keygen = subprocess.run(["ssh-keygen", "-lf", "-"], input=line, capture_output=True, text=True, check=True)
     assert known in keygen.stdout
     host = ("--host", f"bigbox=ada@127.0.0.1:{server.port}")
-    done = cloudgpu(*FIRST, *host, "--fingerprint", known)
+    done = cloudgpu("init", "--yes", *host, "--fingerprint", known)
     assert done.code == 0, done.err
+    assert list(config(cloudgpu)) == ["accounts"], "nobody said who machines are for"
     (entry,) = config(cloudgpu)["accounts"]["ssh"]["hosts"]
     assert entry == {
         "name": "bigbox",
@@ -173,6 +175,20 @@ def test_a_host_is_taken_up_with_the_key_whose_fingerprint_was_given(cloudgpu, s
         "host_key": " ".join(server.host_key.public_line.split()[:2]),
     }
     assert cloudgpu("init", "--yes", *host, "-o", "json").json["written"] is False  # its key is known by now
+
+
+def test_the_key_that_logs_in_to_a_host_is_set_changed_and_taken_out(cloudgpu, server, tmp_path):
+    host = ("init", "--yes", "--host", f"bigbox=ada@127.0.0.1:{server.port}")
+    known = fingerprint(server.host_key.public_line)
+    key = client_key(tmp_path / "mine").path
+    assert cloudgpu(*host, "--fingerprint", known, "--key", str(key)).code == 0
+    assert config(cloudgpu)["accounts"]["ssh"]["hosts"][0]["key"] == str(key)
+    assert cloudgpu(*host, "-o", "json").json["written"] is False  # without --key it stays
+    assert cloudgpu(*host, "--key", "").code == 0
+    assert "key" not in config(cloudgpu)["accounts"]["ssh"]["hosts"][0]
+    for wrong, says in ((tmp_path / "none", "no such file"), (key.with_suffix(".pub"), "no private key")):
+        error = cloudgpu(*host, "--key", str(wrong), "-o", "json").json["error"]
+        assert (error["field"], says in error["message"]) == ("--key", True)
 
 
 def test_a_host_is_confirmed_on_a_terminal_and_another_one_beside_it(cloudgpu, server):
@@ -241,6 +257,8 @@ BAD = [
     ([], "--yes", "no terminal"),
     (["--owner", "ada"], "--yes", "no terminal"),
     (["--yes"], "--owner", "nobody to ask"),
+    ([*FIRST[1:], "--key", "/id"], "--key", "no --host names one"),
+    ([*FIRST[1:], "--host", "box=h", "--key", "~nobody-there/id"], "--key", "unknown user"),
     (["--yes", "--owner", "a\x1b[31mb"], "--owner", "one line of 1 to 200"),
     (["--yes", "--owner", ""], "--owner", "one line of 1 to 200"),
     (["--yes", "--owner", "a\nb"], "--owner", "one line of 1 to 200"),

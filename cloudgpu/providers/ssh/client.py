@@ -6,13 +6,14 @@ import getpass
 import json
 import shlex
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import LoginRefused
 from cloudgpu.access.users_hosts import confirmed_key
 from cloudgpu.access.visit import visit
-from cloudgpu.core.facts import Address
+from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, Address
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -85,7 +86,7 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
         beat()
         done = connection.capture(_command(host), timeout=timeout, input=_request(verb, body))
     beat()
-    return _answer(host, done)
+    return _answer(host, done, body.get("tags", {}))
 
 
 def _init(host: Host) -> str:
@@ -107,14 +108,14 @@ def _request(verb: str, body: dict[str, Any]) -> bytes:
     return f"{program()}\n\nmain({verb!r}, json.loads({json.dumps(body)!r}))\n".encode()
 
 
-def _answer(host: Host, done: Completed) -> dict[str, Any]:
+def _answer(host: Host, done: Completed, tags: Mapping[str, str]) -> dict[str, Any]:
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
     if said is None:
         raise _no_answer(host, done)
     answer: dict[str, Any] = json.loads(said[len(ANSWER) :])
     if "fault" in answer:
-        raise _fault(host, str(answer["fault"]), str(answer["said"]))
+        raise _fault(host, str(answer["fault"]), str(answer["said"]), tags)
     return answer
 
 
@@ -137,18 +138,29 @@ def _no_answer(host: Host, done: Completed) -> CloudgpuError:
     )
 
 
-def _fault(host: Host, kind: str, said: str) -> CloudgpuError:
+def _fault(host: Host, kind: str, said: str, asked: Mapping[str, str]) -> CloudgpuError:
+    """Return the error for what went wrong there; `asked` are the tags of the machine that was asked for."""
     name = host.name
     if kind == "busy":
-        other = said.partition(" ")[0]
-        return NoCapacity(
-            f"{name} is in use by {said}.",
-            field="instance_type",
-            value=name,
-            next=f"Use that one, or end it first: cloudgpu down {other}",
-        )
+        return _busy(name, json.loads(said), asked)
     make, sentence, way_out = _FAULTS.get(kind, _FAULTS["system"])
     return make(sentence.format(host=name, said=said), field=host.field, value=name, next=way_out)
+
+
+def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> NoCapacity:
+    """Return the error for a host that has a machine already: whose that is, and who can end it."""
+    name, tags = machine["name"], machine["tags"]
+    owner = tags.get(TAG_OWNER)
+    since = f"{datetime.fromtimestamp(machine['at'], UTC):%Y-%m-%d %H:%M} UTC"
+    whose = f"{owner}'s " if owner and owner != asked.get(TAG_OWNER) else ""
+    if tags.get(TAG_LEDGER) == asked.get(TAG_LEDGER):
+        way = f"Use that one, or end it first: cloudgpu down {name}"
+    elif whose:
+        way = f"Ask {owner} to end it, or take another host: your ledger does not have that machine."
+    else:
+        way = f"End it from the home that launched it (cloudgpu down {name}), or take another host."
+    message = f"{host} is in use by {whose}{name} ({machine['wanted']}, launched {since})."
+    return NoCapacity(message, field="instance_type", value=host, next=way)
 
 
 _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {

@@ -485,7 +485,7 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
     """Make the machine, or return the one that this token has made."""
     record = machine()
     if record and record["token"] != body["record"]["token"]:
-        raise Fault("busy", "{} ({})".format(record["name"], record["wanted"]))
+        raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launcher(record)}))
     if is_elsewhere(record):
         known({"id": record["id"]})
     if not record:
@@ -494,6 +494,13 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
         build(body)
         settle()
     return look({})
+
+
+def launcher(record: Record) -> dict[str, Any]:
+    """Return when the machine here was launched, and the tags that say by whom."""
+    with contextlib.suppress(Fault):
+        return {"at": record["launched_at"], "tags": load(ROOT / "tags.json")}
+    return {"at": record["launched_at"], "tags": {}}
 
 
 def look(_body: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 
 import pytest
 
@@ -79,6 +80,18 @@ def test_a_second_machine_on_a_busy_host_is_refused_with_its_name(cloudgpu, host
     assert "cloudgpu down amber-fox" in second.json["error"]["next"]
 
 
+def test_whose_machine_keeps_a_host_busy_is_said_to_another_person_on_the_same_login(cloudgpu, host, tmp_path):
+    assert cloudgpu("up", "--yes", "--name", "fox", "--owner", "ada", "--template", "bare", timeout=90).code == 0
+    bob = QuickProgram(tmp_path / "bob", cloudgpu.environ, shared())
+    bob.config(config(host))
+    error = bob("up", "--yes", "--owner", "bob", "--template", "bare", "-o", "json").json["error"]
+    launched = datetime.fromtimestamp(json.loads((host.place / "record.json").read_text())["launched_at"], UTC)
+    assert error["message"] == f"bigbox is in use by ada's fox (running, launched {launched:%Y-%m-%d %H:%M} UTC)."
+    assert error["next"] == "Ask ada to end it, or take another host: your ledger does not have that machine."
+    error = bob("up", "--yes", "--owner", "ada", "--template", "bare", "-o", "json").json["error"]
+    assert error["next"].startswith("End it from the home that launched it")
+
+
 def test_an_up_that_was_killed_is_settled_by_the_next(cloudgpu, host):
     words = ("up", "--yes", "--name", "amber-fox", "--template", "bare")
     killed = cloudgpu.start(*words)
@@ -132,6 +145,35 @@ def test_another_host_key_than_the_confirmed_one_is_refused(cloudgpu, own, host)
     said = cloudgpu("up", "--yes", "-o", "json")
     assert said.code == 10
     assert said.json["error"]["kind"] == "wrong_host_key"
+
+
+def test_a_changed_host_key_is_confirmed_by_the_command_that_is_named_and_the_machine_goes_on(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    host.host_key = new_host_key()
+    host.start()
+    way = f"cloudgpu init --host bigbox=ada@127.0.0.1:{host.port}"
+    for words in (("exec", "amber-fox", "--", "true"), ("ls", "--refresh"), ("down", "amber-fox", "--yes")):
+        said = cloudgpu(*words)
+        assert (said.code in (8, 10, 255), way in said.err) == (True, True), said.err
+    shown = cloudgpu(*way.split()[1:], "--yes", "-o", "json").json["error"]["next"].rpartition(" ")[2]
+    assert cloudgpu(*way.split()[1:], "--yes", "--fingerprint", shown).code == 0
+    for told in (True, False):  # the new key is pinned for the machine, once
+        done = cloudgpu("exec", "amber-fox", "--", "echo", "on")
+        assert (done.code, done.out, "which you have confirmed" in done.err) == (0, "on\n", told), done.err
+    assert cloudgpu("ls", "--refresh").code == 0
+
+
+def test_a_confirmed_key_is_pinned_for_no_machine_of_another_computer(cloudgpu, own, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    other, before = own("other"), (cloudgpu.home / "known_hosts").read_bytes()
+    cloudgpu.config(config(host, host_key=other.host_key.public_line, port=other.port))
+    assert cloudgpu("exec", "amber-fox", "--", "true").code == 0, "it is still where it was"
+    host.off()
+    assert cloudgpu("exec", "amber-fox", "--", "true").code == 255
+    assert (cloudgpu.home / "known_hosts").read_bytes() == before
+    host.start()
+    cloudgpu.config(config(host))
 
 
 def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
