@@ -15,6 +15,7 @@ import random
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,9 +57,11 @@ class Ninety:
         self.doomed = ""
         self.down_until = {"first": START, "second": START}
         self.alone = []  # from when until when both schedulers were dead, and nobody could make a pass
+        self.broken = []  # when a pass was broken, and at which clouds a call of it had failed
+        self.failed = set()
         self.sessions = {name: self.opened() for name in self.down_until}
-        for cloud in self.world.clouds.values():
-            cloud.weather = self.weather
+        for account, cloud in self.world.clouds.items():
+            cloud.weather = partial(self.weather, account)
         for number in range(machines):
             day, hour = self.chance.randrange(days - 5), self.chance.gauss(12, 1.5)
             self.at(START.replace(hour=0) + timedelta(days=day, hours=hour), self.launched, number)
@@ -114,7 +117,7 @@ class Ninety:
         """Let one scheduler make the pass that is due; say whether it did."""
         world = self.world
         before = {box.id: len(world.reasons(box.id)) for box in world.living() if world.runs(box)}
-        self.in_pass = name
+        self.in_pass, self.failed = name, set()
         try:
             make_pass(self.sessions[name], TEN)
         except Killed:
@@ -123,17 +126,19 @@ class Ninety:
             self.sessions[name] = self.opened()
             self.down_until[name] = world.now + self.chance.randrange(2, 30) * MINUTE
             self.alone.append((world.now, min(self.down_until.values())))
+            self.failed = set(world.clouds)
             return False
         except CloudgpuError as fault:
             self.seen[f"broken off: {type(fault).__name__}"] += 1
             return False
         finally:
             self.in_pass = False
+            self.broken.append((world.now, self.failed))
             self.judge(before)
         self.seen["passes"] += 1
         return True
 
-    def weather(self, method):
+    def weather(self, account, method):
         """Strike a call of a pass: kill the scheduler, or let the call fail."""
         if not self.in_pass:
             return None
@@ -142,6 +147,7 @@ class Ninety:
         if self.chance.random() >= FAILING:
             return None
         self.seen["calls that failed"] += 1
+        self.failed.add(account)
         kind = self.chance.choice([RateLimited, ProviderUnavailable])
         return kind(f"{method} fails, as one call in twenty does", next="wait")
 
@@ -248,10 +254,19 @@ def lab():
 def heard(lab):
     """Return the ends of machines whose agents could be heard at the end, with how long each was billed idle.
 
-    Without the time in which both schedulers were dead.
+    Without the time in which both schedulers were dead, and an interval for each pass that the storm has broken.
     """
     found = [(box, rule, at, max(at - idle, excused)) for box, rule, at, idle, excused in lab.ended]
-    return [(box, rule, at, at - since - alone(lab, since, at)) for box, rule, at, since in found if box.lives(at)]
+    return [
+        (box, rule, at, at - since - alone(lab, since, at) - broken(lab, box.account, since, at))
+        for box, rule, at, since in found
+        if box.lives(at)
+    ]
+
+
+def broken(lab, account, since, until):
+    """Return the intervals of the passes of that time in which a call to this cloud failed, or which were killed."""
+    return TEN * sum(since <= at < until and account in accounts for at, accounts in lab.broken)
 
 
 def alone(lab, since, until):
@@ -261,9 +276,14 @@ def alone(lab, since, until):
 
 
 def test_every_machine_was_ended_within_90_minutes_of_its_last_use(lab):
-    late = sorted((late, box.name, rule) for box, rule, _, late in heard(lab) if late > BOUND)
-    assert not late
-    assert len(heard(lab)) > MACHINES / 2
+    ends = heard(lab)
+    assert not sorted((late, box.name, rule) for box, rule, _, late in ends if late > BOUND)
+    assert len(ends) > MACHINES / 2
+
+
+def test_the_storm_delayed_few_machines_for_longer(lab):
+    ends = [at - max(at - idle, excused) for box, _, at, idle, excused in lab.ended if box.lives(at)]
+    assert sum(late > BOUND for late in ends) <= len(ends) // 50
 
 
 def test_a_machine_that_nobody_could_hear_ended_with_its_clouds_timer(lab):
