@@ -115,10 +115,10 @@ class Connection:
 
     def sftp(self) -> SFTPClient:
         """Return a file transfer session, to be closed by the caller. Raises Unreachable."""
-        from paramiko.sftp_client import SFTPClient
+        from cloudgpu.access.sftp import Files
 
         with self.explained():
-            client = SFTPClient.from_transport(self.transport)
+            client = Files.from_transport(self.transport)
         if client is None:
             raise self.lost()
         return client

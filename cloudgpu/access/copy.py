@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import posixpath
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from cloudgpu.access.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.keepalive import KeepAlive
 from cloudgpu.access.places import Places, read_places
 from cloudgpu.access.sides import Here, Side, There
-from cloudgpu.access.trees import Item, about, lay_out
+from cloudgpu.access.trees import Item, OnePath, about, lay_out, taken
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 
@@ -31,11 +32,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied; `skipped` names what is neither file nor directory, and links that lead nowhere."""
+    """What was copied; `skipped` names what is neither file nor directory, and links that lead nowhere.
+
+    `failed` says of each path that could not be copied why.
+    """
 
     files: int
     bytes: int
     skipped: tuple[str, ...] = ()
+    failed: tuple[InvalidRequest, ...] = ()
 
 
 def machine_of(sources: Sequence[str], destination: str) -> str:
@@ -50,7 +55,8 @@ def copy(
 
     Permissions and times are kept, links followed. Into an existing directory goes the source under its own name.
     A file gets its final name only when it is whole. `progress` gets the bytes done and the bytes in all.
-    Raises InvalidRequest with the path it is about, Unreachable when the connection is lost.
+    A path in a directory that cannot be read, or takes no such name, keeps no other from being copied.
+    Raises InvalidRequest about a path where nothing can be copied, Unreachable when the connection is lost.
     """
     from cloudgpu.access.wire import BROKEN
 
@@ -58,29 +64,51 @@ def copy(
     sessions = _Sessions(connection)
     with KeepAlive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
         try:
-            return _copy(sessions, places, progress or (lambda _done, _total: None))
+            done = _copy(sessions, places, progress or (lambda _done, _total: None))
+            if done.failed and not connection.stands():
+                raise done.failed[0]
         except (InvalidRequest, *BROKEN) as fault:
             if connection.stands():
                 raise
             raise (alive.fault or connection.lost()) from fault
         finally:
             sessions.close()
+    if done.failed and not done.files:
+        raise done.failed[0]
+    return done
 
 
 def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
     with sessions.one() as there:
         source, target = _ordered(there, places)
         layout = lay_out(source, places.sources, target, places.destination)
-        made = [item for item in layout.items if item.entry.directory and _make_directory(target, item)]
-        files = [item for item in layout.items if item.entry.file]
+        failed = list(layout.failed)
+        made, files = _prepared(target, layout.items, failed)
         transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files))
-    transfer.run(files)
+    missed = transfer.run(files)
     with sessions.one() as there:
         _, target = _ordered(there, places)
         for item in reversed(made):  # from the inside out: writing into a directory changes its time
             with about(target, item.target, "written"):
                 target.finish(item.target, item.entry)
-    return Copied(len(files), transfer.done, layout.skipped)
+    return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
+
+
+def _prepared(target: Side, items: Sequence[Item], failed: list[OnePath]) -> tuple[list[Item], list[Item]]:
+    """Make the directories; return those that were made, and the files that have a place now."""
+    made, files, closed = [], [], set()
+    for item in items:
+        if posixpath.dirname(item.target) in closed:
+            closed.add(item.target)
+        elif item.entry.file:
+            files.append(item)
+        else:
+            try:
+                made += [item] if _make_directory(target, item) else []
+            except OnePath as fault:
+                failed.append(fault)
+                closed.add(item.target)
+    return made, files
 
 
 def _ordered(there: There, places: Places) -> tuple[Side, Side]:
@@ -94,6 +122,8 @@ def _make_directory(target: Side, item: Item) -> bool:
         found = target.look(item.target or ".")
         if found is not None and found.directory:
             return False
+        if found is not None:
+            raise taken(target, item.target, by="file")
         target.make_directory(item.target)
     return True
 
@@ -101,11 +131,11 @@ def _make_directory(target: Side, item: Item) -> bool:
 def _part(target: str) -> str:
     """Return the name under which a file grows: beside its final place, hidden, the same at every try."""
     directory, name = posixpath.split(target)
-    return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(name.encode()).hexdigest()[:16]}.part")
+    return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.part")
 
 
 class _Transfer:
-    """Moves files, several at once; the first fault ends all."""
+    """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
 
     def __init__(self, sessions: _Sessions, places: Places, progress: Progress, total: int) -> None:
         self._sessions = sessions
@@ -115,10 +145,11 @@ class _Transfer:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._fault: Exception | None = None
+        self._missed: dict[str, OnePath] = {}
         self.done = 0
 
-    def run(self, files: Sequence[Item]) -> None:
-        """Move them all. Raises what the first one that failed raised."""
+    def run(self, files: Sequence[Item]) -> list[OnePath]:
+        """Move them all; return why some could not be. Raises what the first one that ended all raised."""
         with Pool(SESSIONS) as workers:
             moves = [workers.submit(self._move, item) for item in files]
             try:
@@ -133,23 +164,39 @@ class _Transfer:
         if self._fault is not None:
             raise self._fault
         self._advance(0)
+        return [self._missed[target] for target in sorted(self._missed)]
 
     def _move(self, item: Item) -> None:
         if self._stopped.is_set():
             return
         try:
             self._moved(item)
-        except Exception as fault:  # noqa: BLE001  (raised by `run`)
+        except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
+            fault = self._explained(item, met)
             with self._lock:
+                if isinstance(fault, OnePath) and self._sessions.alive:
+                    self._missed[item.target] = fault
+                    return
                 self._fault = self._fault or fault
             self._stopped.set()
+
+    def _explained(self, item: Item, fault: Exception) -> Exception:
+        """Return the fault; OnePath for a directory in the place of a file, of which SFTP 3 says nothing."""
+        if isinstance(fault, InvalidRequest) and not isinstance(fault, OnePath):
+            with contextlib.suppress(Exception), self._sessions.one() as there:  # the first fault counts
+                _, target = _ordered(there, self._places)
+                found = target.look(item.target)
+                if found is not None and found.directory:
+                    return taken(target, item.target, by="directory")
+        return fault
 
     def _moved(self, item: Item) -> None:
         with self._sessions.one() as there:
             source, target = _ordered(there, self._places)
             part = _part(item.target)
             try:
-                self._check_whole(target, item, part, self._pour(source, target, item, part))
+                count = self._pour(source, target, item, part)
+                _check_whole(source, target, item, part, count)
                 with about(target, item.target, "written"):
                     target.finish(part, item.entry)
                     target.rename(part, item.target)
@@ -173,15 +220,6 @@ class _Transfer:
                 self._advance(len(data))
         return count
 
-    def _check_whole(self, target: Side, item: Item, part: str, count: int) -> None:
-        with about(target, item.target, "written"):
-            written = target.look(part)
-            if written is None or written.size != count:
-                arrived = written.size if written else 0
-                raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
-            if count < item.entry.size:
-                raise OSError(f"its source ended after {count:,} of {item.entry.size:,} bytes")
-
     def _advance(self, count: int) -> None:
         with self._lock:
             self.done += count
@@ -193,6 +231,18 @@ def _read(source: Side, item: Item, reader: IO[bytes]) -> bytes:
         return reader.read(CHUNK)
 
 
+def _check_whole(source: Side, target: Side, item: Item, part: str, count: int) -> None:
+    """Raise InvalidRequest unless all of the file has arrived."""
+    with about(target, item.target, "written"):
+        written = target.look(part)
+        if written is None or written.size != count:
+            arrived = written.size if written else 0
+            raise OSError(f"only {arrived:,} of {count:,} bytes arrived (perhaps the disk is full)")
+    with about(source, item.source, "read"):
+        if count < item.entry.size:
+            raise OSError(f"it ended after {count:,} of {item.entry.size:,} bytes")
+
+
 class _Sessions:
     """SFTP sessions of one connection, opened when first needed, each used by one thread at a time."""
 
@@ -200,6 +250,11 @@ class _Sessions:
         self._connection = connection
         self._idle: SimpleQueue[There] = SimpleQueue()
         self._opened: list[There] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._connection.alive
 
     @contextlib.contextmanager
     def one(self) -> Iterator[There]:

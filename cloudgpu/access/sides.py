@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from cloudgpu.core.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Side(Protocol):
     """What copying needs of either side. Methods raise OSError about the path they were given."""
 
     def label(self, path: str) -> str:
-        """Return the path as a person would write it."""
+        """Return the path as a person would write it: no control character is in it."""
         ...
 
     def look(self, path: str) -> Entry | None:
@@ -88,7 +89,7 @@ class Here:
 
     def label(self, path: str) -> str:
         """Return the path itself."""
-        return path
+        return printable(path)
 
     def look(self, path: str) -> Entry | None:
         """See `Side`."""
@@ -110,8 +111,10 @@ class Here:
 
     @contextlib.contextmanager
     def read(self, path: str, size: int) -> Iterator[IO[bytes]]:  # noqa: ARG002  (the other side needs it)
-        """See `Side`."""
-        with Path(path).open("rb") as file:
+        """See `Side`. Does not wait for a pipe that has taken the file's place."""
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no file any more")
             yield file
 
     @contextlib.contextmanager
@@ -148,7 +151,7 @@ class There:
 
     def label(self, path: str) -> str:
         """Return the path with the machine's name before it."""
-        return f"{self.machine}:{path}"
+        return f"{self.machine}:{printable(path)}"
 
     def look(self, path: str) -> Entry | None:
         """See `Side`."""
@@ -217,7 +220,7 @@ def checked_name(name: str, directory: str) -> str:
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidRequest(
-            f"{directory} lists {name!r}, which is no name of a file.",
+            f"{directory} lists {name!a}, which is no name of a file.",
             field="SOURCE",
             value=directory,
             next="Do not trust this machine: nothing was written outside the destination.",

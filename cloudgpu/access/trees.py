@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.access.sides import Entry, Side
+from cloudgpu.core.printable import printable
 from cloudgpu.errors import InvalidRequest
+
+# What keeps one path from being written, but not those beside it; what else there is (a full disk) meets them all.
+OF_ONE_PATH = {
+    getattr(errno, name)
+    for name in "EACCES EPERM ENOENT EEXIST EISDIR ENOTDIR ELOOP EINVAL EILSEQ ENAMETOOLONG ENOTEMPTY".split()
+}
+BAD_NAME = "Bad message"  # OpenSSH's word for a name that is too long, or holds what no name there may
+
+
+class OnePath(InvalidRequest):
+    """One path cannot be read or written; the others can be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +35,41 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything to copy, each directory before what is in it; `skipped` is neither file nor directory."""
+    """Everything to copy, each directory before what is in it; `skipped` is neither file nor directory.
+
+    `failed` says of each directory in it that cannot be listed why.
+    """
 
     items: tuple[Item, ...]
     skipped: tuple[str, ...]
+    failed: tuple[OnePath, ...]
 
 
 def lay_out(source: Side, paths: Sequence[str], target: Side, destination: str) -> Layout:
     """Return what copying `paths` to `destination` means. Nothing is changed on either side.
 
-    Raises InvalidRequest for a source that is missing, a destination that cannot take it, links in a circle.
+    Raises InvalidRequest for a source that is missing or no file, a destination that cannot take it, links in a circle.
     """
     into = _destination(target, destination, several=len(paths) > 1)
+    walk = _Walk(source, [], [])
     items: list[Item] = []
-    skipped: list[str] = []
     for path in paths:
         with about(source, path, "read"):
             entry = source.look(path)
         if entry is None:
             raise _refused(source, path, "does not exist", "Correct the path.")
-        first = Item(path, _final(target, destination, path, entry, into=into), entry)
-        items.extend(_walk(source, first, skipped))
-    return Layout(tuple(items), tuple(skipped))
+        if not entry.directory and not entry.file:
+            raise _refused(source, path, "is neither a file nor a directory", "Only those are copied.")
+        items.extend(walk.items(Item(path, _final(target, destination, path, entry, into=into), entry)))
+    return Layout(tuple(items), tuple(walk.skipped), tuple(walk.failed))
 
 
 @contextlib.contextmanager
 def about(side: Side, path: str, done: str) -> Iterator[None]:
-    """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`."""
+    """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`.
+
+    It is OnePath where other paths may fare better.
+    """
     from paramiko.sftp import SFTPError
 
     try:
@@ -58,12 +79,25 @@ def about(side: Side, path: str, done: str) -> Iterator[None]:
         if why == "Failure":  # all that SFTP 3 can say
             why = "the machine gives no reason (perhaps its disk is full)"
         field = "SOURCE" if done == "read" else "DESTINATION"
-        raise InvalidRequest(
+        alone = done == "read" or why == BAD_NAME or getattr(fault, "errno", None) in OF_ONE_PATH
+        why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
+        raise (OnePath if alone else InvalidRequest)(
             f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
             next="Correct the path or its permissions, or make room there, and copy again.",
         ) from fault
+
+
+def taken(target: Side, path: str, *, by: str) -> OnePath:
+    """Return the error for a directory that stands where a file is to go, or the other way round: `by` is what does."""
+    label, other = target.label(path), "file" if by == "directory" else "directory"
+    return OnePath(
+        f"{label} is a {by}, and a {other} is to go there.",
+        field="DESTINATION",
+        value=label,
+        next=f"Remove that {by}, or copy to another place.",
+    )
 
 
 def _destination(target: Side, destination: str, *, several: bool) -> bool:
@@ -91,33 +125,44 @@ def _final(target: Side, destination: str, path: str, entry: Entry, *, into: boo
     return destination if name in ("", ".", "..") else posixpath.join(destination, name)
 
 
-def _walk(source: Side, first: Item, skipped: list[str]) -> Iterator[Item]:
-    """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
-    with about(source, first.source, "read"):
-        top = (source.real(first.source),) if first.entry.directory else ()
-    waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
-    while waiting:
-        item, above = waiting.pop()
-        if not item.entry.directory and not item.entry.file:
-            skipped.append(source.label(item.source))
-            continue
-        yield item
-        if item.entry.directory:
-            waiting.extend(_below(source, item, above, skipped))
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A walk through what is to be copied; what is left out on the way is added to `skipped` and `failed`."""
 
+    source: Side
+    skipped: list[str]
+    failed: list[OnePath]
 
-def _below(
-    source: Side, item: Item, above: tuple[str, ...], skipped: list[str]
-) -> Iterator[tuple[Item, tuple[str, ...]]]:
-    with about(source, item.source, "read"):
-        children = list(source.children(item.source))
-    for name, entry in children:
-        path = posixpath.join(item.source, name)
-        if entry is None:
-            skipped.append(source.label(path))
-            continue
-        inner = Item(path, posixpath.join(item.target, name), entry)
-        yield inner, _chain(source, inner, name, above) if entry.directory else ()
+    def items(self, first: Item) -> Iterator[Item]:
+        """Yield an item and all below it. The circle check compares a directory's real path with those above it."""
+        with about(self.source, first.source, "read"):
+            top = (self.source.real(first.source),) if first.entry.directory else ()
+        waiting: list[tuple[Item, tuple[str, ...]]] = [(first, top)]
+        while waiting:
+            item, above = waiting.pop()
+            if not item.entry.directory and not item.entry.file:
+                self.skipped.append(self.source.label(item.source))
+                continue
+            yield item
+            if item.entry.directory:
+                waiting.extend(self._below(item, above))
+
+    def _below(self, item: Item, above: tuple[str, ...]) -> Iterator[tuple[Item, tuple[str, ...]]]:
+        for name, entry in self._children(item):
+            path = posixpath.join(item.source, name)
+            if entry is None:
+                self.skipped.append(self.source.label(path))
+                continue
+            inner = Item(path, posixpath.join(item.target, name), entry)
+            yield inner, _chain(self.source, inner, name, above) if entry.directory else ()
+
+    def _children(self, item: Item) -> list[tuple[str, Entry | None]]:
+        try:
+            with about(self.source, item.source, "read"):
+                return list(self.source.children(item.source))
+        except OnePath as fault:
+            self.failed.append(fault)
+            return []
 
 
 def _chain(source: Side, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,7 +172,9 @@ def _chain(source: Side, item: Item, name: str, above: tuple[str, ...]) -> tuple
     with about(source, item.source, "read"):
         real = source.real(item.source)
     if real in above:
-        raise _refused(source, item.source, f"is a link that leads in a circle (to {real})", "Remove the link.")
+        raise _refused(
+            source, item.source, f"is a link that leads in a circle (to {printable(real)})", "Remove the link."
+        )
     return (*above, real)
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.core.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cloudgpu.access.copy import Copied
 
 
 WORTH_SHOWING = 1_000_000  # bytes: less is there before it could be read
+SHOWN = 10  # paths that were not copied, one a line
+# What cp and scp need, or allow, for what is always done here.
+NEEDLESS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
 def _complete_path(incomplete: str) -> list[str]:
@@ -33,7 +40,8 @@ def command(
 ) -> None:
     """Copy files or directories to a machine, or from it. One side is NAME:PATH, relative to the home there.
 
-    A file appears under its final name only when it is whole.
+    Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
+    Exit code 2 when a path could not be copied; the others are.
     """
     from cloudgpu.access.copy import copy, machine_of
     from cloudgpu.control.documents import copied
@@ -43,29 +51,64 @@ def command(
         raise InvalidRequest(
             "There is no destination.",
             field="DESTINATION",
-            value=paths[0],
+            value=printable(paths[0]),
             next="For example: cloudgpu cp data.csv NAME:",
         )
     *sources, destination = paths
     name = machine_of(sources, destination)
     session = open_here()
-    with reached(session, session.find(name)) as connection:
-        done = copy(connection, sources, destination, progress=_progress() if output is Format.TEXT else None)
+    progress = _Progress(shown=output is Format.TEXT and sys.stderr.isatty())
+    try:
+        with reached(session, session.find(name)) as connection:
+            done = copy(connection, sources, destination, progress=progress.show)
+    finally:
+        progress.end()
     for path in done.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
     emit(output, copied(done), f"{files}, {done.bytes:,} bytes")
+    _tell_failed(done)
 
 
-def _progress() -> Callable[[int, int], None] | None:
-    """Return a callback that shows progress on a terminal, and None elsewhere."""
-    if not sys.stderr.isatty():
+def needless(args: Sequence[str], option: str) -> InvalidRequest | None:
+    """Return the error for a flag of cp or scp that asks for what is always done here; None for another option."""
+    if option not in NEEDLESS:
         return None
+    paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
+    pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)
+    return InvalidRequest(
+        f"cloudgpu cp has no {option}, and needs none: it copies directories whole and keeps permissions and times.",
+        field=option,
+        value=None,
+        next=f"Run: cloudgpu cp {pasted}",
+    )
 
-    def show(done: int, total: int) -> None:
-        if total < WORTH_SHOWING:
-            return
-        sys.stderr.write(f"\r  {done / 1e6:,.1f} of {total / 1e6:,.1f} MB" + ("\n" if done >= total else ""))
-        sys.stderr.flush()
 
-    return show
+def _tell_failed(done: Copied) -> None:
+    """Say what could not be copied, and leave with the exit code of that."""
+    for fault in done.failed[:SHOWN]:
+        tell(f"error: {fault.message}")
+    if len(done.failed) > SHOWN:
+        tell(f"error: {len(done.failed) - SHOWN:,} more were not copied (all of them: -o json)")
+    if done.failed:
+        raise typer.Exit(InvalidRequest.exit_code)
+
+
+class _Progress:
+    """A line on the terminal that is written over; nothing elsewhere."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._open = False
+
+    def show(self, done: int, total: int) -> None:
+        """Take how many bytes of how many have arrived."""
+        if self._shown and total >= WORTH_SHOWING:
+            sys.stderr.write(f"\r  {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+            sys.stderr.flush()
+            self._open = True
+
+    def end(self) -> None:
+        """Begin a new line where one was written."""
+        if self._open:
+            sys.stderr.write("\n")

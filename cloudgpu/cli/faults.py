@@ -33,6 +33,12 @@ def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
 def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
     from cloudgpu.cli.app import VERBS
 
+    if args and args[0] == "cp" and type(fault).__name__ == "NoSuchOption":
+        from cloudgpu.cli.cp import needless
+
+        known = needless(args, fault.option_name)
+        if known is not None:
+            return known
     param = getattr(fault, "param", None)
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
     verb = next((f" {words}" for words in (" ".join(args[:2]), *args[:1]) if words in VERBS), "")

@@ -283,7 +283,8 @@ def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:
 
 def copied(done: Copied) -> Document:
     """Return the answer of `cp`."""
-    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped)}
+    failed = [fault.as_dict() for fault in done.failed]
+    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped), "failed": failed}
 
 
 def interrupted(row: Row, at: datetime) -> Document:

@@ -143,7 +143,8 @@ class Cloudgpu(Advice):
     def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> Document:
         """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home.
 
-        What was left out, being neither file nor directory, stands under `skipped`.
+        What was left out, being neither file nor directory, stands under `skipped`. Raises the first fault where a path
+        could not be copied; the others were.
         """
         from cloudgpu.access.copy import copy, machine_of
         from cloudgpu.control.reach import reached
@@ -151,7 +152,11 @@ class Cloudgpu(Advice):
         given = [sources] if isinstance(sources, str | Path) else sources
         words, target = [str(source) for source in given], str(destination)
         with reached(self._session, self._session.find(machine_of(words, target))) as connection:
-            return documents.copied(copy(connection, words, target))
+            done = copy(connection, words, target)
+        for fault in done.failed[:1]:
+            fault.add_note(f"Copied: {done.files} files. Not copied: {len(done.failed)}.")
+            raise fault
+        return documents.copied(done)
 
     def tunnel(self, name: str | None = None, *, port: int = FIRST_PORT) -> JupyterTunnel:
         """Return a tunnel to the machine's JupyterLab, open as long as its `with` block runs.
