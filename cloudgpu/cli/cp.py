@@ -77,7 +77,7 @@ def needless(args: Sequence[str], option: str) -> InvalidRequest | None:
     paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
     pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)
     return InvalidRequest(
-        f"cloudgpu cp has no {option}, and needs none: it copies directories whole and keeps permissions and times.",
+        f"{option} is not needed: cp copies directories whole, and keeps permissions and times.",
         field=option,
         value=None,
         next=f"Run: cloudgpu cp {pasted}",
