@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import List
 
 HOME = Path.home()
 
@@ -22,17 +23,24 @@ def change(mark: str, key: str, *, let_in: bool) -> dict[str, bool]:
     keys.parent.mkdir(mode=0o700, exist_ok=True)
     path = Path(os.path.realpath(str(keys)))  # a link stays one
     before = path.read_bytes() if path.exists() else b""
-    rest = b"".join(line for line in before.splitlines(keepends=True) if not shared(line, mark, key))
-    after = f"{key} {mark} shared\n".encode() + rest if let_in else rest
+    lines = before.splitlines(keepends=True)
+    rest = b"".join(line for line in lines if not shared(line, mark, key))
+    after = options(lines, mark) + f"{key} {mark} shared\n".encode() + rest if let_in else rest
     if after != before:
         write(path, after, path.stat().st_mode & 0o777 if path.exists() else 0o600)
     return {"changed": len(after) != len(before)}
 
 
+def options(lines: List[bytes], mark: str) -> bytes:
+    """Return what stands before the key in the launch's own line: whoever is let in gets the same environment."""
+    found = [line for line in lines if line.split()[-1:] == [mark.encode()]]
+    return found[0][: -len(b" ".join(found[0].split()[-3:])) - 1] if found else b""
+
+
 def shared(line: bytes, mark: str, key: str) -> bool:
     """Tell whether a line was added by us, for this key (any, for none)."""
     words = line.split()
-    return words[2:] == [mark.encode(), b"shared"] and (not key or words[:2] == key.encode().split())
+    return words[-2:] == [mark.encode(), b"shared"] and (not key or words[-4:-2] == key.encode().split())
 
 
 def write(path: Path, content: bytes, mode: int) -> None:

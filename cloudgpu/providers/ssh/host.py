@@ -7,6 +7,7 @@ locks they hold and the mark in their environment, and nothing else: it powers n
 record.json    what was accepted and what is wanted (`wanted`: running, stopped, terminated); rewritten whole
 tags.json      the tags: the only copy; the agent reads its lease there
 NAME.alive     locked by what was started as NAME (agent, on_start) for as long as it lives; its number is inside
+environment    the variables of all that is started from this machine, for sh; `login` gives them to who logs in
 
 A kill at any point leaves nothing half: what was accepted is written first, then done by `settle`, which every later
 call does before its own work. The answer is the one line that begins with ANSWER.
@@ -21,6 +22,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,6 +37,27 @@ HOME = Path.home()
 ROOT = HOME / ".cloudgpu"
 NEW, GONE = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
 KEYS = HOME / ".ssh" / "authorized_keys"
+# Where OpenSSH's own program for file transfers lies. Without one, a server that has it built in could not hand files
+# to who logs in through a command of ours.
+SFTP = ("lib/openssh", "libexec/openssh", "libexec", "lib/ssh", "lib64/ssh", "local/libexec", "lib/misc", "lib/sftp")
+# Which shell reads this is the user's choice: sh, bash, zsh, fish and tcsh all do, and hand the words in '' on as they
+# are. Where ~/.cloudgpu is gone it does what the server would have done.
+FORCED = (
+    'exec /bin/sh -c \'test -r "$HOME/.cloudgpu/login" && . "$HOME/.cloudgpu/login"; '
+    'exec "${SHELL:-/bin/sh}" -c "${SSH_ORIGINAL_COMMAND:-exec $SHELL -l}"\''
+)
+# A second bash is told that it is not the first: else it would read ~/.bashrc again, over our variables.
+LOGIN = """test -r "$HOME/.cloudgpu/environment" && . "$HOME/.cloudgpu/environment"
+SHELL=${{SHELL:-/bin/sh}} asked=${{SSH_ORIGINAL_COMMAND-}}
+unset SSH_ORIGINAL_COMMAND
+case $asked in
+'') exec "$SHELL" -l ;;
+internal-sftp*) asked="exec {sftp}${{asked#internal-sftp}}" ;;
+esac
+SHLVL=1
+export SHELL SHLVL
+exec "$SHELL" -c "$asked"
+"""
 MARK = "CLOUDGPU_MACHINE"
 LOCK_S = 30.0
 LAB_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
@@ -198,9 +221,14 @@ def in_container() -> bool:
 # -- processes
 
 
-def mark() -> str:
-    """Return what all processes of this machine carry in their environment."""
-    return "{}@{}".format(machine().get("id"), os.path.realpath(str(ROOT)))
+def environment(record: Record) -> dict[str, str]:
+    """Return the variables of all that is started from this machine; by MARK it is known for its own."""
+    return {MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
+
+
+def exported(record: Record) -> str:
+    """Return the environment as lines for sh."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment(record).items())
 
 
 def alive(name: str) -> bool:
@@ -224,7 +252,7 @@ def spawn(name: str, command: list[str]) -> None:
         child = subprocess.Popen(  # noqa: S603
             command,
             cwd=str(HOME),
-            env={**env, MARK: mark()},
+            env={**env, **environment(machine())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -236,9 +264,14 @@ def spawn(name: str, command: list[str]) -> None:
         os.close(held)
 
 
+def sign(record: Record) -> str:
+    """Return the line of its environment by which a process of this machine is known."""
+    return "{}={}".format(MARK, environment(record)[MARK])
+
+
 def ours() -> set[int]:
     """Return the numbers of our living processes: the agent, who carries the mark, who descends from one."""
-    found, parents, wanted = agent(), {}, (MARK + "=" + mark()).encode()
+    found, parents, wanted = agent(), {}, sign(machine()).encode()
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             state, parent = (place / "stat").read_bytes().rpartition(b") ")[2].split()[:2]
@@ -313,7 +346,8 @@ def authorize(record: Record) -> Record:
         record = keep(record, **{name: record.get(name) or value for name, value in made.items()})
     if made["made_ssh"]:
         KEYS.parent.mkdir(mode=0o700)
-    lines = "".join("{} {}\n".format(" ".join(key.split()[:2]), mine(record)) for key in record["keys"])
+    keys = [" ".join(key.split()[:2]) for key in record["keys"]]
+    lines = "".join("{}{} {}\n".format(forced(), key, mine(record)) for key in keys)
     theirs = without(record)
     write_keys(lines.encode() + theirs)
     return keep(record, authorized=True)
@@ -330,6 +364,17 @@ def revoke(record: Record) -> None:
     if record.get("made_ssh"):
         with contextlib.suppress(OSError):
             KEYS.parent.rmdir()
+
+
+def forced() -> str:
+    """Return the option of our keys by which who logs in with one gets this machine's environment."""
+    return 'command="{}" '.format(FORCED.replace('"', '\\"')) if (ROOT / "login").exists() else ""
+
+
+def sftp() -> str:
+    """Return the path of OpenSSH's program for file transfers, empty where there is none."""
+    paths = [f"/usr/{place}/sftp-server" for place in SFTP]
+    return next((path for path in paths if os.access(path, os.X_OK)), "")
 
 
 def mine(record: Record) -> str:
@@ -440,9 +485,11 @@ def build(body: dict[str, Any]) -> None:
         files = {**body["files"], "agent.json": json.dumps(agent_settings(body)), "tags.json": json.dumps(body["tags"])}
         for name, text in files.items():
             save(new / name, text)
-        wrapper = "#!/bin/sh\n{}='{}'\nexport {}\nexec '{}' \"$HOME/.cloudgpu/agent.py\" \"$@\"\n"
-        carried = "{}@{}".format(body["record"]["id"], os.path.realpath(str(ROOT)))
-        save(new / "agent", wrapper.format(MARK, carried, MARK, sys.executable), 0o700)
+        save(new / "environment", exported(body["record"]))
+        if sftp():
+            save(new / "login", LOGIN.format(sftp=sftp()))
+        wrapper = '#!/bin/sh\n{}exec {} "$HOME/.cloudgpu/agent.py" "$@"\n'
+        save(new / "agent", wrapper.format(exported(body["record"]), shlex.quote(sys.executable)), 0o700)
         now = time.time()
         at = {"computer": computer(), "node": os.uname().nodename}
         times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
@@ -462,8 +509,8 @@ def agent_settings(body: dict[str, Any]) -> dict[str, Any]:
         "root": str(HOME),
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
-        # What cloudgpu started, and whoever logged in over SSH: other people's work here is not this machine's.
-        "own": ["{}={}@{}".format(MARK, body["record"]["id"], os.path.realpath(str(ROOT))), "SSH_CONNECTION="],
+        # What else runs here is not this machine's. Where a login gets no mark, each one may be the machine's own.
+        "own": [sign(body["record"]), *([] if sftp() else ["SSH_CONNECTION="])],
     }
 
 
@@ -536,6 +583,7 @@ def start(body: dict[str, Any]) -> dict[str, Any]:
     """Start it again."""
     record = known(body)
     if record["wanted"] != RUNNING:
+        save(ROOT / "environment", exported(record))
         keep(record, wanted=RUNNING, ended=None, at=None, boots=record["boots"] + 1, boot_at=time.time())
         settle()
     return {}

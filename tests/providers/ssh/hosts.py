@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import shutil
 import sys
@@ -159,7 +160,42 @@ def _run(ours: Connection, private: str, home: Path, port: int, environ: dict[st
 async def _serve(ours: Connection, private: str, home: Path, port: int, environ: dict[str, str]) -> None:
     from cloudgpu.providers.local import sshd
 
+    environ = {**environ, "SHELL": "/bin/bash"}
     facts = {"host_key": private, "authorized_keys": [], "user": USER, "home": home, "environ": environ, "port": port}
+    sshd._Server = _server(sshd._Server)
     acceptor = await sshd.serve(**facts, shell="/bin/bash")  # noqa: S604  (the user's login shell)
     ours.send(acceptor.get_port())
     await asyncio.to_thread(until_closed, ours)
+
+
+def _server(plain):
+    """Return a server that heeds `command=` in authorized_keys as sshd(8) says, but for file transfers."""
+    import asyncssh
+
+    from cloudgpu.providers.local import session
+
+    class Server(plain):
+        forced = None
+
+        def validate_public_key(self, username, key):
+            self.forced = None
+            lines = (self._room.home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines()
+            for line in lines:
+                said, _, rest = line.removeprefix('command="').replace('\\"', "\0").partition('" ssh-')
+                if (
+                    line.startswith('command="')
+                    and asyncssh.import_public_key(f"ssh-{rest}").public_data == key.public_data
+                ):
+                    self.forced = said.replace("\0", '"')
+                    return username == self._room.user
+            return super().validate_public_key(username, key)
+
+        async def _run(self, process):
+            room = self._room
+            if self.forced is not None:
+                asked = {} if process.command is None else {"SSH_ORIGINAL_COMMAND": process.command}
+                room = dataclasses.replace(room, environ={**room.environ, **asked})
+                process.channel._command = self.forced
+            await session.run(process, room)
+
+    return Server
