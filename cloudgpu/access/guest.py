@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import List
 
 HOME = Path.home()
 
@@ -31,7 +30,7 @@ def change(mark: str, key: str, *, let_in: bool) -> dict[str, bool]:
     return {"changed": len(after) != len(before)}
 
 
-def options(lines: List[bytes], mark: str) -> bytes:
+def options(lines: list[bytes], mark: str) -> bytes:
     """Return what stands before the key in the launch's own line: whoever is let in gets the same environment."""
     found = [line for line in lines if line.split()[-1:] == [mark.encode()]]
     return found[0][: -len(b" ".join(found[0].split()[-3:])) - 1] if found else b""

@@ -31,6 +31,8 @@ PermitRootLogin yes
 PidFile none
 Subsystem sftp internal-sftp -d {root}/home
 """
+# The same with a home of its own, in which it looks for keys, too. Of an option it takes the first value.
+AT_HOME = "SetEnv HOME={root}/home\nAuthorizedKeysFile {root}/home/.ssh/authorized_keys {root}/authorized\n" + CONFIG
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class OpenSshd:
 
 
 @contextlib.contextmanager
-def opensshd(root: Path) -> Iterator[OpenSshd]:
+def opensshd(root: Path, config: str = CONFIG) -> Iterator[OpenSshd]:
     """Serve until the end of the block: an sshd for each connection, as inetd starts it."""
     if SSHD is None:
         pytest.skip("There is no OpenSSH server here: install it (Debian: apt-get install openssh-server).")
@@ -66,7 +68,7 @@ def opensshd(root: Path) -> Iterator[OpenSshd]:
     (root / "host").write_text(key.private_pem)
     (root / "host").chmod(0o600)
     (root / "authorized").write_text(client_key(root / "keys").public_line + "\n")
-    (root / "config").write_text(CONFIG.format(root=root))
+    (root / "config").write_text(config.format(root=root))
     known_hosts.pin(root / "known_hosts", "cg-open", key.public_line)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, root), daemon=True).start()

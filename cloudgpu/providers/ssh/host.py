@@ -266,7 +266,7 @@ def spawn(name: str, command: list[str]) -> None:
 
 def sign(record: Record) -> str:
     """Return the line of its environment by which a process of this machine is known."""
-    return "{}={}".format(MARK, environment(record)[MARK])
+    return f"{MARK}={environment(record)[MARK]}"
 
 
 def ours() -> set[int]:
@@ -347,7 +347,7 @@ def authorize(record: Record) -> Record:
     if made["made_ssh"]:
         KEYS.parent.mkdir(mode=0o700)
     keys = [" ".join(key.split()[:2]) for key in record["keys"]]
-    lines = "".join("{}{} {}\n".format(forced(), key, mine(record)) for key in keys)
+    lines = "".join(f"{forced()}{key} {mine(record)}\n" for key in keys)
     theirs = without(record)
     write_keys(lines.encode() + theirs)
     return keep(record, authorized=True)
