@@ -12,6 +12,7 @@ or {"error": a sentence, "missing": JupyterLab is not installed, "starting": it 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import fcntl
 import json
@@ -165,7 +166,8 @@ class Lab:
         """Make the token once; keep it out of the log; switch the news off; forget what a dead server left."""
         self.forget()
         if not read(self.token):
-            save(self.token, os.urandom(24).hex())
+            # 128 bits in 26 letters and digits: the whole address fits a line of 60 columns.
+            save(self.token, base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
         config = self.base / "config"
         (config / "labconfig").mkdir(parents=True, exist_ok=True)
         save(config / "labconfig" / "page_config.json", json.dumps(PAGE))

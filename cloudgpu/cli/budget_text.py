@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from textwrap import fill
 from typing import Any
 
-from cloudgpu.cli.render import paragraph, table
+from cloudgpu.cli.render import paragraph, table, wrapped
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text
 
@@ -104,7 +103,7 @@ def _about(one: Value) -> str:
     parts += [f"in {one['file']}"] if one["file"] else []
     parts += [f"no price is known for {', '.join(one['unpriced'])}: refuses"] if one["unpriced"] else []
     parts += [f"counted without a known price: {'; '.join(one['assumed'][:3])}"] if one["assumed"] else []
-    return fill("; ".join(parts), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return wrapped("; ".join(parts), "  ", "  ")
 
 
 def _rate(one: Value) -> str:

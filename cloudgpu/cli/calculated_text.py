@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import facts, paragraph, table
+from cloudgpu.cli.render import facts, paragraph, table, wrapped
 from cloudgpu.core.money import Money
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def _why(document: Document) -> str | None:
 
 
 def _item(text: str) -> str:
-    from textwrap import fill
-
-    return fill(text, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+    return wrapped(text, "- ", "  ")
 
 
 def _source(desktop: Document) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import paragraph, table
+from cloudgpu.cli.render import paragraph, table, wrapped
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso
 
@@ -173,9 +173,4 @@ def _offer(one: Document, shown: _Shown) -> str:
 
 
 def _rests(document: Document) -> str:
-    from textwrap import fill
-
-    return "\n".join(
-        fill(one, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
-        for one in document["assumptions"]
-    )
+    return "\n".join(wrapped(one, "- ", "  ") for one in document["assumptions"])

@@ -91,10 +91,10 @@ class _Story:
         self.say(f"\n{self._step}. {sentence}")
 
     def detail(self, sentence: str) -> None:
-        from textwrap import fill
+        from cloudgpu.cli.render import wrapped
 
         at = f"   {time.monotonic() - self._began:5.1f}s  "
-        self.say(fill(sentence, 80, initial_indent=at, subsequent_indent=" " * len(at), break_long_words=False))
+        self.say(wrapped(sentence, at, " " * len(at)))
 
     def block(self, text: str) -> None:
         self.say("\n".join(f"          {line}" for line in text.splitlines()))

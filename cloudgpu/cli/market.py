@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from textwrap import fill
 from typing import Any
 
-from cloudgpu.cli.render import dollars, paragraph, table
+from cloudgpu.cli.render import dollars, paragraph, table, wrapped
 
 Offer = dict[str, Any]
 
@@ -165,4 +164,4 @@ def _some(names: list[str]) -> str:
 
 
 def _note(mark: str, text: str) -> str:
-    return fill(text, WIDTH, initial_indent=f"{mark}  ", subsequent_indent=" " * (len(mark) + 2))
+    return wrapped(text, f"{mark}  ", " " * (len(mark) + 2))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from textwrap import fill
 from typing import Any
 
-from cloudgpu.cli.render import facts, paragraph, table, when
+from cloudgpu.cli.render import facts, paragraph, table, when, wrapped
 from cloudgpu.core.times import duration_text
 
 Value = dict[str, Any]
@@ -62,7 +61,7 @@ def _below(one: Value) -> str:
     unused = _unused(one)
     said += [unused] if unused else []
     said += [] if one["allowed"] else ["the limits allow no launch under it"]
-    return fill("; ".join(said), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return wrapped("; ".join(said), "  ", "  ")
 
 
 def _chosen(keys: Iterable[str]) -> Iterator[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from textwrap import fill
 from typing import Any
 
-from cloudgpu.cli.render import dollars, paragraph, table
+from cloudgpu.cli.render import dollars, paragraph, table, wrapped
 
 Value = dict[str, Any]
 WIDTH = 80
@@ -164,4 +163,4 @@ def _cut(text: str, room: int) -> str:
 
 
 def _note(mark: str, text: str) -> str:
-    return fill(text, WIDTH, initial_indent=f"{mark} ", subsequent_indent=" " * (len(mark) + 1), break_on_hyphens=False)
+    return wrapped(text, f"{mark} ", " " * (len(mark) + 1))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from textwrap import fill
 from typing import Any
 
-from cloudgpu.cli.render import PRICE_MARKS, dollars, paragraph, table
+from cloudgpu.cli.render import PRICE_MARKS, dollars, paragraph, table, wrapped
 
 Value = dict[str, Any]
 WIDTH = 80
@@ -125,4 +124,4 @@ def _sources(sources: list[Value]) -> Iterator[str]:
 
 
 def _inner(says: str) -> str:
-    return fill(says, WIDTH, initial_indent="   ", subsequent_indent="   ", break_on_hyphens=False)
+    return wrapped(says, "   ", "   ")

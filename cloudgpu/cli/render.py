@@ -12,6 +12,7 @@ from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import duration_text, from_iso
 
 TEN_MINUTES = 600
+NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?"}  # as `gpus` and `cost` have them
 
@@ -29,29 +30,45 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
-    """Return `label  text` lines, wrapped under the text; pairs without a text are left out.
-
-    Nothing is broken at a hyphen: commands and paths are there to be copied.
-    """
-    from textwrap import TextWrapper
-
+    """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
     said = [(label, text) for label, text in pairs if text]
     width = max((len(label) for label, _ in said), default=0) + 4
-    wrapper = TextWrapper(80, subsequent_indent=" " * width, break_on_hyphens=False)
-    lines = []
-    for label, text in said:
-        wrapper.initial_indent = f"  {label}".ljust(width)
-        lines.append(wrapper.fill(text))
-    return "\n".join(lines)
+    return "\n".join(wrapped(text, f"  {label}".ljust(width), " " * width) for label, text in said)
 
 
 def paragraph(text: str) -> str:
     """Return prose in lines of at most 80 columns."""
-    if len(text) <= 80 and text.isprintable() and not text.endswith(" "):  # noqa: PLR2004  (as below)
+    if len(text) <= _line() and text.isprintable() and not text.endswith(" "):
         return text  # a pass over thousands of machines has as many lines
+    return wrapped(text)
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> str:
+    """Return prose in lines of at most 80 columns, or of the terminal's; `first` and `rest` are what lines begin with.
+
+    No word is ever broken: a command, a path, an id, a fingerprint, an address is there to be copied.
+    """
     from textwrap import fill
 
-    return fill(text, 80, break_on_hyphens=False, break_long_words=False)  # a region, a command, an id
+    return fill(
+        text, _line(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _line() -> int:
+    return max(NARROWEST_LINE, min(WIDEST_LINE, _columns()))
+
+
+def steps(ways: Sequence[tuple[str, str]]) -> str:
+    """Return one command a line, without its `cloudgpu`, and what each is for."""
+    width = max(32, *(len(f"  cloudgpu {command}  ") for command, _ in ways))
+    return "\n".join(f"  cloudgpu {command}".ljust(width) + what for command, what in ways)
+
+
+def next_steps(name: str, *, jupyter: bool) -> str:
+    """Return what can be done with a machine that is ready."""
+    first = (f"tunnel {name}", "Jupyter") if jupyter else (f"exec {name} -- CMD", "run a command")
+    return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
 def dollars(text: str | None, places: int = 2) -> str:

@@ -53,13 +53,11 @@ def _text(value: dict[str, Any], now: Any) -> str:
 
 def _history(lines: list[dict[str, Any]]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
-    from textwrap import TextWrapper
-
+    from cloudgpu.cli.render import wrapped
     from cloudgpu.report.history import told, who
 
-    wrapper = TextWrapper(80, subsequent_indent=" " * 23, break_on_hyphens=False, break_long_words=False)
     shown = []
     for line, said in zip(lines, told(lines), strict=True):
-        wrapper.initial_indent = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
-        shown.append(wrapper.fill(f"{who(line)}: {said}"))
+        at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
+        shown.append(wrapped(f"{who(line)}: {said}", at, " " * 23))
     return "\n".join(shown)

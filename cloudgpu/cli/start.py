@@ -64,7 +64,16 @@ def command(
     else:
         row = _started(session, row, asked, wait=not no_wait, yes=yes)
     value = machine_value(row, session.clock())
-    emit(output, value, f"{row['name']} is {row['state']}. Jupyter: cloudgpu tunnel {row['name']}")
+    emit(output, value, f"{row['name']} is {row['state']}.{_next(session, row)}")
+
+
+def _next(session: Session, row: Row) -> str:
+    from cloudgpu.cli.render import next_steps
+    from cloudgpu.control.templates import opens_jupyter
+
+    if row["state"] != "running":
+        return f" See: cloudgpu show {row['name']} --refresh"
+    return "\n" + next_steps(row["name"], jupyter=opens_jupyter(session, row))
 
 
 def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:

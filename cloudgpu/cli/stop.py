@@ -32,7 +32,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 
 def _said(value: dict[str, Any]) -> str:
-    from cloudgpu.cli.render import dollars, stays, while_stopped
+    from cloudgpu.cli.render import dollars, stays, steps, while_stopped
 
     name = value["name"]
     if not stays(value):
@@ -44,10 +44,8 @@ def _said(value: dict[str, Any]) -> str:
             )
         return f"{name} is {value['state']} and not billed. Start it again: cloudgpu start {name}"
     costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
-    ways = [("start", "bring it back"), ("down", "remove its image, too")]
-    return f"{name} is parked: it has ended, and its image costs {costs}.\n" + "\n".join(
-        f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways
-    )
+    ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
+    return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(ways)}"
 
 
 def _lost(means: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -73,7 +74,7 @@ def _foreground(session: Session, row: dict[str, Any], port: int, output: Format
 
 
 def _show(value: dict[str, Any], output: Format) -> None:
-    emit(output, value, f"Jupyter on {value['name']}: {value['url']}")
+    emit(output, value, f"Jupyter on {value['name']}:\n{value['url']}")  # on a line of its own, which fits 60 columns
 
 
 def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
@@ -85,4 +86,5 @@ def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
 
     page = open_page(page_directory(session, row), notebook.port, notebook.token)
     if not webbrowser.open(page.as_uri()):
-        tell(f"No browser could be started; open this yourself: {page.as_uri()}")
+        tell("No browser could be started; open this yourself:")
+        sys.stderr.write(f"{page.as_uri()}\n")

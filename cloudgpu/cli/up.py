@@ -64,6 +64,7 @@ def command(
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.preview import check_budgets, look_for_budgets
+    from cloudgpu.control.templates import opens_jupyter
 
     if wait_start and no_wait:
         says = "--wait-start waits for more than --no-wait leaves out."
@@ -92,7 +93,7 @@ def command(
     ready = not no_wait and done.row["state"] == "running"
     on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
     result = launched(session, prepared, done, on_start)
-    emit(output, result, _result_text(result, ready=not no_wait))
+    emit(output, result, _result_text(result, ready=not no_wait, jupyter=opens_jupyter(session, done.row)))
 
 
 def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
@@ -126,7 +127,9 @@ def _plan_text(document: dict[str, Any], now: Any) -> str:
     return text
 
 
-def _result_text(result: dict[str, Any], *, ready: bool) -> str:
+def _result_text(result: dict[str, Any], *, ready: bool, jupyter: bool) -> str:
+    from cloudgpu.cli.render import next_steps
+
     machine = result["machine"]
     name = machine["name"]
     if result["found"]:
@@ -139,8 +142,7 @@ def _result_text(result: dict[str, Any], *, ready: bool) -> str:
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not ready:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
-    ways = [("tunnel", "Jupyter"), ("ssh", "a shell"), ("down", "end it")]
-    steps = "\n".join(f"  cloudgpu {verb} {name}".ljust(32) + what for verb, what in ways)
+    steps = next_steps(name, jupyter=jupyter)
     return f"{name} is ready{_start_text(name, result['on_start'])}.\n{_at_cloud(machine)}{steps}"
 
 

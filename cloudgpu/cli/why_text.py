@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.cli.render import ago, facts, rounded, table, when
+from cloudgpu.cli.render import ago, facts, rounded, table, when, wrapped
 from cloudgpu.core.times import from_iso, iso
 
 Value = dict[str, Any]
@@ -29,12 +29,10 @@ def text(value: Value, now: datetime) -> str:
 
 
 def _head(value: Value) -> str:
-    from textwrap import fill
-
     because, activity = value["because"], value["activity"]
     still = activity == "UNKNOWN" and because.startswith("it is ")  # what does not run has no use to be known
     said = f"{value['name']}: " + (because if still else f"{_STATES[activity]} ({because})")
-    return fill(said, 80, subsequent_indent="  ", break_on_hyphens=False)
+    return wrapped(said, rest="  ")
 
 
 def indented(shown: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import Template, load_template
 from cloudgpu.control.session import Session
 from cloudgpu.core.facts import LaunchRequest, Offer, Part
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Resolved
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ def find_template(session: Session, name: str | None) -> Template:
     if template.path.parent != data_dir("templates"):  # a project's runs what its author wrote
         session.tell(f"the template {template.name} is from {template.path}")
     return template
+
+
+def opens_jupyter(session: Session, row: Mapping[str, Any]) -> bool:
+    """Say whether a machine's template has a Jupyter to open; True where the template is not known here (any more)."""
+    try:
+        return bool(load_template(row["template"] or "", search=session.template_paths()).jupyter)
+    except InvalidRequest:
+        return True
 
 
 def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:

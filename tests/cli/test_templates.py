@@ -232,6 +232,7 @@ def test_an_own_template_wins_by_name_and_is_said(cloudgpu):
     own.write_text('settings: {word: hello}\non_start: echo "$word" > word\n')
     cloudgpu.config('[templates.bare]\nword = "$(id); hi"\n')
     up = cloudgpu("up", "--yes", "--name", "first", "--template", "bare")
+    assert ("cloudgpu exec first -- CMD" in up.out, "tunnel" in up.out) == (True, False)
     assert up.code == 0, up.err
     assert f"the template bare is from {own}" in up.err
     assert until(lambda: on(cloudgpu, "cat word").out) == "$(id); hi\n"

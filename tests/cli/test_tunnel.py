@@ -51,6 +51,7 @@ def test_a_background_tunnel_serves_a_notebook_until_it_is_stopped(cloudgpu, mac
     started = cloudgpu("tunnel", machine, "--background", "-o", "json", timeout=60)
     assert started.code == 0, started.err
     url, port = started.json["url"], started.json["port"]
+    assert len(url) <= 60, "it is never broken on a narrow terminal"
     result = run_cell(port, token_of(url), "6 * 7")
     assert (result.text.strip(), result.ok) == ("42", True)
 

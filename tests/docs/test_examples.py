@@ -79,7 +79,7 @@ def processes_in(place: str) -> list[int]:
 def test_the_first_notebook_is_opened_and_nothing_is_left(environ):
     done = run("first-notebook.sh", environ)
     assert done.returncode == 0, done.stderr
-    assert "Jupyter on notebook: http://127.0.0.1:" in done.stdout
+    assert "Jupyter on notebook:\nhttp://127.0.0.1:" in done.stdout
     assert "hello.ipynb" in done.stdout
     assert "notebook is gone" in done.stdout
     assert list(Path(environ["TMPDIR"]).iterdir()) == []
