@@ -34,7 +34,12 @@ class JupyterServer:
 
 
 class NotYet(Unreachable):
-    """A machine whose agent or JupyterLab is not there, and may come while the machine is being set up."""
+    """A machine whose agent or JupyterLab is not there, and may come while the machine is being set up.
+
+    `surely`: the machine itself says that JupyterLab is being installed.
+    """
+
+    surely = False
 
 
 def give_up(_fault: NotYet) -> bool:
@@ -111,6 +116,15 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             value=name,
             next=_way_to_jupyter(name, said),
         )
+    if answer.get("installing"):
+        fault = NotYet(
+            f"There is no JupyterLab on {name} yet: {said}.",
+            field="name",
+            value=name,
+            next=f"Follow its log: cloudgpu exec {name} -- tail -f .cloudgpu/jupyter.log",
+        )
+        fault.surely = True
+        return fault
     return (NotYet if answer.get("starting") else Unreachable)(
         f"JupyterLab on {name} did not start: {said}.",
         field="name",
@@ -122,6 +136,9 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
 def _way_to_jupyter(name: str, said: str) -> str:
     if "launched without" in said:  # its template has no Jupyter: what is installed there would not be started
         return "Launch a machine that has it: cloudgpu up --template jupyter"
+    if "could not be installed" in said:
+        again = f"cloudgpu stop {name}; cloudgpu start {name}"
+        return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Mend that, then try again: {again}"
     return f"Launch with --template jupyter, or run: cloudgpu exec {name} -- python3 -m pip install jupyterlab"
 
 

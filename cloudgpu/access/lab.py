@@ -6,7 +6,8 @@ agent the directory `~/.cloudgpu/jupyter`: `alive` is locked while the server li
 answers, `token` (0600) is the only place of the token besides Jupyter's own 0600 files.
 
 The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"},
-or {"error": a sentence, "missing": JupyterLab is not installed, "starting": it may still come} with status 1.
+or {"error": a sentence, "missing": JupyterLab is not installed, "installing": it is being installed, "starting": it
+may still come} with status 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +52,16 @@ def scrubbed(*args, **more):
 
 logging.setLogRecordFactory(scrubbed)
 """
+# The user's own configuration is read, but for what would keep us out, or let others in.
+PINNED = """
+c = get_config()
+with open({token!r}) as token:
+    c.PasswordIdentityProvider.token = token.read()
+c.ServerApp.identity_provider_class = "jupyter_server.auth.identity.PasswordIdentityProvider"
+c.ServerApp.base_url = "/"
+c.ServerApp.certfile = c.ServerApp.keyfile = c.ServerApp.sock = ""
+"""
+CONFIGURED = ("jupyter_server_config.py", "jupyter_lab_config.py")
 # The package of this name takes two seconds to import, for a check of addresses that nobody here asks for; what would
 # use it does without. Kernels are processes of their own and have it.
 QUICK = "import runpy,sys; sys.modules['rfc3987_syntax'] = None; runpy.run_module(sys.argv.pop(1), None, '__main__', 1)"
@@ -64,12 +76,16 @@ OPTIONS = (  # loopback only, no question to the network
 
 
 class Fault(Exception):
-    """A sentence for the user; `missing`: JupyterLab is not installed; `starting`: it runs, and may still answer."""
+    """A sentence for the user.
 
-    def __init__(self, sentence: str, *, missing: bool = False, starting: bool = False) -> None:
+    `missing`: JupyterLab is not installed; `installing`: it is being installed; `starting`: it runs, and may answer.
+    """
+
+    def __init__(
+        self, sentence: str, *, missing: bool = False, starting: bool = False, installing: bool = False
+    ) -> None:
         super().__init__(sentence)
-        self.missing = missing
-        self.starting = starting
+        self.why = {"missing": missing, "starting": starting, "installing": installing}
 
 
 class Lab:
@@ -77,6 +93,7 @@ class Lab:
 
     def __init__(self, home: Path) -> None:
         settings = load(home / "agent.json")
+        self.home = home
         self.base = home / "jupyter"
         self.record = self.base / "server.json"
         self.token = self.base / "token"
@@ -87,6 +104,7 @@ class Lab:
         """Return where it answers; start it when it does not run. Raises Fault, after `wait` seconds at the latest."""
         if not self.command:
             raise Fault("this machine was launched without JupyterLab", missing=True)
+        self.check_installed()
         end = time.monotonic() + wait
         self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self.base / "lock", end):
@@ -95,6 +113,15 @@ class Lab:
                 self.start()
             record = self.ready(end)
         return {**record, "token_file": str(self.token), "root": self.root, "started": started}
+
+    def check_installed(self) -> None:
+        """Raise Fault where it is being installed, or could not be: on a host whose Python has no JupyterLab."""
+        how_far = read(self.home / "jupyter.status")
+        if how_far == "installing" and held(self.home / "on_start.alive"):
+            raise Fault("it is being installed there, see ~/.cloudgpu/jupyter.log", installing=True)
+        if how_far in ("installing", "failed"):
+            lines = read(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
+            raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing=True)
 
     def stop(self, wait: float) -> dict[str, Any]:
         """End it, its kernels and terminals; what does not end in 8 seconds is killed. Raises Fault."""
@@ -112,16 +139,7 @@ class Lab:
 
     def alive(self) -> bool:
         """Tell whether the server's process lives: it inherited a lock."""
-        if not (self.base / "alive").exists():
-            return False
-        handle = create(self.base / "alive")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return held(self.base / "alive")
 
     def send(self, number: int, wait: float) -> None:
         """Send a signal to its process group, and wait for its end."""
@@ -171,7 +189,15 @@ class Lab:
         config = self.base / "config"
         (config / "labconfig").mkdir(parents=True, exist_ok=True)
         save(config / "labconfig" / "page_config.json", json.dumps(PAGE))
-        save(config / "jupyter_server_config.py", SCRUB)
+        for name in CONFIGURED:
+            save(config / name, SCRUB + PINNED.format(token=str(self.token)))
+        self.take_settings(config / "lab" / "user-settings")
+
+    def take_settings(self, place: Path) -> None:
+        """Begin with the user's own settings of JupyterLab, such as theme and shortcuts; changes stay here."""
+        owners = Path.home() / ".jupyter" / "lab" / "user-settings"
+        if owners.is_dir() and not place.exists():
+            shutil.copytree(str(owners), str(place))
 
     def forget(self) -> None:
         """Remove the runtime files of a dead server: they hold the token."""
@@ -188,6 +214,8 @@ class Lab:
         env = {name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"}
         kernels = str(Path.home() / ".local" / "share" / "jupyter")  # the user's own kernels are found nevertheless
         env["JUPYTER_PATH"] = os.pathsep.join(filter(None, (env.get("JUPYTER_PATH"), kernels)))
+        settings = (str(self.base / "config"), env.get("JUPYTER_CONFIG_PATH"), str(Path.home() / ".jupyter"))
+        env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
         for name in ("runtime", "config", "data"):
             env[f"JUPYTER_{name.upper()}_DIR"] = str(self.base / name)
         return {**env, "JUPYTER_TOKEN_FILE": str(self.token)}
@@ -254,6 +282,20 @@ def free_port(wish: int) -> int:
             probe.bind(("127.0.0.1", port))
             return int(probe.getsockname()[1])
     raise Fault("no port is free")
+
+
+def held(path: Path) -> bool:
+    """Tell whether somebody holds the lock on a file."""
+    if not path.exists():
+        return False
+    handle = create(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 @contextlib.contextmanager
@@ -329,9 +371,9 @@ def main(words: list[str]) -> int:
     try:
         answer = lab.ensure(args.wait) if args.verb == "ensure" else lab.stop(args.wait)
     except Fault as fault:
-        answer = {"error": str(fault), "missing": fault.missing, "starting": fault.starting}
+        answer = {"error": str(fault), **fault.why}
     except OSError as error:
-        answer = {"error": str(error), "missing": False, "starting": False}
+        answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 1 if "error" in answer else 0
 

@@ -63,6 +63,7 @@ def command(
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
+    gone += [_kept_files(value) for value in document["kept_files"]]
     gone += [f"Left alone: {row['name']}, for {row['owner'] or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
@@ -87,7 +88,18 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     confirm(f"Take {row['name']} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
     value = machine(session, lose(session, row, why))
     words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
-    emit(output, {"ended": [value], "kept": [], "failed": [], "others": [], "asked": [], "not_asked": []}, words)
+    emit(
+        output,
+        {"ended": [value], "kept": [], "kept_files": [], "failed": [], "others": [], "asked": [], "not_asked": []},
+        words,
+    )
+
+
+def _kept_files(value: dict[str, Any]) -> str:
+    """Return which files stay on the user's own computer, since somebody made or changed them."""
+    more = value["count"] - len(value["files"])
+    listed = ", ".join(value["files"]) + (f" and {more} more" if more else "")
+    return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
 
 
 def _gone(value: dict[str, Any], now: datetime) -> str:

@@ -233,6 +233,7 @@ def ended(session: Session, wanted: ToEnd) -> tuple[Document, CloudgpuError | No
     document = {
         "ended": [machine_value(one.row, now) for one in gone],
         "kept": _on_purpose(gone),
+        "kept_files": [{"name": one.row["name"], **asdict(one.remains)} for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],
         **asked_value(wanted.asked, wanted.closed),

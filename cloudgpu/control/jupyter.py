@@ -28,6 +28,7 @@ from cloudgpu.providers.base import Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from types import TracebackType
 
     from cloudgpu.access.connection import Connection
@@ -165,14 +166,19 @@ class JupyterTunnel:
 def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
     """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
 
-    Its first minutes install Jupyter, and a driver where the image has none; said once.
+    Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
+    JupyterLab says itself that it is installing it.
     """
     made = row["launched_at"] and from_iso(row["launched_at"])
     until = made and made + SETUP_WITHIN
     told: list[str] = []
+    begun: list[datetime] = []
 
     def go_on(fault: NotYet) -> bool:
-        if until is None or session.clock() >= until or not _is_set_up(session, row):
+        now = session.clock()
+        begun.append(now)
+        last = begun[0] + SETUP_WITHIN if fault.surely else until
+        if last is None or now >= last or not (fault.surely or _is_set_up(session, row)):
             return False
         if not told:
             told.append(fault.message)

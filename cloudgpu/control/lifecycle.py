@@ -51,7 +51,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.ledger.faults import LedgerAway
-from cloudgpu.providers.base import Pausable, Provider, Taggable
+from cloudgpu.providers.base import Pausable, Provider, Remains, Taggable, WritesAtHome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,10 +64,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an end went: the machine's row, and what the user keeps by name and it had to do with."""
+    """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
 
     row: Row
     on_purpose: tuple[Leftover, ...] = ()
+    remains: Remains | None = None
 
 
 def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None = None) -> Row:
@@ -295,7 +296,17 @@ def _end_alone(session: Session, row: Row, *, why: str, failed: bool, check: Cal
     tidy(session)  # not under the lock: what is locked may still be made
     with contextlib.suppress(LedgerUnavailable):  # the next look writes it
         write(session, on_purpose)
-    return Ended(row, tuple(on_purpose))
+    return Ended(row, tuple(on_purpose), _remains(session, row))
+
+
+def _remains(session: Session, row: Row) -> Remains | None:
+    """Return which files of its owner's were left where the machine was."""
+    if not row["provider_id"]:
+        return None
+    with contextlib.suppress(CloudgpuError):
+        provider = session.provider_of(row)
+        return provider.remains(row["provider_id"]) if isinstance(provider, WritesAtHome) else None
+    return None
 
 
 def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) -> Row:

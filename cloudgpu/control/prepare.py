@@ -21,7 +21,7 @@ from cloudgpu.control.volumes import check_volume
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.decisions import Rule
 from cloudgpu.core.endings import of_offer
-from cloudgpu.core.facts import LaunchRequest, Offer
+from cloudgpu.core.facts import LaunchRequest, Offer, Part
 from cloudgpu.core.guards import Agent, Guards, Timer
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
@@ -30,10 +30,10 @@ from cloudgpu.core.policy_words import Says, rules_for
 from cloudgpu.core.rows import comes_back
 from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import guarding
+from cloudgpu.providers.base import Provider, WritesAtHome, guarding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from cloudgpu.ledger.base import View
@@ -158,7 +158,14 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
-    remarks = (*found.remarks, *first.passed_over, *setup_remarks(request.setup), *resolved.remarks, *at.remarks)
+    remarks = (
+        *_written(provider, request, parts, left_out),
+        *found.remarks,
+        *first.passed_over,
+        *setup_remarks(request.setup),
+        *resolved.remarks,
+        *at.remarks,
+    )
     return launch_plan(
         request,
         offers,
@@ -175,6 +182,18 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         anywhere=found.candidates.anywhere,
         policy=at.policy,
     )
+
+
+def _written(
+    provider: Provider, request: LaunchRequest, parts: Sequence[Part], left_out: Iterable[str]
+) -> Iterator[str]:
+    """Yield what is written in the home of somebody's own computer, and which packages are not installed there."""
+    if isinstance(provider, WritesAtHome):
+        yield from provider.writes(request.name or "NAME", template=any(part.kind == "on_start" for part in parts))
+    if "packages" in left_out:
+        named = " ".join(part.text for part in parts if part.kind == "packages").split()
+        listed = ", ".join(dict.fromkeys(named))
+        yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
 
 
 def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple[Says, ...]:

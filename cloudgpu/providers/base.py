@@ -319,6 +319,31 @@ class KnowsHostKeys(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Remains:
+    """Files of a machine that ended which its owner has made or changed: in which directory, how many, some of them."""
+
+    where: str
+    files: tuple[str, ...]
+    count: int
+
+
+@runtime_checkable
+class WritesAtHome(Protocol):
+    """A machine is a directory in the home of somebody who works there, too: what is written there is said before."""
+
+    def writes(self, name: str, *, template: bool) -> Sequence[str]:
+        """Return what a launch of that name writes there and what becomes of it, a sentence each. Asks nobody.
+
+        `template`: it has a script to run.
+        """
+        ...
+
+    def remains(self, id: str) -> Remains | None:  # noqa: A002
+        """Return what `terminate` on this very object has left of the machine; None for nothing. Asks nobody."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that was looked at in an account: `good`, or why not and what to do; None: it could not be looked at.
 

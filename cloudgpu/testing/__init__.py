@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         KnowsHostKeysContract,
         PausableContract,
         TaggableContract,
+        WritesAtHomeContract,
     )
     from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
     from cloudgpu.testing.timing import SetsTimerContract
@@ -79,6 +80,7 @@ __all__ = [
     "TaggableContract",
     "TellsActivityContract",
     "WholeFakeProvider",
+    "WritesAtHomeContract",
     "make",
     "make_attempt",
     "make_offer",

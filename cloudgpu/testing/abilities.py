@@ -33,6 +33,7 @@ from cloudgpu.providers.base import (
     StopsMany,
     Taggable,
     TellsActivity,
+    WritesAtHome,
 )
 from cloudgpu.testing.accounts import (
     ChecksPermissionsContract,
@@ -57,6 +58,7 @@ from cloudgpu.testing.running import (
     KnowsHostKeysContract,
     PausableContract,
     TaggableContract,
+    WritesAtHomeContract,
 )
 from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
 from cloudgpu.testing.timing import SetsTimerContract
@@ -72,6 +74,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     SetsTimer: SetsTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,
+    WritesAtHome: WritesAtHomeContract,
     Resolves: ResolvesContract,
     Reachable: ReachableContract,
     HasLeftovers: HasLeftoversContract,

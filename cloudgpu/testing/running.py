@@ -23,6 +23,7 @@ from cloudgpu.providers.base import (
     Provider,
     SetsTimer,
     Taggable,
+    WritesAtHome,
 )
 from cloudgpu.testing.contract import ContractBase, MakeAttempt
 
@@ -230,6 +231,27 @@ class CanRehearseInterruptionContract(ContractBase):
         unknown = self.launch(provider, make_attempt(market=Market.SPOT)).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
             cast("CanRehearseInterruption", provider).interrupt(unknown)
+
+
+class WritesAtHomeContract(ContractBase):
+    """What is written in somebody's home is said before, and goes again."""
+
+    def test_what_is_written_is_said_in_sentences(self, provider: Provider) -> None:
+        """The machine's name is in what it gets of its own; less is written where there is no script."""
+        able = cast("WritesAtHome", provider)
+        plain, more = able.writes("lamp", template=False), able.writes("lamp", template=True)
+        assert all(line.isprintable() for line in more)
+        assert "lamp" in " ".join(more)
+        assert set(plain) < set(more)
+
+    def test_nothing_remains_of_a_machine_that_nobody_worked_on(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """What the launch brought goes with it."""
+        made = self.running(provider, make_attempt())
+        provider.terminate(made.id)
+        self.settle_gone(provider, made.id)
+        assert cast("WritesAtHome", provider).remains(made.id) is None
 
 
 class KnowsHostKeysContract(ContractBase):

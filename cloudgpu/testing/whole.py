@@ -8,7 +8,7 @@ from datetime import datetime
 
 from cloudgpu.core.facts import Available, Instance, LaunchRequest, State
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Finding, ProviderSettings, Resolved
+from cloudgpu.providers.base import Finding, ProviderSettings, Remains, Resolved
 from cloudgpu.testing import limits
 from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.machines import FakeMachine
@@ -53,6 +53,14 @@ class WholeFakeProvider(ReachableFakeProvider):
             if region is not None:
                 limits.check_region(region)
             return (_denials(cloud),)
+
+    def writes(self, name: str, *, template: bool) -> Sequence[str]:
+        """Return what a launch of that name would write; it writes nothing."""
+        return ("writes nothing", *[f"for {name}, too"] * template)
+
+    def remains(self, id: str) -> Remains | None:  # noqa: A002, ARG002
+        """Return nothing: nobody works on these machines."""
+        return None
 
     def _shown(self, machine: FakeMachine) -> Instance:
         return replace(super()._shown(machine), last_active=None)

@@ -41,6 +41,7 @@ from cloudgpu.testing import (
     StopsManyContract,
     TaggableContract,
     TellsActivityContract,
+    WritesAtHomeContract,
     make,
     make_whole,
     new_host_key,
@@ -117,7 +118,12 @@ class TestFakeInMemory(OnTheWholeFake):
 
 
 class TestFakeInAFile(
-    OnTheWholeFake, ReachableContract, TellsActivityContract, ReadsHostKeysContract, ExaminesContract
+    OnTheWholeFake,
+    ReachableContract,
+    TellsActivityContract,
+    ReadsHostKeysContract,
+    ExaminesContract,
+    WritesAtHomeContract,
 ):
     """In a file that several values share, and with the other abilities, too."""
 

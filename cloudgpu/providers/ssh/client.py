@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +39,16 @@ SSH_PORT = 22
 CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
 SWITCH_ON = "Switch it on, or mend the way there; then try again."
+PARTS = ("files.py", "owned.py", "host.py")
+_OURS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
 
 
+@cache
 def program() -> str:
-    """Return the text of the program that runs on the host."""
-    return Path(__file__).with_name("host.py").read_text(encoding="utf-8")
+    """Return the text of the program that runs on the host: its parts in one file, each name before it is used."""
+    here, head = Path(__file__).parent, "from __future__ import annotations\n"
+    return head + "\n\n".join(_OURS.sub("", (here / part).read_text(encoding="utf-8")) for part in PARTS)
 
 
 def address(host: Host) -> Address:

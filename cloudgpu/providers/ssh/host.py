@@ -1,8 +1,9 @@
 """Makes, shows and ends cloudgpu's one machine on this host: the directory ~/.cloudgpu and what was started from it.
 
-This file's text is sent over SSH and run there by the host's own Python (3.8 or newer, standard library only); a copy
-stays in ~/.cloudgpu, where the agent calls it when the lease has ended. It ends cloudgpu's own processes, found by the
-locks they hold and the mark in their environment, and nothing else: it powers nothing off.
+The text of this file, with `files.py` and `owned.py` before it, is sent over SSH and run there by the host's own Python
+(3.8 or newer, standard library only); a copy stays in ~/.cloudgpu, where the agent calls it when the lease has ended.
+It ends cloudgpu's own processes, found by the locks they hold and the mark in their environment, and nothing else: it
+powers nothing off.
 
 record.json    what was accepted and what is wanted (`wanted`: running, stopped, terminated); rewritten whole
 tags.json      the tags: the only copy; the agent reads its lease there
@@ -30,12 +31,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
+
+from cloudgpu.providers.ssh.files import FULL, GONE, HOME, NEW, ROOT, Fault, Record, keep, keep_end, load, machine, save
+from cloudgpu.providers.ssh.owned import (
+    START,
+    clear,
+    discard,
+    jupyter_command,
+    make_own,
+    publish,
+    variables,
+)
 
 ANSWER = "cloudgpu-answer: "
-HOME = Path.home()
-ROOT = HOME / ".cloudgpu"
-NEW, GONE = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
 KEYS = HOME / ".ssh" / "authorized_keys"
 # Where OpenSSH's own program for file transfers lies. Without one, a server that has it built in could not hand files
 # to who logs in through a command of ours.
@@ -68,75 +77,6 @@ BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps 
 CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 REVIVALS = 3  # so often an agent that died is started again without a word
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
-FULL = (errno.ENOSPC, errno.EDQUOT)
-BLOCK = 4096  # bytes of a disk that a small file has to itself
-
-Record = Dict[str, Any]  # what record.json holds
-
-
-class Fault(Exception):
-    """A sentence for the user; `kind` says what the caller does next."""
-
-    def __init__(self, kind: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.kind = kind
-
-
-# -- files
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object, empty when there is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise Fault("broken", f"{path} cannot be read: it is damaged") from None
-    return found if isinstance(found, dict) else {}
-
-
-def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Write a file whole: a reader, or a crash, finds the old or the new."""
-    content = content.encode() if isinstance(content, str) else content
-    fresh = path.with_name(f"{NEW}-{os.getpid()}")
-    handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.chmod(mode)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink()
-        raise
-
-
-def keep(record: Record, **changes: Any) -> Record:
-    """Write the record with some facts changed, and return it."""
-    fresh = {**record, **changes}
-    save(ROOT / "record.json", json.dumps(fresh))
-    return fresh
-
-
-def keep_end(record: Record, **changes: Any) -> Record:
-    """Keep what ends the machine; on a full disk over the record that stands there, in the block that it has."""
-    fresh, path = {**record, **changes}, ROOT / "record.json"
-    try:
-        save(path, json.dumps(fresh))
-    except OSError as fault:
-        content = json.dumps(fresh).encode().ljust(path.stat().st_size)
-        if fault.errno not in FULL or len(content) > BLOCK:
-            raise
-        with path.open("r+b", buffering=0) as file:
-            file.write(content)
-    return fresh
-
-
-def machine() -> Record:
-    """Return the record of the machine here, empty when there is none."""
-    return load(ROOT / "record.json")
 
 
 def known(body: dict[str, Any]) -> Record:
@@ -223,7 +163,7 @@ def in_container() -> bool:
 
 def environment(record: Record) -> dict[str, str]:
     """Return the variables of all that is started from this machine; by MARK it is known for its own."""
-    return {MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
+    return {**variables(), MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
 
 
 def exported(record: Record) -> str:
@@ -407,6 +347,8 @@ def write_keys(content: bytes) -> None:
 
 # -- what was accepted is done
 
+KEPT: dict[str, Any] = {}  # what stays of a machine that was ended in this call: where, how many files, and which
+
 
 def settle() -> None:
     """Finish what earlier calls had accepted, and see to an agent that died."""
@@ -429,7 +371,8 @@ def sweep() -> None:
         for left in place.glob(".cloudgpu-*"):
             if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
                 if left.is_dir():
-                    shutil.rmtree(str(left), ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        discard(left)
                 else:
                     left.unlink()
 
@@ -454,10 +397,11 @@ def settle_running(record: Record) -> None:
 def start_all(record: Record) -> None:
     """Start the agent, and what the template does at each start."""
     keep(record, boot=boot(), revivals=0)
-    if (ROOT / "on_start.sh").exists() and not alive("on_start"):
-        script = 'sh -e "$0/on_start.sh" >"$0/on_start.log" 2>&1; echo $? >"$0/on_start.status"'
-        (ROOT / "on_start.status").write_text("running\n", encoding="utf-8")
-        spawn("on_start", ["/bin/sh", "-c", script, str(ROOT)])
+    has_script = (ROOT / "on_start.sh").exists()
+    if (has_script or (ROOT / "jupyter.pip").exists()) and not alive("on_start"):
+        if has_script:
+            (ROOT / "on_start.status").write_text("running\n", encoding="utf-8")
+        spawn("on_start", ["/bin/sh", "-c", START, str(ROOT)])
     spawn("agent", [str(ROOT / "agent"), "run"])
 
 
@@ -469,12 +413,13 @@ def last_sign(record: Record) -> float:
 
 
 def remove(record: Record) -> None:
-    """End all that is ours and remove every trace of it."""
+    """End all that is ours and remove every trace of it, but for what the owner has made of the template's files."""
     end_all()
     revoke(record)
+    KEPT.update(clear(record))
     gone = HOME / f"{GONE}-{os.getpid()}"
     ROOT.rename(gone)
-    shutil.rmtree(str(gone))
+    discard(gone)
 
 
 def build(body: dict[str, Any]) -> None:
@@ -482,7 +427,8 @@ def build(body: dict[str, Any]) -> None:
     new = HOME / f"{NEW}-{os.getpid()}"
     new.mkdir(mode=0o700)
     try:
-        files = {**body["files"], "agent.json": json.dumps(agent_settings(body)), "tags.json": json.dumps(body["tags"])}
+        settings = agent_settings(body, make_own(new, body))
+        files = {**body["files"], "agent.json": json.dumps(settings), "tags.json": json.dumps(body["tags"])}
         for name, text in files.items():
             save(new / name, text)
         save(new / "environment", exported(body["record"]))
@@ -501,28 +447,17 @@ def build(body: dict[str, Any]) -> None:
         raise Fault(kind, f"{error.strerror or error} ({error.filename or HOME})") from None
 
 
-def agent_settings(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what the agent is told."""
+def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
+    """Return what the agent is told; `python` runs JupyterLab."""
     return {
         **body["agent"],
-        "jupyter": jupyter_command(body["jupyter"]),
+        "jupyter": jupyter_command(body["jupyter"], python),
         "root": str(HOME),
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
         # What else runs here is not this machine's. Where a login gets no mark, each one may be the machine's own.
         "own": [sign(body["record"]), *([] if sftp() else ["SSH_CONNECTION="])],
     }
-
-
-def jupyter_command(words: list[str]) -> list[str]:
-    """Return a template's Jupyter command as it runs here: by the Python that runs us, whatever PATH says."""
-    program, rest = (words or [""])[0], words[1:]
-    if program.startswith("jupyter-"):
-        program, rest = "jupyter", [program[len("jupyter-") :], *rest]
-    if program != "jupyter":
-        return words
-    module = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}.get((rest or [""])[0])
-    return [sys.executable, "-m", module, *rest[1:]] if module else [sys.executable, "-m", "jupyter", *rest]
 
 
 # -- what can be asked
@@ -644,7 +579,7 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
             return {**facts(body), "here": here()}
         with alone():
             settle()
-            return {**VERBS[verb](body), "here": here()}
+            return {**VERBS[verb](body), "here": here(), "kept": KEPT}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:
@@ -656,5 +591,15 @@ def main(verb: str, body: dict[str, Any]) -> None:
     sys.stdout.write("\n" + ANSWER + json.dumps(answer(verb, body)) + "\n")
 
 
+def show() -> None:
+    """Move what the template's script has made before the owner's eyes."""
+    with alone():
+        record = machine()
+        if record.get("wanted") == RUNNING:
+            publish(record)
+
+
 if __name__ == "__main__" and sys.argv[1:2] == ["end"]:
     end(sys.argv[2])
+if __name__ == "__main__" and sys.argv[1:2] == ["publish"]:
+    show()

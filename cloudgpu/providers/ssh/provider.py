@@ -40,7 +40,7 @@ from cloudgpu.errors import (
     WrongHostKey,
 )
 from cloudgpu.providers.asking import heard
-from cloudgpu.providers.base import ProviderSettings, TokenRule
+from cloudgpu.providers.base import ProviderSettings, Remains, TokenRule
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
@@ -58,7 +58,7 @@ def make(settings: ProviderSettings) -> SshProvider:
 
 
 class SshProvider:
-    """Implements Provider, Pausable, Taggable, HasPrices and KnowsHostKeys."""
+    """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys and WritesAtHome."""
 
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
@@ -77,6 +77,7 @@ class SshProvider:
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
         self._listed = False
+        self._remains: dict[str, Remains] = {}
         self._lock = Lock()
         self._looking: dict[str, _Look] = {}  # who is being asked just now
         self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
@@ -278,7 +279,17 @@ class SshProvider:
     def terminate(self, id: str) -> None:  # noqa: A002
         """End what cloudgpu started there and remove all of it; an unknown id is no error. Raises StopUnproved."""
         if translate.host_of(id) is not None:
-            self._ask(self._host(id), "terminate", {"id": id})
+            kept = self._ask(self._host(id), "terminate", {"id": id}).get("kept")
+            if kept:  # of a second one, which finds no machine any more, nothing is to be said
+                self._remains[id] = Remains(str(kept["where"]), tuple(map(str, kept["files"])), int(kept["count"]))
+
+    def remains(self, id: str) -> Remains | None:  # noqa: A002
+        """Return what stays of a machine that was ended here: what its owner made or changed in the work directory."""
+        return self._remains.get(id)
+
+    def writes(self, name: str, *, template: bool) -> Sequence[str]:
+        """Return what a launch writes in the home of a host."""
+        return translate.writes(name, template=template)
 
     def _instance(self, host: Host, said: Mapping[str, Any]) -> Instance:
         from cloudgpu.providers.ssh.client import address
@@ -392,6 +403,7 @@ def _not_found(id_: str) -> InstanceNotFound:
 
 def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.access import jupyter
+    from cloudgpu.providers.machine.notebooks import pip
     from cloudgpu.providers.ssh.client import program
 
     boot = attempt.boot
@@ -404,6 +416,7 @@ def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
         "files": files,
         "tags": dict(attempt.tags),
         "jupyter": list(boot.jupyter),
+        "pip": pip(boot.jupyter),
         "agent": {
             "id": attempt.machine,
             "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong

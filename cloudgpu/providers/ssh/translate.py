@@ -31,6 +31,13 @@ _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
 _MIB_PER_GIB = 1024
 
 
+def writes(name: str, *, template: bool) -> tuple[str, ...]:
+    """Return what a launch writes in the home of a host, and what becomes of it."""
+    places = "~/.cloudgpu (the agent, packages, Jupyter's own files) and a line in ~/.ssh/authorized_keys"
+    shown = f"~/cloudgpu-{name} gets what the template's script makes; down keeps only what you changed or added"
+    return (f"writes {places}; down removes both", *[shown] * template)
+
+
 def instance_id(host: str, token: str) -> str:
     """Return the instance id that follows from a host's name and a launch token."""
     return f"{host}.{digest('ssh instance', token)[:16]}"

@@ -17,6 +17,7 @@ from cloudgpu.testing import (
     PausableContract,
     ProviderContract,
     TaggableContract,
+    WritesAtHomeContract,
     make_attempt,
     new_host_key,
 )
@@ -46,7 +47,14 @@ def hosts(four: list[OwnHost]) -> Iterator[list[OwnHost]]:
     assert not left, f"still running: {left}"
 
 
-class TestSsh(ProviderContract, PausableContract, TaggableContract, HasPricesContract, KnowsHostKeysContract):
+class TestSsh(
+    ProviderContract,
+    PausableContract,
+    TaggableContract,
+    HasPricesContract,
+    KnowsHostKeysContract,
+    WritesAtHomeContract,
+):
     at_once = 4  # as many as there are hosts: a host has one machine
 
     @pytest.fixture

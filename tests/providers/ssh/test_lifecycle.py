@@ -182,7 +182,7 @@ def test_an_on_start_that_runs_says_so_and_is_no_reason(lab, host):
     made = lab.launch(parts=[Part("on_start", "until [ -e go ]; do sleep 0.1; done")])
     status = host.place / "on_start.status"
     assert (status.read_text(), lab.provider.get(made.id).reason) == ("running\n", None)
-    (host.home / "go").touch()
+    (host.place / "work" / "go").touch()
     wait_for(lambda: status.read_text() == "0\n")
 
 

@@ -1,0 +1,326 @@
+"""What a machine has of its own on a host that is not its own: a Python, settings of Jupyter, a directory of work.
+
+It is the second part of the program that is sent there. Nothing of the owner's is written to. All lies in ~/.cloudgpu
+and goes with it, but for one directory: JupyterLab hides what begins with a dot, so what the template's script made
+is moved to ~/cloudgpu-NAME when the script has ended. The list of what was moved there is written first. At the end
+whatever is as it was moved goes, and whatever the owner changed or added stays.
+
+python/       an environment, empty itself, in which the packages of the owner's Python are found behind its own
+environments/ where templates make theirs
+jupyter/      JupyterLab's settings, kernels and runtime files; ipython/ and cache/ are what they say
+work/         where the template's script runs; what was moved is a link from there
+shown.json    what was moved: size and time of each file, as it was then
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.providers.ssh.files import HOME, ROOT, Record, keep, load, save
+
+WORK, SHOWN = ROOT / "work", ROOT / "shown.json"
+CHECKPOINTS = ".ipynb_checkpoints"
+DERIVED = (CHECKPOINTS, "__pycache__")  # directories that Jupyter and Python make beside a file that is read
+MOST_NAMED = 20  # files that are named when they stay
+IPYTHON_FILES = ("ipython_config.py", "ipython_config.json", "ipython_kernel_config.py", "ipython_kernel_config.json")
+MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
+
+# Runs beside the agent at each start: installs JupyterLab where the owner's Python has none, then what the template
+# does at each start. Its directory is the first word.
+START = r"""
+if [ -s "$0/jupyter.pip" ] && ! [ -e "$0/jupyter.ready" ]; then
+  echo installing >"$0/jupyter.status"
+  "$0/python/bin/python3" -m pip install --quiet --disable-pip-version-check $(cat "$0/jupyter.pip") \
+    >"$0/jupyter.log" 2>&1 && touch "$0/jupyter.ready"
+  if [ -e "$0/jupyter.ready" ]; then echo ready; else echo failed; fi >"$0/jupyter.status"
+fi
+[ -e "$0/on_start.sh" ] || exit 0
+(cd "$0/work" && exec sh -e "$0/on_start.sh") >"$0/on_start.log" 2>&1
+status=$?
+"$0/python/bin/python3" "$0/host.py" publish >>"$0/on_start.log" 2>&1
+echo $status >"$0/on_start.status"
+"""
+
+
+# -- the environment
+
+
+def variables() -> dict[str, str]:
+    """Return what everything that is started from this machine has in its environment, beside its mark."""
+    jupyter, owners = ROOT / "jupyter", os.pathsep.join(kernels_of_the_owner())
+    settings = os.environ.get("JUPYTER_CONFIG_DIR") or str(HOME / ".jupyter")
+    beside = str(Path(sys.prefix) / "share" / "jupyter")
+    return {
+        "PATH": listed(ROOT / "python" / "bin", os.environ.get("PATH", os.defpath)),
+        "CLOUDGPU_ENVIRONMENTS": str(ROOT / "environments"),
+        "JUPYTER_DATA_DIR": str(jupyter / "data"),
+        "JUPYTER_CONFIG_DIR": str(jupyter / "config"),
+        "JUPYTER_RUNTIME_DIR": str(jupyter / "runtime"),
+        # What this machine's templates made first, then the owner's own kernels and settings.
+        "JUPYTER_PATH": listed(jupyter / "data", owners, beside),
+        "JUPYTER_CONFIG_PATH": listed(jupyter / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), settings),
+        "IPYTHONDIR": str(ROOT / "ipython"),
+        "PIP_CACHE_DIR": str(ROOT / "cache" / "pip"),
+    }
+
+
+def kernels_of_the_owner() -> list[str]:
+    """Return where the owner has kernels of their own: of directories of Jupyter's data, those that are not ours."""
+    data = os.environ.get("XDG_DATA_HOME") or str(HOME / ".local" / "share")
+    named = [*os.environ.get("JUPYTER_PATH", "").split(os.pathsep), os.environ.get("JUPYTER_DATA_DIR", "")]
+    return [one for one in (*named, f"{data}/jupyter") if one and not one.startswith(str(ROOT))]
+
+
+def listed(first: Path, *more: str) -> str:
+    """Return a search path that begins with a place of ours, and has each place once."""
+    found = [str(first), *(one for text in more for one in text.split(os.pathsep) if one)]
+    return os.pathsep.join(dict.fromkeys(found))
+
+
+def make_own(new: Path, body: dict[str, Any]) -> str:
+    """Make what the machine has of its own in the directory `new`, which becomes ROOT; return what runs its Jupyter.
+
+    That is the owner's Python where it has Jupyter; else the machine's, in which it is then installed.
+    """
+    make_python(new / "python")
+    made = os.environ.get("IPYTHONDIR") or str(HOME / ".ipython")
+    link_ipython(Path(made) / "profile_default", new / "ipython" / "profile_default")
+    (new / "work").mkdir()
+    module = jupyter_module(body["jupyter"])
+    if not module:
+        return sys.executable
+    make_kernel(new / "jupyter" / "data" / "kernels" / "python3")
+    if has(module):
+        return sys.executable
+    (new / "jupyter.pip").write_text(body["pip"], encoding="utf-8")
+    return str(ROOT / "python" / "bin" / "python3")
+
+
+def make_python(place: Path) -> None:
+    """Make the environment that is first on PATH. It needs neither `ensurepip`, which Debian leaves out, nor root."""
+    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    version = Path(sysconfig.get_path("stdlib")).name
+    packages = place / "lib" / version / "site-packages"
+    for directory in (place / "bin", packages):
+        directory.mkdir(parents=True)
+    for link, target in (("bin/python3", base), ("bin/python", "python3"), ("lib64", "lib")):
+        (place / link).symlink_to(target)
+    settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
+    (place / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
+    behind = [one for one in sys.path if one.endswith("-packages")]
+    lines = [f"import site; site.addsitedir({one!r})\n" for one in behind]  # with the .pth files there
+    if not has("pip"):
+        lines += [f"{wheel}\n" for wheel in pip_of_python()]
+    (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
+    for name in ("pip", "pip3"):
+        program = place / "bin" / name
+        program.write_text('#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+
+
+def has(module: str) -> bool:
+    """Tell whether the owner's Python has a module; a directory of that name in the home is none."""
+    found = importlib.util.find_spec(module)
+    return found is not None and found.origin is not None
+
+
+def pip_of_python() -> list[Path]:
+    """Return the pip that comes with Python, for where the owner's Python has none: it runs from its wheel."""
+    beside, elsewhere = importlib.util.find_spec("ensurepip"), sysconfig.get_config_var("WHEEL_PKG_DIR")
+    places = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
+    places += [Path(elsewhere)] if elsewhere else []
+    return [wheel for place in places for wheel in sorted(place.glob("pip-*.whl"))][:1]
+
+
+def make_kernel(place: Path) -> None:
+    """Let notebooks run in the environment, where the owner has no kernel of that name: theirs stays as it is."""
+    if any((Path(one) / "kernels" / place.name).exists() for one in kernels_of_the_owner()):
+        return
+    argv = [str(ROOT / "python" / "bin" / "python3"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}
+    place.mkdir(parents=True)
+    (place / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+
+
+def link_ipython(owners: Path, profile: Path) -> None:
+    """Have IPython here read the owner's settings and startup files; history and the rest is written to ours."""
+    (profile / "startup").mkdir(parents=True)
+    startup = sorted(owners.glob("startup/*.*py"))
+    for one in (*(owners / name for name in IPYTHON_FILES), *startup):
+        if one.is_file():
+            (profile / one.relative_to(owners)).symlink_to(one)
+
+
+# -- Jupyter's command
+
+
+def jupyter_command(words: list[str], python: str) -> list[str]:
+    """Return a template's Jupyter command as it runs here: by this Python, whatever PATH says."""
+    program, rest = split(words)
+    if program != "jupyter":
+        return words
+    module = MODULES.get((rest or [""])[0])
+    return [python, "-m", module, *rest[1:]] if module else [python, "-m", "jupyter", *rest]
+
+
+def jupyter_module(words: list[str]) -> str:
+    """Return which module a Jupyter command runs; empty for another command."""
+    program, rest = split(words)
+    return MODULES.get((rest or [""])[0], "jupyter") if program == "jupyter" else ""
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """Return the program of a command and its words, `jupyter-lab` as `jupyter lab`."""
+    program, rest = (words or [""])[0], words[1:]
+    if program.startswith("jupyter-"):
+        return "jupyter", [program[len("jupyter-") :], *rest]
+    return program, rest
+
+
+# -- the directory of work
+
+
+def publish(record: Record) -> None:
+    """Move what the template's script has made to where its owner sees it; what is there already stays as it is."""
+    for made in sorted(WORK.iterdir()):
+        if made.name.startswith("."):
+            continue
+        place, record = shown_at(record)
+        target = place / made.name
+        if os.path.lexists(str(target)):
+            continue
+        save(SHOWN, json.dumps({**load(SHOWN), **prints(made, made.name)}))
+        made.rename(target)
+        made.symlink_to(target)
+
+
+def shown_at(record: Record) -> tuple[Path, Record]:
+    """Return the directory that the owner sees, made where it is not there; never one that was there before.
+
+    Its number in the file system is written down before it comes to its place: another one there is not ours.
+    """
+    while not is_shown(record):
+        fresh = ROOT / "shown"
+        fresh.mkdir(exist_ok=True)
+        names = [
+            HOME / ("cloudgpu-{}{}".format(record["name"], f"-{number}" * (number > 1))) for number in range(1, 99)
+        ]
+        place = next(name for name in names if not os.path.lexists(str(name)))
+        record = keep(record, work={"path": str(place), "inode": fresh.stat().st_ino})
+        fresh.rename(place)
+    return Path(record["work"]["path"]), record
+
+
+def is_shown(record: Record) -> bool:
+    """Tell whether the directory that the record names is there, and is the one that was made."""
+    work = record.get("work") or {"path": "", "inode": 0}
+    with contextlib.suppress(OSError):
+        found = os.lstat(work["path"])
+        return stat.S_ISDIR(found.st_mode) and found.st_ino == work["inode"]
+    return False
+
+
+def prints(made: Path, name: str) -> dict[str, list[int]]:
+    """Return by its name below the directory of work each file of it, and each directory, as it is now."""
+    found = {name: seen(made)}
+    if made.is_dir() and not made.is_symlink():
+        for path, rel in below(made, name):
+            found[rel] = seen(path)
+    return found
+
+
+def below(top: Path, name: str = "") -> Iterator[tuple[Path, str]]:
+    """Yield what is in a directory with its name, deepest first; a link is no directory."""
+    for entry in sorted(os.scandir(str(top)), key=lambda one: one.name):
+        rel = f"{name}/{entry.name}" if name else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from below(Path(entry.path), rel)
+        yield Path(entry.path), rel
+
+
+def seen(path: Path) -> list[int]:
+    """Return what changes when somebody writes to a file; of a directory only that it is one."""
+    facts = path.lstat()
+    return [-1, 0] if stat.S_ISDIR(facts.st_mode) else [facts.st_size, facts.st_mtime_ns]
+
+
+def clear(record: Record) -> dict[str, Any]:
+    """Remove what the template made and nobody has changed since; return what stays: where, how many files, and which.
+
+    A clone with work of the owner's in its history stays whole. A second time changes nothing, and says the same.
+    """
+    if not is_shown(record):
+        return {}
+    place, known = Path(record["work"]["path"]), load(SHOWN)
+    found = {rel: path for path, rel in below(place)}
+    clones = tuple(rel[: -len(".git")] for rel in known if rel.endswith("/.git") and has_work(rel, found, known))
+    ours = [rel for rel, path in found.items() if is_ours(path, rel, known) and not rel.startswith(clones)]
+    left = found.keys() - set(ours)
+    # What was made from another goes before it: a second time still knows why it goes.
+    for path in sorted((found[rel] for rel in ours), key=lambda one: one.parent.name not in DERIVED):
+        take_away(path)
+    with contextlib.suppress(OSError):
+        place.rmdir()
+        return {}
+    stays = sorted([*clones, *(rel for rel in left if not rel.startswith(clones) and not is_full(found[rel]))])
+    return {"where": str(place), "files": stays[:MOST_NAMED], "count": len(stays)}
+
+
+def has_work(git: str, found: dict[str, Path], known: dict[str, Any]) -> bool:
+    """Tell whether a clone's history has more than was cloned; a look at its state writes its index, and no more."""
+    return any(rel.startswith(git + "/") and not is_ours(path, rel, known) for rel, path in found.items())
+
+
+def is_ours(path: Path, rel: str, known: dict[str, Any]) -> bool:
+    """Tell whether a file or directory is as the template made it, or was made by a look at such a one."""
+    now, where = seen(path), path.parent.name
+    if known.get(rel) == now:
+        return True
+    if now[0] < 0:
+        return path.name in DERIVED
+    if where == "__pycache__":
+        return path.suffix == ".pyc"
+    if where == ".git":
+        return path.name in ("index", "FETCH_HEAD")
+    source = path.parent.parent / path.name.replace("-checkpoint", "")
+    name = "/".join([*rel.split("/")[:-2], source.name])
+    with contextlib.suppress(OSError):
+        return where == CHECKPOINTS and known.get(name) == seen(source) and source.read_bytes() == path.read_bytes()
+    return False
+
+
+def is_full(path: Path) -> bool:
+    """Tell whether this is a directory in which something is: that is named itself."""
+    return seen(path)[0] < 0 and any(path.iterdir())
+
+
+def take_away(path: Path) -> None:
+    """Remove a file, or a directory in which nothing stays, also from a directory that was made read-only."""
+    for parent in (path.parent, path):
+        if seen(parent)[0] < 0 and parent.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            parent.chmod(stat.S_IRWXU)
+    if seen(path)[0] >= 0:
+        path.unlink()
+    else:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def discard(tree: Path) -> None:
+    """Remove a directory; what was made read-only in it (Go's module cache is) goes, too."""
+    for place, directories, _files in os.walk(str(tree)):
+        for name in directories:
+            path = Path(place, name)
+            if not path.is_symlink() and path.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                path.chmod(stat.S_IRWXU)
+    shutil.rmtree(str(tree))

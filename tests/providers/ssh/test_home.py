@@ -1,0 +1,76 @@
+"""Nothing of the owner's is written to: their whole home before `up` and after `down`, for every shipped template."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloudgpu.config.templates import template_names
+from cloudgpu.core.facts import Part
+from cloudgpu.providers.base import Remains
+from tests.access.sshserver import wait_for
+from tests.providers.ssh.homes import everything, furnish, parts_of
+
+SMALL = ("bare", "cuda", "jupyter")  # the others make environments, and have tests of their own
+
+
+@pytest.fixture
+def host(lab):
+    furnish(lab.hosts[0].home)
+    return lab.hosts[0]
+
+
+def launched(lab, host, parts, **more):
+    made = lab.launch(parts=parts, jupyter=("jupyter", "lab"), **more)
+    if any(part.kind == "on_start" for part in parts):
+        ended(host)
+    return made
+
+
+def ended(host, status="0"):
+    """Wait for the end of on_start."""
+    file = host.place / "on_start.status"
+    wait_for(lambda: file.read_text().strip() != "running")
+    assert file.read_text().strip() == status, (host.place / "on_start.log").read_text()
+
+
+def test_no_shipped_template_is_left_out():
+    assert {*SMALL, "d2l", "pytorch"} == set(template_names(search=()))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_home_is_the_same_before_and_after(lab, host, name):
+    before = everything(host.home)
+    made = launched(lab, host, parts_of(name))
+    lab.provider.terminate(made.id)
+    assert everything(host.home) == before
+
+
+def test_what_a_template_makes_is_shown_in_a_directory_of_its_own(lab, host):
+    made = launched(lab, host, parts_of("jupyter"))
+    shown = host.home / "cloudgpu-one-2"  # cloudgpu-one is the owner's
+    assert [path.name for path in shown.iterdir()] == ["hello.ipynb"]
+    assert (host.home / "hello.ipynb").read_text() == "my own notebook"
+    assert json.loads((host.place / "record.json").read_text())["work"]["path"] == str(shown)
+    lab.provider.terminate(made.id)
+    assert not shown.exists()
+
+
+def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
+    script = "mkdir -p book/empty; for one in a b c; do echo $one > book/$one.ipynb; done; echo top > top.txt"
+    made = launched(lab, host, [Part("on_start", script)])
+    shown = host.home / "cloudgpu-one-2"
+    (shown / "book" / "b.ipynb").write_text("edited")
+    (shown / "book" / "mine.txt").write_text("added")
+    (shown / "data").mkdir()
+    for one in ("a", "b"):  # Jupyter makes a copy of each notebook that it opens
+        copy = shown / "book" / ".ipynb_checkpoints" / f"{one}-checkpoint.ipynb"
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(f"{one}\n")
+    provider = lab.provider
+    provider.terminate(made.id)
+    stays = ["book/.ipynb_checkpoints/b-checkpoint.ipynb", "book/b.ipynb", "book/mine.txt", "data"]
+    assert sorted(str(path.relative_to(shown)) for path in shown.rglob("*") if path.is_file()) == stays[:-1]
+    assert provider.remains(made.id) == Remains(str(shown), tuple(stays), len(stays))
+    assert not host.place.exists()
