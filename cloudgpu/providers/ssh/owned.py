@@ -71,6 +71,7 @@ def variables() -> dict[str, str]:
         "JUPYTER_CONFIG_PATH": listed(jupyter / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), settings),
         "IPYTHONDIR": str(ROOT / "ipython"),
         "PIP_CACHE_DIR": str(ROOT / "cache" / "pip"),
+        "npm_config_cache": str(ROOT / "cache" / "npm"),  # an extension of JupyterLab asks npm, which writes a log
     }
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import stat
+import sys
 from pathlib import Path
 
 from cloudgpu.config.render import rendered
@@ -11,8 +14,9 @@ from cloudgpu.config.templates import load_template
 from tests.config.values import VALUES
 
 OLD_S = 1_600_000_000
+KERNEL = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "Mine"}
 OWN = {
-    ".local/share/jupyter/kernels/python3/kernel.json": '{"argv": ["/opt/mine/python"], "display_name": "Mine"}',
+    ".local/share/jupyter/kernels/python3/kernel.json": json.dumps(KERNEL),
     ".local/share/jupyter/nbsignatures.db": "signed",
     ".jupyter/jupyter_server_config.py": "c = get_config()\n",
     ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings": '{"theme": "dark"}',
@@ -32,8 +36,6 @@ OWN = {
 
 def furnish(home: Path) -> None:
     """Put into a home what its owner has there."""
-    import os
-
     for name, text in OWN.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)

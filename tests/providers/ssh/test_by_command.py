@@ -13,6 +13,7 @@ from cloudgpu.access.notebook import run_cell
 from cloudgpu.testing import write_plugin
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import until
+from tests.providers.ssh.homes import everything, furnish
 
 
 @pytest.fixture
@@ -41,9 +42,12 @@ def config(host, **changes):
 
 def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     host.keys.write_bytes(host.keys.read_bytes() + b"# caf\xe9, and no newline at the end")
-    before = host.files()
+    furnish(host.home)
+    before = everything(host.home)
     up = cloudgpu("up", "--yes", "--name", "amber-fox", "-o", "json", timeout=90)
     assert up.code == 0, up.err
+    said = " ".join(up.json["plan"]["remarks"])
+    assert all(place in said for place in ("~/.cloudgpu", "~/.ssh/authorized_keys", "~/cloudgpu-amber-fox"))
     done = cloudgpu("exec", "amber-fox", "--", "sh", "-c", "echo $((6*7)); pwd")
     assert (done.code, done.out.split()) == (0, ["42", str(host.home)])
     tunnel = cloudgpu("tunnel", "--background", "-o", "json", timeout=90)
@@ -55,10 +59,7 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     down = cloudgpu("down", "--yes", timeout=90)
     assert down.code == 0, down.err
     assert host.processes() == []
-    left = host.files()
-    assert left.pop("hello.ipynb")  # the template's notebook is the user's own now
-    assert {name: left[name] for name in before} == before
-    assert [name for name in left if name.startswith((".cloudgpu", ".ssh"))] == [".ssh/authorized_keys"]
+    assert everything(host.home) == before
 
 
 def test_a_shared_key_goes_with_the_machine(cloudgpu, host, tmp_path):
