@@ -33,6 +33,7 @@ CHECKPOINTS = ".ipynb_checkpoints"
 DERIVED = (CHECKPOINTS, "__pycache__")  # directories that Jupyter and Python make beside a file that is read
 MOST_NAMED = 20  # files that are named when they stay
 IPYTHON_FILES = ("ipython_config.py", "ipython_config.json", "ipython_kernel_config.py", "ipython_kernel_config.json")
+PIP = "jupyterlab>=4.4,<5"
 MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 # Runs beside the agent at each start: installs JupyterLab where the owner's Python has none, then what the template
@@ -103,7 +104,7 @@ def make_own(new: Path, body: dict[str, Any]) -> str:
     make_kernel(new / "jupyter" / "data" / "kernels" / "python3")
     if has(module):
         return sys.executable
-    (new / "jupyter.pip").write_text(body["pip"], encoding="utf-8")
+    (new / "jupyter.pip").write_text(PIP + " notebook" * (module == "notebook"), encoding="utf-8")
     return str(ROOT / "python" / "bin" / "python3")
 
 

@@ -403,7 +403,6 @@ def _not_found(id_: str) -> InstanceNotFound:
 
 def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.access import jupyter
-    from cloudgpu.providers.machine.notebooks import pip
     from cloudgpu.providers.ssh.client import program
 
     boot = attempt.boot
@@ -416,7 +415,6 @@ def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
         "files": files,
         "tags": dict(attempt.tags),
         "jupyter": list(boot.jupyter),
-        "pip": pip(boot.jupyter),
         "agent": {
             "id": attempt.machine,
             "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
