@@ -41,6 +41,9 @@ CLOUD_TAKES_NONE = (
 FORGET_ALONE = (("CLOUD", *CLOUD_ALONE[0]), "does not go with --forget.")
 FORGET_TAKES_NONE = (("--owner", "--project", *CLOUD_TAKES_NONE[0][1:]), "does not go with --forget.")
 
+RENAME_ALONE = (FORGET_ALONE[0], "does not go with --rename.")
+RENAME_TAKES_NONE = (("--forget", *FORGET_TAKES_NONE[0]), "does not go with --rename.")
+
 
 def command(
     cloud: Annotated[
@@ -78,7 +81,11 @@ def command(
         str | None, typer.Option(metavar="PATH", help="The private key that logs in to --host; empty: your usual ones.")
     ] = None,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="ACCOUNT", help="Retire an account: ask it no more. See below.")
+        str | None, typer.Option("--forget", metavar="NAME", help="Ask an account, or a host, no more. See below.")
+    ] = None,
+    rename: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--rename", metavar="OLD NEW", help="An account, or a host, has another name now. See below."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
     output: Output = Format.TEXT,
@@ -94,11 +101,22 @@ def command(
     config.toml. With --budget and --email it
     makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
 
-    With --forget it retires an account of which nothing costs any more: its table is taken out of config.toml, the
-    ledger says so, and no look asks it again. Refused while anything there lives, is kept or is not known to have
-    ended. An account that is added again is used again.
+    With --rename an account, or a host of your own, has another name from now on: config.toml says so, and the ledger
+    finds its machines under the new name. Refused where the new name is another account or another computer.
+
+    With --forget an account, or a host, is asked no more: it is taken out of config.toml. Machines there that nobody
+    here can ask count as gone, by your word. Refused while something there can be asked and lives or is kept. An
+    account that is added again is used again.
     """
     warn_here()
+    if rename is not None:
+        from cloudgpu.cli.init_rename import rename_place
+
+        _check_none_of(RENAME_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(RENAME_TAKES_NONE, forget, owner, project, provider, lease, watts, usd_per_kwh, host,
+                       fingerprint, key)  # fmt: skip
+        rename_place(*rename, yes=yes, output=output)
+        return
     if forget is not None:
         from cloudgpu.cli.init_forget import retire
 

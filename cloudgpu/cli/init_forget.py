@@ -21,18 +21,25 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
     at = farewell.forgotten
     if at is None:
         sys.stderr.write(_shown(document(farewell, None)))
-        confirm(f"Forget account {account}?", yes=yes, why="This retires an account")
+        confirm(f"Forget {account}?", yes=yes, why="This retires an account or a host")
         at = forget(session, farewell)
     value = document(farewell, at)
     emit(output, value, _text(value, farewell))
 
 
 def _shown(value: dict[str, Any]) -> str:
-    lines = [
-        f"Forgets account {value['account']} ({value['provider']})",
-        f"  machines in the ledger: {_machines(value)}",
+    what = f"account {value['account']} ({value['provider']})"
+    what = what if value["host"] is None else f"host {value['host']} of {what}"
+    lines = [f"Forgets {what}", f"  machines in the ledger: {_machines(value)}"]
+    lines += [
+        f"  may still run there: {one['name']} ({one['state']} when last seen), {one['where']}" for one in value["lost"]
     ]
-    lines.append("  kept disks, images and volumes: none")
+    if value["lost"]:
+        lines.append(
+            "  nothing is asked to end: by your word the ledger counts them as gone, and what they cost ends now"
+        )
+    if value["host"] is None:
+        lines.append("  kept disks, images and volumes: none")
     if value["file"]:
         lines.append(f"  {value['file']}")
         lines += [f"    {line}" for line in value["diff"][2:] if not line.startswith("@@")]
@@ -42,11 +49,16 @@ def _shown(value: dict[str, Any]) -> str:
 
 def _machines(value: dict[str, Any]) -> str:
     count, last = value["machines"], value["last_ended"]
-    return f"{count}, all ended, the last at {last}" if last else str(count)
+    ended = "all ended" if not value["lost"] else f"{count - len(value['lost'])} ended"
+    return f"{count}, {ended}, the last at {last}" if last else str(count)
 
 
 def _text(value: dict[str, Any], farewell: Farewell) -> str:
     name = value["account"]
+    if value["host"] is not None:
+        lost = ", ".join(one["name"] for one in value["lost"])
+        words = f"Host {value['host']} is forgotten."
+        return f"{words} By your word, these count as gone: {lost}." if lost else words
     if farewell.forgotten:
         return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
     launch = f", or launch there (--provider {name})" if name == farewell.provider else ""

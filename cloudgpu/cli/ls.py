@@ -74,6 +74,7 @@ def _text(
             older = "" if asked else "; cloudgpu ls --refresh asks now"
             lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}{older}.")
         lines += [
+            *_absent(document["machines"]),
             *_rehearsed(document["machines"], now),
             *_marked(document["machines"]),
             *_billed_on(document["machines"]),
@@ -115,6 +116,17 @@ def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:
 
     said = "a spot interruption is rehearsed; it is taken"
     return [paragraph(f"{one['name']}: {said} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
+
+
+def _absent(machines: list[dict[str, Any]]) -> list[str]:
+    """Return which machines cannot be asked, as config.toml names their account or host no more, and what to do."""
+    from cloudgpu.cli.render import paragraph
+
+    return [
+        paragraph(f"{one['name']}: not reachable from here, last seen {one['state']}. {one['absent']}.")
+        for one in machines
+        if one["absent"]
+    ]
 
 
 def _marked(machines: list[dict[str, Any]]) -> list[str]:

@@ -176,6 +176,8 @@ def stays(value: dict[str, Any]) -> bool:
 def _state(value: dict[str, Any]) -> str:
     if value["unsettled"]:
         return "unsettled"
+    if value["absent"]:
+        return "unknown"
     if stays(value):
         if value["parked"]:
             (*others, last) = value["kept"] or [None]
@@ -278,8 +280,10 @@ def _whose(value: dict[str, Any]) -> str | None:
     if value["identity"] is None or value["ended"]:
         return None
     unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
-    how = {True: "reachable from here", False: "not reachable from here", None: unknown}
-    return f"{value['identity']['words']}: {how[value['reachable']]}"
+    how = {True: "reachable from here", False: "not reachable from here", None: unknown}[value["reachable"]]
+    if value["absent"]:
+        how = f"not reachable from here. {value['absent']}"
+    return f"{value['identity']['words']}: {how}"
 
 
 def _shared(value: dict[str, Any]) -> str | None:

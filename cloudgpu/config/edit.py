@@ -97,6 +97,29 @@ def without_table(text: str, path: Path) -> str:
     )
 
 
+def renamed_table(text: str, path: Path, name: str) -> str:
+    """Return the text with the table at `path`, and the tables under it, called `name` there.
+
+    Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
+    """
+    table = tomllib.loads(text)
+    above = value_at(table, path[:-1]) if path[:-1] else table
+    above[name] = above.pop(path[-1])
+    words = r"\s*\.\s*".join(map(re.escape, path[:-1]))
+    key = rf"(?:{re.escape(path[-1])}|\"{re.escape(path[-1])}\")"
+    header = re.compile(rf"(\s*\[\[?\s*{words}\s*\.\s*){key}(?=\s*[\].])")
+    changed = "\n".join(header.sub(rf"\g<1>{name}", line, count=1) for line in text.split("\n"))
+    if _parsed(changed) == table:
+        return changed
+    was = ".".join(path)
+    raise InvalidRequest(
+        f"config.toml is laid out in a way in which [{was}] cannot be renamed without touching other lines.",
+        field=f"config.toml: {was}",
+        value=None,
+        next=f"Rename [{was}] to [{'.'.join((*path[:-1], name))}] by hand, and run the same again.",
+    )
+
+
 def _without_empty(table: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return the table without what is empty at `path`: the last table of its kind takes its parent with it."""
     if not path or value_at(table, path) != {}:

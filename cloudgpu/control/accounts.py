@@ -26,10 +26,10 @@ def used_accounts(session: Session) -> list[str]:
     (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since. A name that
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
-    rows = [row for row in used_rows(session) if _is_here_or_own(session, row)]
-    used = {row["account"] for row in rows if session.account(row["account"]) is not None}
-    other = {_place(row): row for row in rows if row["account"] not in used}
-    used |= {row["account"] for row in _not_here(session, list(other.values()))}
+    rows, names = [row for row in used_rows(session) if _is_here_or_own(session, row)], session.names()
+    used = {name for row in rows if session.account(name := names.account(row["account"])) is not None}
+    other = {_place(row): row for row in rows if names.account(row["account"]) not in used}
+    used |= {names.account(row["account"]) for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
@@ -63,7 +63,8 @@ def used_rows(session: Session) -> list[dict[str, Any]]:
 
 def _is_here_or_own(session: Session, row: dict[str, Any]) -> bool:
     """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
-    return session.account(row["account"]) is not None or row["owner"] == session.settings.owner
+    named = session.names().account(row["account"])
+    return session.account(named) is not None or row["owner"] == session.settings.owner
 
 
 def accounts_here(session: Session) -> list[str]:
@@ -102,8 +103,8 @@ def gone_from_settings(session: Session, account: str) -> InvalidRequest | None:
 
     It names both ways out, and the account that may be the same one under a new name.
     """
-    rows = session.ledger.bills()
-    kinds = {row["account"]: row["provider"] for row in rows}
+    names = session.names()
+    kinds = {names.account(row["account"]): row["provider"] for row in session.ledger.bills()}
     if account not in kinds:
         return None
     new = sorted(
@@ -111,7 +112,7 @@ def gone_from_settings(session: Session, account: str) -> InvalidRequest | None:
         for name, one in session.settings.accounts.items()
         if one.provider == kinds[account] and name not in kinds and name != one.provider
     )
-    renamed = f" If {' or '.join(new)} is its new name, call it {account} again." if new else ""
+    renamed = f" If {' or '.join(new)} is its new name: cloudgpu init --rename {account} {new[0]}." if new else ""
     return InvalidRequest(
         f"Account {account} has machines in the ledger and is not in config.toml. Put [accounts.{account}] back, or "
         f"retire it: cloudgpu init --forget {account}.{renamed}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control import doors
+from cloudgpu.control.absent import absences
 from cloudgpu.control.accounts import (
     HERE,
     account_of,
@@ -28,12 +29,13 @@ from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
+from cloudgpu.control.identity import is_there, words_of
 from cloudgpu.control.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.teams import team_checks
 from cloudgpu.core.facts import gap_text
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -256,6 +258,17 @@ def _gone(session: Session) -> Iterator[Check]:
     for name in _used(session):
         if session.account(name) is None:
             yield failed(f"account {name}", session.unknown_account(name))
+    yield from _absent(session)
+
+
+def _absent(session: Session) -> Iterator[Check]:
+    """Yield a failed check for each machine whose account or host config.toml names no more."""
+    with suppress(LedgerUnavailable):  # its own check has said so
+        rows = [row for row in session.ledger.machines() if is_there(row)]
+        for row, found in zip(rows, absences(session, rows), strict=True):
+            if found is not None:
+                said = f"runs on {words_of(row)} as far as is known, and cannot be asked: {found.why}"
+                yield Check(f"machine {row['name']}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
 
 
 def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:

@@ -39,10 +39,10 @@ AT_ONCE = 8  # machines that are ended side by side
 
 def machine(session: Session, row: Row) -> Document:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    from cloudgpu.control.reachable import reachable
+    from cloudgpu.control.view import valued
 
-    (here,) = reachable(session, [row])
-    return machine_value(row, session.clock(), reachable=here)
+    (value,) = valued(session, [row])
+    return value
 
 
 def planned(session: Session, prepared: Prepared) -> Document:

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.config.edit import value_at, without_table
+from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control import init
 from cloudgpu.control.accounts import found_here
-from cloudgpu.control.identity import Whose
+from cloudgpu.control.identity import Whose, is_on_computer, words_of
 from cloudgpu.control.look import look_at
+from cloudgpu.control.lost import check_lost, lose
+from cloudgpu.control.named import Place, find_place
 from cloudgpu.control.session import Session
 from cloudgpu.core.accounts import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.facts import TAG_LEDGER, Elsewhere, Kind, Leftovers
-from cloudgpu.core.names import near
+from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.base import HasOrphans
 
@@ -28,6 +30,9 @@ NAMED = 4  # things that a sentence names before it says how many more
 class Farewell:
     """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
 
+    `lost` are machines that may still be there: nobody can ask them from here any more, and the person's word ends them
+    in the ledger. `host` is set where it is a host of the account that is forgotten.
+
     `forgotten` is when it was retired already, and nothing has happened there since. `whose` says which rows of the
     ledger are its own: a colleague's account may bear its name. None: it could not be asked, and the name decides.
     """
@@ -38,66 +43,104 @@ class Farewell:
     draft: init.Draft | None
     forgotten: str | None = None
     whose: Whose | None = None
+    host: str | None = None
+    lost: tuple[Row, ...] = ()
 
     @property
     def last_ended(self) -> str | None:
         """When the last of its machines ended; None where the ledger knows none."""
-        return max((row["ended"] for row in self.machines), default=None)
+        return max((row["ended"] for row in self.machines if row["ended"]), default=None)
 
 
-def plan(session: Session, environ: Mapping[str, str], account: str) -> Farewell:
-    """Return what retiring an account means. Looks at it where config.toml has it, or a credential of it is found here.
+def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
+    """Return what retiring an account, or a host, means. Looks at what can be asked; changes nothing there.
 
-    Changes nothing there.
-
-    Raises InvalidRequest for an account that nobody knows, that needs no table, or of which something lives or is kept;
-    StopUnproved where it is not known whether something lives; ProviderUnavailable where it can be asked and does not
-    answer.
+    Machines of an account that no account here is any more, and of a host that does not answer, are named as `lost`.
+    Raises InvalidRequest for what nobody knows, for an account that needs no table, or where something that can be
+    asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
+    be asked and does not answer.
     """
     found = init.look(environ)
+    place = find_place(session, found, name, "--forget")
+    return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
+
+
+def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
+    rows = list(place.rows(session, session.ledger.bills()))
+    lost = tuple(row for row in rows if row["ended"] is None)
+    for row in lost:
+        check_lost(session, row, "--forget")
+    draft = _without_host(found, place) if place.is_in(found) else None
+    return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
+
+
+def _without_host(found: init.Found, place: Place) -> init.Draft:
+    path = ("accounts", place.account, "hosts")
+    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
+    return init.drafted(found, with_value(found.text or "", path, hosts))
+
+
+def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
     draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
     if draft is None and account in found.settings.accounts:
         raise _always_there(account, found.settings.accounts[account].provider)
-    if draft is None and all(row["account"] != account for row in session.ledger.bills()):
-        raise _unknown(session, account)
     asked = draft is not None or account in found_here(session)
     beside = _look(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.bills()
     whose = Whose(session, account).ask_of(bills) if asked else None
-    rows = _rows_of(bills, account, whose)
+    rows = _rows_of(session, bills, account, whose)
     if whose is not None and whose.fault is not None:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
-    _check_costs_nothing(account, rows, beside)
+    lost = _lost(session, rows) if not asked else ()
+    _check_costs_nothing(account, [row for row in rows if row not in lost], beside)
     machines = tuple(row for row in rows if not row["thing"])
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
     late = at is not None and any((row["ended"] or "") > at for row in rows)
     known = session.account(account) if asked else None
     provider = rows[-1]["provider"] if known is None else known.provider
-    return Farewell(account, provider, machines, draft, None if late else at, whose)
+    return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
 
 
-def _rows_of(rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:
+def _lost(session: Session, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return those of these machines that may be there and that nobody here can ask; raise for one that can be.
+
+    Not an unfinished launch in a cloud: that may still make a machine.
+    """
+    there = [row for row in rows if not row["thing"] and row["ended"] is None]
+    found = tuple(row for row in there if row["attempt"] != "open" or is_on_computer(row))
+    for row in found:
+        check_lost(session, row, "--forget")
+    return found
+
+
+def _rows_of(session: Session, rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
-    return [row for row in rows if (row["account"] == account if whose is None else whose.covers(row))]
+    names = session.names()
+    return [row for row in rows if (names.account(row["account"]) == account if whose is None else whose.covers(row))]
 
 
 def forget(session: Session, farewell: Farewell) -> str:
-    """Write that the account is retired, then take its table out of config.toml; return when, as ledger time.
+    """Write which machines are lost, and that the account is retired; return when, as ledger time.
 
-    In this order: a table that stays makes the account live again, and nothing is lost. What the ledger says is checked
-    once more as the line is written. Raises as `plan` does, and InvalidRequest where the file was changed meanwhile.
+    Then its table, or its host, is taken out of the file. In this order: a table that stays makes the account live
+    again, and nothing is lost. What the ledger says is checked once more as the line is written. Raises as `plan` does,
+    and InvalidRequest where the file was changed meanwhile.
     """
-    account = farewell.account
+    for row in farewell.lost:
+        lose(session, row, f"{farewell.host or farewell.account} was forgotten; nothing there can be asked any more")
+    account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
-        rows = _rows_of(view.bills(), account, farewell.whose)
+        rows = _rows_of(session, view.bills(), account, farewell.whose)
         _check_costs_nothing(account, rows)
         return [forgetting(account, farewell.provider, rows, platform.node(), session.clock())]
 
-    (line,) = session.ledger.decide(decide)
+    if farewell.host is None:
+        (line,) = session.ledger.decide(decide)
+        at = line.occurred_at
     if farewell.draft is not None:
         init.write(farewell.draft)
-    return line.occurred_at
+    return at
 
 
 def document(farewell: Farewell, at: str | None) -> Document:
@@ -105,9 +148,11 @@ def document(farewell: Farewell, at: str | None) -> Document:
     made = farewell.draft
     return {
         "account": farewell.account,
+        "host": farewell.host,
         "provider": farewell.provider,
         "forgotten_at": at,
         "machines": len(farewell.machines),
+        "lost": [{"name": row["name"], "state": row["state"], "where": words_of(row)} for row in farewell.lost],
         "last_ended": farewell.last_ended,
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
@@ -173,16 +218,4 @@ def _always_there(account: str, kind: str) -> InvalidRequest:
         field="--forget",
         value=account,
         next="Nothing has to be done there." if kind == "local" else "Set another provider first: cloudgpu init",
-    )
-
-
-def _unknown(session: Session, account: str) -> InvalidRequest:
-    known = {row["account"] for row in session.ledger.bills()} | set(session.settings.accounts)
-    meant = near(account, known)
-    return InvalidRequest(
-        f"Neither config.toml nor the ledger knows an account {account!r}"
-        + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--forget",
-        value=account,
-        next=f"Use one of: {', '.join(sorted(known))}.",
     )

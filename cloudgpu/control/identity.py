@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.absent import absence
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import BY_REGION, remember, said_another
 from cloudgpu.control.view import is_mine, scope_of_row
@@ -136,21 +137,22 @@ def account_here(session: Session, row: Row, said: Said | None = None) -> str:
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
+    named = name_now(session, row)
     for account in names_of(session, row):
         found = _known(said, account, row) or _tried(session, account, row["region"])
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, row, fault):
                 unknown = fault
-            if account == row["account"] and isinstance(fault, NotReachableHere):  # it has no such host
+            if account == named and isinstance(fault, NotReachableHere):  # it has no such host
                 absent = fault
             continue
         if found.is_of(row["identity"]):
             return account
-        here = found if account == row["account"] else here
+        here = found if account == named else here
     if unknown is not None:
         raise unknown
-    raise not_reachable(row, here) if absent is None else _not_configured(session, row, absent)
+    raise _not_reachable(session, row, here) if absent is None else _not_configured(session, row, absent)
 
 
 def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
@@ -182,8 +184,8 @@ def _said(session: Session, rows: Sequence[Row]) -> Said:
 
 def _likely(session: Session, row: Row) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
-    found = names_of(session, row)
-    return [row["account"]] if row["account"] in found else found
+    found, named = names_of(session, row), name_now(session, row)
+    return [named] if named in found else found
 
 
 def _known(said: Said | None, account: str, row: Row) -> AccountIdentity | CloudgpuError | None:
@@ -221,9 +223,14 @@ def _may_be_here(session: Session, row: Row, fault: CloudgpuError) -> bool:
     return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
 
 
-def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
+def _not_reachable(session: Session, row: Row, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
     of, account = words_of(row), row["account"]
+    lost = absence(session, row)
+    if lost is not None:
+        belongs = "runs on" if is_on_computer(row) else "belongs to"
+        message = f"{row['name']} {belongs} {of}. {lost.why}"
+        return NotReachableHere(message, field="name", value=row["name"], next=lost.way)
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
     belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
@@ -234,7 +241,7 @@ def not_reachable(row: Row, here: AccountIdentity | None) -> NotReachableHere:
 
 def _not_configured(session: Session, row: Row, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
-    way = absent.next if is_mine(session, row) else not_reachable(row, None).next
+    way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
     message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
     return NotReachableHere(message, field="name", value=row["name"], next=way)
 
@@ -286,10 +293,14 @@ def _why(session: Session, rows: Sequence[Row]) -> str:
 
 
 def _named_here(session: Session, row: Row) -> str:
-    if session.account(row["account"]) is None:
-        return f", and config.toml here has no account {row['account']}"
+    lost = absence(session, row)
+    if lost is not None:
+        return f". {lost.why} {lost.way}".removesuffix(".")
+    named = name_now(session, row)
+    if session.account(named) is None:
+        return f", and config.toml here has no account {named}"
     try:
-        return f"; {_but(row['account'], session.provider(row['account']).identity(row['region']))}"
+        return f"; {_but(named, session.provider(named).identity(row['region']))}"
     except NotReachableHere as absent:
         way = f" {absent.next}" if is_mine(session, row) else ""
         return f". {absent.message}{way}".removesuffix(".")
@@ -309,11 +320,16 @@ def is_there(row: Row) -> bool:
 
 def names_of(session: Session, row: Row) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
-    named = row["account"]
+    named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
     of_kind = (name for name, one in accounts.items() if one.provider == row["provider"])
     return sorted(of_kind, key=lambda name: (name != named, name))
+
+
+def name_now(session: Session, row: Row) -> str:
+    """Return the name of a machine's account: as it was launched, or as it was renamed since."""
+    return session.names().account(row["account"])
 
 
 def _may_be(session: Session, account: str, row: Row, fault: CloudgpuError) -> bool:
@@ -323,7 +339,7 @@ def _may_be(session: Session, account: str, row: Row, fault: CloudgpuError) -> b
     """
     if isinstance(fault, NotReachableHere):
         return False
-    if account == row["account"]:
+    if account == name_now(session, row):
         return True
     is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row["region"])
     return not is_unlisted and not said_another(session, account, row)

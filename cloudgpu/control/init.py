@@ -246,6 +246,13 @@ def drafted(found: Found, text: str) -> Draft:
     return Draft(found, text, tuple(lines))
 
 
+def table_of(made: Draft) -> dict[str, Any]:
+    """Return what the file holds once it is written."""
+    import tomllib
+
+    return tomllib.loads(made.after)
+
+
 def settings_of(made: Draft) -> Settings:
     """Return what the file stands for once it is written."""
     return settings_from_text(made.after, login=made.found.settings.owner)

@@ -47,6 +47,16 @@ def lose(session: Session, row: Row, why: str) -> Row:
     return session.ledger.machine(row["id"]) or row
 
 
+def check_lost(session: Session, row: Row, option: str) -> None:
+    """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
+    try:
+        _check_owner(session, row)
+        _check_out_of_reach(session, row)
+    except InvalidRequest as fault:
+        fault.field = option
+        raise
+
+
 def _check_owner(session: Session, row: Row) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
     law = law_of(session)

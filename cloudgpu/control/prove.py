@@ -10,7 +10,14 @@ from cloudgpu.control.missing import got
 from cloudgpu.control.observe import not_before, too_fresh, vanished
 from cloudgpu.control.seen import news_of
 from cloudgpu.control.silence import Silence
-from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent, StopUnproved
+from cloudgpu.errors import (
+    InstanceNotFound,
+    LedgerUnavailable,
+    NotReachableHere,
+    ProviderUnavailable,
+    Silent,
+    StopUnproved,
+)
 from cloudgpu.providers.waiting import Waiting
 from cloudgpu.report.values import cloud_id
 
@@ -53,7 +60,7 @@ def prove(
             row, arrived = _look_hard(session, row, watched=watched, unsure=unsure)
             watched, last = True, row["state"]
             arrived = arrived and not silence.is_now
-        except LedgerUnavailable:
+        except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
         except ProviderUnavailable as fault:
             last = silence.note(fault)

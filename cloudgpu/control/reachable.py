@@ -8,6 +8,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.config.settings import CLOUDS
+from cloudgpu.core.accounts import hosts_in
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -60,13 +63,22 @@ def said_another(session: Session, account: str, row: Row) -> bool:
     if identity is None:
         return False
     known, wanted = remembered(session).get(account, {}), [identity["kind"], identity["id"]]
-    place = _place(row["region"], identity["kind"])
-    if place in known or identity["kind"] != BY_REGION:
-        return known.get(place, wanted) != wanted
-    hosts = session.settings.accounts[account].options.get("hosts")
-    names = [str(one.get("name")) for one in hosts if isinstance(one, dict)] if isinstance(hosts, list) else []
-    said = [known.get(name, known.get("", wanted) if name == names[0] else wanted) for name in names]
-    return bool(said) and wanted not in said
+    if identity["kind"] != BY_REGION:
+        return known.get("", wanted) != wanted
+    said = _said_by_hosts(session, account, known)
+    place = session.names().host(account, row["region"] or "")
+    if said.get(place) is not None:
+        return said[place] != wanted
+    return bool(said) and all(one is not None and one != wanted for one in said.values())
+
+
+def _said_by_hosts(session: Session, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
+    """Return what the hosts of an account last said they are, None for nothing; without a region the first was asked.
+
+    Only those that the settings name: what another one said tells of no machine any more.
+    """
+    names = hosts_in(session.settings.accounts[account].options)
+    return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
 
 
 def _place(region: str | None, kind: str) -> str:
@@ -79,11 +91,15 @@ def _is_here(session: Session, row: Row, known: Said) -> bool | None:
     if identity is None:
         return None
     wanted = [identity["kind"], identity["id"]]
-    if any(wanted in known.get(name, {}).values() for name in accounts):
+    if identity["kind"] == BY_REGION:
+        hosts = [said for name in accounts for said in _said_by_hosts(session, name, known.get(name, {})).values()]
+        return True if wanted in hosts else None if None in hosts else False
+    said = [known.get(name, {}).get("") for name in accounts]
+    if wanted in said:
         return True
-    place = _place(row["region"], identity["kind"])
-    named = [name for name in accounts if place in known.get(name, {})]
-    return False if accounts and named == accounts else None
+    if not said and row["provider"] in CLOUDS:
+        return None
+    return None if None in said else False
 
 
 def remembered(session: Session) -> Said:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.target import Target
+    from cloudgpu.core.accounts import Names
     from cloudgpu.core.alerts import Told
     from cloudgpu.core.events import Event
     from cloudgpu.core.facts import AccountIdentity
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tell = Callable[[str], None]
+NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
 _LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
 
 
@@ -59,6 +61,7 @@ class Session:
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
+    _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
 
     def provider(self, account: str) -> Provider:
         """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
@@ -73,6 +76,22 @@ class Session:
         identity cannot be known.
         """
         return self.provider(self.account_here(row))
+
+    def names(self) -> Names:
+        """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
+        from cloudgpu.core.accounts import SUBJECT, Names, names_now
+
+        now = self.clock()
+        if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
+            found = Names()
+            with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
+                found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
+            self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
+        return self._names[1]
+
+    def forget_names(self) -> None:
+        """Read anew what was renamed: this process has just written it."""
+        self._names = None
 
     def account_here(self, row: Row) -> str:
         """Return what the account of this machine is called here; it may bear another name at a colleague's.
@@ -92,10 +111,11 @@ class Session:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
+        called = self.names().hosts_of(account)
         whose = ("", lambda: ledger.id, self._told)
         with suppress(LedgerUnavailable):  # what only asks an account does without
             whose = (ledger.id, *whose[1:])
-        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose)
+        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose, called=called)
         return open_provider(configured.provider, made)
 
     def waits(self, sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.absent import absences
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.reachable import reachable
 from cloudgpu.control.session import Session, living, present
@@ -62,16 +63,14 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     doubt = session.doubt()
     if doubt is not None:
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
-    now, rows = session.clock(), session.ledger.machines()
+    rows = session.ledger.machines()
     last = last_pass(session.ledger)
     late = session.moved_away() or overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     return {
-        "machines": [
-            machine_value(row, now, reachable=here) for row, here in zip(shown, reachable(session, shown), strict=True)
-        ],
+        "machines": valued(session, shown),
         "view_as_of": age_of_view(session, rows),
         "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
@@ -79,6 +78,15 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
         **(asked_value(look.asked, look.closed) if look else asked_value()),
     }
+
+
+def valued(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return machines as plain values, each with whether its account is one of this home's, as far as is known."""
+    now, here, lost = session.clock(), reachable(session, rows), absences(session, rows)
+    return [
+        machine_value(row, now, reachable=known, absent=None if gone is None else f"{gone.why} {gone.way}")
+        for row, known, gone in zip(rows, here, lost, strict=True)
+    ]
 
 
 def _look(session: Session) -> Look:

@@ -70,6 +70,7 @@ owner_assigned       people   owner person(as a payer says)
 report_sent          reports  month receiver
 team_set             team     members payers(the database's roles of those who write, and of those who decide)
 account_forgotten    accounts account provider why host; it is asked no more unless it is configured, or used, again
+account_renamed      accounts account region(the host that was renamed; null: the account) new identities why host
 ledger_doubted       ledger   why seq
 ledger_settled       ledger   found why
 ledger_moved         ledger   to goes_on(the hash of its next line there); always the last line here

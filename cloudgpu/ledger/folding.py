@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _OF_NO_MACHINE = frozenset(
     "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived scope_looked "
     "alert_raised alert_sent alert_cleared "
-    "budget_set budget_removed budget_overridden pass_ended report_sent account_forgotten team_set".split()
+    "budget_set budget_removed budget_overridden pass_ended report_sent "
+    "account_forgotten account_renamed team_set".split()
 )
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.

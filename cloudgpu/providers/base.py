@@ -51,6 +51,7 @@ class ProviderSettings:
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
     `ledger_now` says whether it has one meanwhile. `tell` says a sentence to whoever waits: what a call could not do
     beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
+    `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
     """
 
     account: str
@@ -62,6 +63,7 @@ class ProviderSettings:
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
     tell: Callable[[str], object] = str  # nobody: no more than the text itself
     patience: float = field(default_factory=patience_s)
+    called: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ _PLAIN = (
 ).split()
 
 
-def machine_value(row: Row, now: datetime, *, reachable: bool | None = None) -> dict[str, Any]:
+def machine_value(
+    row: Row, now: datetime, *, reachable: bool | None = None, absent: str | None = None
+) -> dict[str, Any]:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
@@ -35,6 +37,7 @@ def machine_value(row: Row, now: datetime, *, reachable: bool | None = None) -> 
     `shared` are the keys that were let in beside those of the launch.
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
+    `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
     """
     value = {name: row[name] for name in _PLAIN}
     value["cloud_id"] = cloud_id(row["provider_id"], row["region"], row["zone"])
@@ -58,6 +61,7 @@ def machine_value(row: Row, now: datetime, *, reachable: bool | None = None) -> 
     value["guards"] = guards_value(row)
     value["identity"] = row["identity"]
     value["reachable"] = reachable
+    value["absent"] = absent
     value["unjudged"] = unjudged(row)
     return value
 

@@ -35,6 +35,7 @@ ASKING = [
     "ledger move sqlite:///{home}/elsewhere.db",
     "cron install --crontab",
     "init --forget spare",
+    "init --rename spare other",
 ]
 
 

@@ -13,10 +13,11 @@ from cloudgpu.control.forget import document, forget, plan
 from cloudgpu.control.lifecycle import end, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.view import listed
 from cloudgpu.core.accounts import forgetting
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import Setup, Volume
-from cloudgpu.errors import InvalidRequest, LaunchUncertain, ProviderUnavailable, StopUnproved
+from cloudgpu.errors import InvalidRequest, LaunchUncertain, NotReachableHere, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab
 from tests.core.test_metering import down, launch
 
@@ -110,7 +111,7 @@ def test_a_renamed_table_is_the_same_account_and_another_account_is_said_to_be_n
     two.file.write_text(two.file.read_text().replace("old.json", "new.json"))
     two.session = two.opened()
     (gap,) = two.pass_().unanswered
-    assert gap.why.endswith("If new is its new name, call it old again.")
+    assert gap.why.endswith("If new is its new name: cloudgpu init --rename old new.")
 
 
 def test_it_is_refused_while_a_machine_lives_is_stopped_or_something_of_it_is_kept(two):
@@ -138,6 +139,39 @@ def test_an_open_attempt_keeps_its_account_whether_it_is_configured_or_not(two):
     fault = refused(two, StopUnproved)
     assert "is an unfinished launch" in fault.message
     assert fault.exit_code == 9
+
+
+def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_can_ask(two):
+    row = two.machine()
+    two.drop_table()
+    assert two.pass_().exit_code == 8
+    (shown,) = listed(two.session)["machines"]
+    assert (shown["state"], shown["reachable"]) == ("running", False)
+    assert shown["absent"].startswith("config.toml has no account old. Put [accounts.old] back into config.toml.")
+    checks = {one.name: one for one in examine(two.environ, clock=two.clock)}
+    found = checks[f"machine {row['name']}"]
+    assert (found.verdict, "cloudgpu init --forget old" in found.next) == (Verdict.FAIL, True)
+    with pytest.raises(NotReachableHere, match=r"config\.toml has no account old") as refusal:
+        end(two.session, row, why="test")
+    assert "cloudgpu init --rename old NEW" in refusal.value.next
+    assert two.session.ledger.machine(row["id"])["ended"] is None
+    said = two.forget()
+    assert [(one["name"], one["state"]) for one in said["lost"]] == [(row["name"], "running")]
+    assert two.session.ledger.machine(row["id"])["ended"] is not None
+    line = next(one for one in two.session.ledger.events(row["id"]) if one.kind == "instance_vanished")
+    assert line.body["proof"] == "ada says so: old was forgotten; nothing there can be asked any more"
+    assert (two.old.calls["terminate"], two.pass_().exit_code) == (0, 0)
+    two.file.write_text(two.file.read_text() + two.table)
+    two.session = two.opened()
+    look_at_all(two.session)
+    assert two.session.ledger.machine(row["id"])["ended"] is None, "it is found again"
+
+
+def test_an_account_that_answers_under_another_name_is_not_forgotten_with_its_machines(two):
+    row = two.machine()
+    two.drop_table(two.table.replace("accounts.old", "accounts.new"))
+    assert "can be asked from here" in refused(two).message
+    assert two.session.ledger.machine(row["id"])["ended"] is None
 
 
 def test_a_configured_account_that_does_not_answer_is_not_forgotten(two):

@@ -256,6 +256,7 @@ def test_a_comparison_with_all_that_can_be_said_is_as_the_page_says(written):
 ON_A_CLOUD = {
     "init aws": "init aws --yes",
     "init --forget": "init --forget lab --yes",
+    "init --rename": "init --rename lab mine --yes",
     "regions": "regions --gpu v100 --ping",
     "quota": "quota --gpu v100",
     "quota --request": "quota --request enough --gpu v100 --count 20 --region us-east-1 --yes",

@@ -75,6 +75,7 @@ class SshProvider:
         self._clock = settings.clock
         self._patience = Patience(settings.patience)
         self._hosts = {host.name: host for host in ssh_hosts(settings.account, settings.options)}
+        self._called = {old: new for old, new in settings.called.items() if old not in self._hosts}
         self._identities: dict[str, AccountIdentity] = {}  # of the hosts that have answered, as of their last answer
         self._listed = False
         self._remains: dict[str, Remains] = {}
@@ -151,7 +152,8 @@ class SshProvider:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
         from cloudgpu.providers.ssh.client import host_key
 
-        return host_key(self._other_names.get(item.zone) or self._offered(item))
+        known = self._other_names.get(item.zone) or self._hosts.get(self._called.get(item.zone, item.zone))
+        return host_key(known or self._offered(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.
@@ -202,6 +204,7 @@ class SshProvider:
         for host, answer in zip(hosts, answers, strict=True):
             if not isinstance(answer, CloudgpuError):
                 names = {host.name, translate.host_of(str((answer["machine"] or {}).get("id")))}
+                names |= {old for old, new in self._called.items() if new == host.name}
                 found |= {name: self._identities[host.name] for name in names if name}
         return found
 
@@ -314,16 +317,18 @@ class SshProvider:
 
         Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
         """
-        if name not in self._hosts and not self._listed:
+        known = self._hosts.get(name) or self._hosts.get(self._called.get(name, name))
+        if known is None and not self._listed:
             self.list()
-        host = self._hosts.get(name) or self._other_names.get(name)
+        host = known or self._other_names.get(name)
         if host is None:
             all_answered = self._identities.keys() >= self._hosts.keys()
             raise (NotReachableHere if all_answered else ProviderUnavailable)(
                 f"The host {name} is not in the settings of account {self.account}.",
                 field=f"accounts.{self.account}.hosts",
                 value=name,
-                next="Put it back into config.toml until nothing of cloudgpu is left there.",
+                next=f"Put it back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
+                f"If it will never answer again: cloudgpu init --forget {name}",
             )
         return host
 

@@ -1,0 +1,70 @@
+"""Machines whose account or host the settings do not name any more: why they cannot be asked, and the ways out.
+
+Asks nobody, and imports next to nothing: `ls` uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.settings import CLOUDS
+from cloudgpu.control.reachable import BY_REGION, reachable
+from cloudgpu.core.accounts import hosts_in
+from cloudgpu.core.names import tag_value
+from cloudgpu.core.rows import stays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An account, or a host of one, that config.toml does not name: `why` and `way` are sentences."""
+
+    name: str
+    why: str
+    way: str
+
+
+def absences(session: Session, rows: Sequence[Row]) -> list[Absent | None]:
+    """Return for each of these machines what of it the settings do not name any more; None where they do.
+
+    Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
+    where an account here has said that it is the one, whatever it is called.
+    """
+    known = reachable(session, rows)
+    return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
+
+
+def absence(session: Session, row: Row) -> Absent | None:
+    """Return what of a machine the settings do not name, by its names alone."""
+    mine = row["owner"] in (session.settings.owner, tag_value(session.settings.owner), "", None)
+    if not mine or row["identity"] is None or (row["ended"] is not None and not stays(row)):
+        return None
+    names = session.names()
+    account = names.account(row["account"])
+    if account in CLOUDS and account == row["provider"]:
+        return None  # its own name stands for it, with or without a table
+    found = session.settings.accounts.get(account)
+    if found is None:
+        return Absent(account, f"config.toml has no account {account}.", _way(f"[accounts.{account}]", account))
+    if found.provider != row["provider"]:
+        why = f"Account {account} in config.toml is one of {found.provider} now, not of {row['provider']}."
+        return Absent(account, why, _way(f"the table of {row['provider']}", account))
+    host = names.host(account, row["region"] or "")
+    if row["identity"]["kind"] != BY_REGION or host in hosts_in(found.options):
+        return None
+    why = f"The host {host} is not in the settings of account {account}."
+    return Absent(host, why, _way("it", host))
+
+
+def _way(what: str, name: str) -> str:
+    return (
+        f"Put {what} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
+        f"If it will never answer again: cloudgpu init --forget {name}"
+    )

@@ -1,0 +1,157 @@
+"""A new name for an account: its machines are found under it, and nobody renames one account onto another."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cloudgpu.control.accounts import used_accounts
+from cloudgpu.control.budget_asked import Asked, budget_asked
+from cloudgpu.control.budgets import set_budget
+from cloudgpu.control.lifecycle import end
+from cloudgpu.control.rename import document, plan, rename
+from cloudgpu.core.accounts import Names, names_now, renaming
+from cloudgpu.core.events import Event
+from cloudgpu.core.times import iso
+from cloudgpu.errors import InvalidRequest, NotReachableHere, ProviderUnavailable
+from tests.control.test_forget import Two
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Renamed(Two):
+    """A user with an account `old`, which becomes `new`."""
+
+    @property
+    def new_table(self):
+        return self.table.replace("accounts.old", "accounts.new")
+
+    def rename(self, old="old", new="new"):
+        made = plan(self.session, self.environ, old, new)
+        rename(self.session, made)
+        self.session = self.opened()
+        return document(made)
+
+    def refused(self, old, new):
+        with pytest.raises(InvalidRequest) as caught:
+            plan(self.session, self.environ, old, new)
+        assert (caught.value.field, list(self.session.ledger.events("accounts"))) == ("--rename", [])
+        assert caught.value.next
+        return caught.value.message
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    return Renamed(tmp_path, monkeypatch)
+
+
+def test_an_account_of_the_file_gets_its_new_name_there_and_its_machines_are_found(two):
+    two.file.write_text(two.file.read_text().replace('account = "lab"', 'account = "old"'))
+    two.session = two.opened()
+    row = two.machine()
+    set_budget(two.session, budget_asked(two.session, Asked("mine", "5", "month", scope="account=old")))
+    before = two.file.read_text()
+    said = two.rename()
+    assert two.file.read_text() == before.replace("accounts.old", "accounts.new").replace('"old"', '"new"')
+    assert (said["account"], said["host"], said["new"], said["machines"]) == ("old", None, "new", [row["name"]])
+    assert said["notes"] == ["the budget mine counts account old alone; give it the new name: cloudgpu budget set mine"]
+    assert two.pass_().exit_code == 0
+    assert used_accounts(two.session) == ["lab", "local", "new"]
+    two.end(row)
+    assert two.session.ledger.machine(row["id"])["ended"] is not None
+
+
+def test_a_renamed_account_that_does_not_answer_is_that_one_and_no_other(two):
+    """Without the line nobody could say whose the machine is while the account is silent."""
+    two.end(two.machine())
+    two.drop_table(two.new_table)
+    down = ProviderUnavailable("STS is down.")
+    two.session.provider("new").fail_next("identity", down)
+    with pytest.raises(ProviderUnavailable, match="STS is down"):
+        plan(two.session, two.environ, "old", "new")
+    two.session.provider("new").fail_next("identity", down)
+    assert "old" in used_accounts(two.session)
+    assert two.rename()["diff"] == []
+    two.session.provider("new").fail_next("identity", down, times=9)
+    assert used_accounts(two.session) == ["lab", "local", "new"]
+
+
+def test_no_account_is_renamed_onto_another_one(two):
+    row = two.machine()
+    two.drop_table(two.new_table.replace("old.json", "new.json"))
+    words = f"{row['name']} was launched at fake account old, and new is another account: fake account new."
+    assert two.refused("old", "new") == words
+    assert two.refused("old", "lab").startswith(f"{row['name']} was launched at fake account old, and lab is another")
+
+
+def test_names_that_mean_nothing_are_refused(two):
+    two.machine()
+    assert two.refused("odl", "new").endswith("did you mean 'old'?")
+    assert two.refused("old", "old") == "That is its name already."
+    assert two.refused("old", "A B") == "'A B' is no name."
+    assert two.refused("old", "lab") == "config.toml has both [accounts.old] and [accounts.lab]."
+    two.drop_table()
+    assert "knows an account or a host 'new'" in two.refused("old", "new")
+
+
+def test_a_table_that_cannot_be_renamed_safely_stays(two):
+    two.file.write_text('accounts.old.provider = "fake"\n' + two.file.read_text().replace(two.table, ""))
+    text = two.file.read_text()
+    tomllib.loads(text)
+    two.session = two.opened()
+    with pytest.raises(InvalidRequest, match="cannot be renamed without touching other lines"):
+        plan(two.session, two.environ, "old", "new")
+    assert two.file.read_text() == text
+
+
+def test_an_old_name_that_is_taken_up_again_stands_for_itself(two):
+    row = two.machine()
+    two.rename()
+    two.file.write_text(two.file.read_text().replace("accounts.new", "accounts.old"))
+    two.session = two.opened()
+    assert used_accounts(two.session) == ["lab", "local", "old"]
+    assert two.pass_().exit_code == 0
+    end(two.session, row, why="test")
+
+
+def test_a_local_account_with_machines_keeps_its_name(two):
+    two.file.write_text(two.file.read_text() + '[accounts.desk]\nprovider = "local"\n')
+    two.session = two.opened()
+    assert plan(two.session, two.environ, "desk", "bench").machines == ()
+
+
+def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(two):
+    row, began = two.machine(), two.clock()
+
+    def leave():
+        accounts = {name: one for name, one in two.session.settings.accounts.items() if name != "old"}
+        two.session.settings = replace(two.session.settings, accounts=accounts)
+
+    two.old.fail_next("terminate", leave)
+    with pytest.raises(NotReachableHere, match=r"config\.toml has no account old"):
+        end(two.session, row, why="test")
+    assert (two.session.ledger.machine(row["id"])["ended"], two.clock() - began < timedelta(minutes=1)) == (None, True)
+
+
+def names_of(*renames, who="ada"):
+    """Return what ada has renamed by these lines: account, host or None, new name."""
+    drafts = [renaming(*one, [], "here", EPOCH) for one in renames]
+    at = iso(EPOCH)
+    lines = [Event(1, at, "ours", at, who, one.kind, one.subject, one.dedupe, "", one.body) for one in drafts]
+    return names_now(lines, "ada")
+
+
+def test_names_follow_one_another_and_what_comes_back_to_its_old_one_has_no_other():
+    assert names_of(("a", None, "b"), ("b", None, "c")).accounts == {"a": "c", "b": "c"}
+    assert names_of(("a", None, "b"), ("b", None, "a")).accounts == {"b": "a"}
+    assert names_of(("a", None, "b"), who="bob") == Names(), "a colleague's account may bear that name"
+    hosts = names_of(("a", "box", "gpu1"), ("a", None, "b"), ("b", "gpu1", "gpu2")).hosts
+    assert hosts == {("b", "box"): "gpu2", ("b", "gpu1"): "gpu2"}
+    names = names_of(("a", None, "b"), ("b", "box", "gpu1"))
+    assert (names.host("a", "box"), names.hosts_of("b")) == ("gpu1", {"box": "gpu1"})
+    here = {"b": {"hosts": [{"name": "gpu1"}]}}
+    assert names.among(here) == names
+    assert names.among({"a": {}, "b": {"hosts": [{"name": "box"}]}}) == Names()
