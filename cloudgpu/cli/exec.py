@@ -32,7 +32,7 @@ def command(
             "There is no command to run.",
             field="CMD",
             value=None,
-            next=f"For example: cloudgpu exec {name} -- nvidia-smi",
+            next="The machine's name comes before the dashes: cloudgpu exec NAME -- nvidia-smi",
         )
     session = open_here()
     with reached(session, session.find(name)) as connection:

@@ -23,12 +23,23 @@ def guards(value: dict[str, Any], now: datetime) -> str | None:
     found = value["guards"]
     said = [
         _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"], "none"), now),
-        _said(_TIMERS.get(found["timer_is"], "the timer in the cloud"), found["timer"], "none", now),
+        *([] if _has_no_cloud(value) else [_said(_timer(found), found["timer"], "none", now)]),
         _said("the reaper", found["reaper"], "nothing decided", now),
     ]
     if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
         said.append(ONLY_PASSES)
     return "; ".join(said)
+
+
+def _timer(found: dict[str, Any]) -> str:
+    return _TIMERS.get(found["timer_is"], "the timer in the cloud")
+
+
+def _has_no_cloud(value: dict[str, Any]) -> bool:
+    """Say whether there is no timer, nor a cloud that could have one."""
+    from cloudgpu.cli.render import is_owned
+
+    return is_owned(value) and value["guards"]["timer_is"] == "none"
 
 
 def _said(name: str, at: str | None, absent: str, now: datetime) -> str:

@@ -21,7 +21,7 @@ def command(
 
     Budgets, renew-until and schedules are stronger: which of them will end it before that is said at once.
     """
-    from cloudgpu.cli.render import when
+    from cloudgpu.cli.render import is_owned, when
     from cloudgpu.control.asked import moment
     from cloudgpu.control.hold_loses import hold_loses_to
     from cloudgpu.control.law import others_note
@@ -46,6 +46,7 @@ def command(
     loses = hold_loses_to(session, row, end)
     if loses:
         tell(loses)
-    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}? It is billed meanwhile.{whose}", yes=yes)
+    billed = "" if is_owned(row) else " It is billed meanwhile."
+    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
     row = set_hold(session, row, end)
     emit(output, machine_value(row, session.clock()), f"{row['name']} is held until {when(iso(end), session.clock())}.")

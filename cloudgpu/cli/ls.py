@@ -82,9 +82,10 @@ def _text(
         ]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
-            from cloudgpu.cli.render import at_cloud, facts
+            from cloudgpu.cli.render import at_cloud, facts, is_owned
 
-            lines += ["\nAt the cloud", facts((one["name"], at_cloud(one)) for one in document["machines"])]
+            rented = facts((one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one))
+            lines += ["\nAt the cloud", rented] if rented else []
             lines += guard_lines(document["machines"], document["last_pass"], now)
     else:
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
@@ -105,9 +106,11 @@ def _none(*, ever: bool, asked: bool) -> str:
     """Return that there is no machine: of the ledger alone, unless the clouds were asked."""
     if asked:
         return "No machine is running."
+    from cloudgpu.cli.render import paragraph
+
     known = "No machine is running" if ever else "No machine yet"
     first = "" if ever else "\nStart with: cloudgpu up --dry-run"
-    return f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks the clouds.{first}"
+    return paragraph(f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + first
 
 
 def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:

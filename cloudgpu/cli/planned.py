@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.cli.render import dollars, facts, gpus, price, when
+from cloudgpu.cli.render import dollars, facts, gpus, is_owned, place, price, when
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text
 
@@ -22,7 +22,7 @@ def plan(value: Value, now: datetime) -> str:
             ("what", _what(value)),
             ("where", _where(value)),
             *([("chosen", _chosen(value["of_accounts"]))] if value["of_accounts"] else []),
-            ("market", _market(value)),
+            ("market", None if is_owned(value) and value["market"] == "on_demand" else _market(value)),
             ("price", price(value["price"])),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
@@ -57,11 +57,11 @@ def _what(value: Value) -> str:
 
 
 def _where(value: Value) -> str:
-    place = f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"
+    first = place(value)
     if not value["further_offers"]:
-        return place
+        return first
     further, dearest = value["further_offers"], dollars(value["dearest_usd_per_hour"], 4)
-    return f"{place}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
+    return f"{first}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
 
 
 def _chosen(shares: Sequence[Value]) -> str:

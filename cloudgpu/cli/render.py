@@ -71,6 +71,19 @@ def next_steps(name: str, *, jupyter: bool) -> str:
     return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
+def is_owned(value: dict[str, Any]) -> bool:
+    """Say whether a machine stands on a computer of the user's: no cloud bills it, and none has a name for it."""
+    from cloudgpu.control.accounts import HERE
+
+    return value["provider"] in HERE
+
+
+def place(value: dict[str, Any]) -> str:
+    """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
+    at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
+    return f"{value['provider']} (account {value['account']}), {at}"
+
+
 def dollars(text: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
     return "?" if text is None else Money.usd(Decimal(text)).text(places)
@@ -243,19 +256,20 @@ def machine(value: dict[str, Any], now: datetime) -> str:
 
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    billed = "billed" if value["billed"] else "not billed"
+    owned = is_owned(value)
+    billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
-    state = f"{_state(value) if stays(value) else value['state']} ({billed}){reason}"
+    state = f"{_state(value) if stays(value) else value['state']}{billed}{reason}"
     state = "launch interrupted, not settled" if value["unsettled"] else state
     return facts(
         [
             ("name", f"{value['name']}  ({value['id']})"),
             ("state", state),
             ("seen", ago(value["seen_at"], now)),
-            ("what", f"{value['instance_type']}, {gpus(value)}, {value['market'].replace('_', '-')}"),
-            ("where", f"{value['provider']} (account {value['account']}), {value['region']}/{value['zone']}"),
+            ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
+            ("where", place(value)),
             ("whose", _whose(value)),
-            ("cloud id", value["cloud_id"]),
+            ("cloud id", None if owned else value["cloud_id"]),
             ("price", price(value["price"])),
             ("beside", None if value["ended"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
@@ -273,6 +287,11 @@ def machine(value: dict[str, Any], now: datetime) -> str:
             ("kept", _kept(value)),
         ]
     )
+
+
+def _market(value: dict[str, Any]) -> str:
+    """Return on which market a machine was bought; nothing for one that was not."""
+    return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
 
 
 def _whose(value: dict[str, Any]) -> str | None:

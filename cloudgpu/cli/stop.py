@@ -32,7 +32,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 
 def _said(value: dict[str, Any]) -> str:
-    from cloudgpu.cli.render import dollars, stays, steps, while_stopped
+    from cloudgpu.cli.render import dollars, is_owned, stays, steps, while_stopped
 
     name = value["name"]
     if not stays(value):
@@ -42,7 +42,8 @@ def _said(value: dict[str, Any]) -> str:
                 f"{name} is {value['state']} and not billed; what stays is.\n"
                 f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
             )
-        return f"{name} is {value['state']} and not billed. Start it again: cloudgpu start {name}"
+        unbilled = "" if is_owned(value) else " and not billed"
+        return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
     costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
     ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
     return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(ways)}"

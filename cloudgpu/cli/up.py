@@ -98,6 +98,7 @@ def command(
 
 def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
+    from cloudgpu.cli.render import is_owned
     from cloudgpu.control.on_start import on_start_of, wait_for_on_start
 
     if not wait:
@@ -105,7 +106,8 @@ def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait
     try:
         return wait_for_on_start(session, row, template)
     except KeyboardInterrupt:
-        tell(f"Interrupted. {row['name']} is ready and billed, and its on_start goes on.")
+        billed = "" if is_owned(row) else " and billed"
+        tell(f"Interrupted. {row['name']} is ready{billed}, and its on_start goes on.")
         raise
 
 
@@ -162,8 +164,7 @@ def _differs(one: dict[str, str]) -> str:
 
 def _at_cloud(machine: dict[str, Any]) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    from cloudgpu.cli.render import at_cloud
-    from cloudgpu.control.accounts import HERE
+    from cloudgpu.cli.render import at_cloud, is_owned
 
-    found = None if machine["provider"] in HERE else at_cloud(machine)
+    found = None if is_owned(machine) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

@@ -216,12 +216,13 @@ def _no_account_of(session: Session, kind: str) -> InvalidRequest:
     from cloudgpu.providers.registry import load
 
     load(kind)  # says what is known, and what an extra would add
+    add = f"Add these two lines, and what {kind} asks for, to {session.home.config_file}:\n"
+    add += f'  [accounts.{kind}]\n  provider = "{kind}"'
     return InvalidRequest(
         f"The provider {kind!r} is installed, but config.toml has no account of it.",
         field="--provider",
         value=kind,
-        next=f"Add these two lines, and what {kind} asks for, to {session.home.config_file}:\n"
-        f'  [accounts.{kind}]\n  provider = "{kind}"',
+        next="Add a machine of yours: cloudgpu init --host NAME=USER@HOST" if kind == "ssh" else add,
     )
 
 

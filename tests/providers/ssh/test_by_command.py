@@ -62,9 +62,15 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     assert everything(host.home) == before
 
 
-def test_a_shared_key_goes_with_the_machine(cloudgpu, host, tmp_path):
+OF_A_CLOUD = ("billed", "on-demand", "market", "the cloud", "cloud id", "bigbox/bigbox")
+
+
+def test_a_shared_key_goes_with_the_machine_of_which_no_word_is_a_clouds(cloudgpu, host, tmp_path):
     before = host.files()
-    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    up = cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90)
+    assert up.code == 0, up.err
+    shown = up.err + up.out + cloudgpu("show").out + cloudgpu("ls", "-v").out
+    assert [word for word in OF_A_CLOUD if word in shown] == [], shown
     guest = tmp_path / "guest.pub"
     guest.write_text(new_host_key().public_line)
     assert cloudgpu("share", "--key", str(guest), "-o", "json").json["changed"] is True
