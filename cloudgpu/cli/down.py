@@ -44,8 +44,10 @@ def command(
     from cloudgpu.cli.asked_text import asked_lines
     from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import spent, without_price
+    from cloudgpu.cli.running_text import running_lines
     from cloudgpu.control.documents import ended, to_end
     from cloudgpu.control.law import others_note
+    from cloudgpu.control.still_running import still_running
 
     session = open_here()
     if all_ and not names:
@@ -55,11 +57,14 @@ def command(
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
     wanted = to_end(session, names or [], all_=all_)
+    running = still_running(session, wanted.rows)
+    for line in running_lines(running):
+        tell(line)
     if wanted.rows:
         listed = ", ".join(row["name"] for row in wanted.rows)
         whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
         confirm(f"End {listed}? What is on {'them' if len(wanted.rows) > 1 else 'it'} is deleted.{whose}", yes=yes)
-    document, gravest = ended(session, wanted)
+    document, gravest = ended(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
@@ -90,7 +95,8 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(
         output,
-        {"ended": [value], "kept": [], "kept_files": [], "failed": [], "others": [], "asked": [], "not_asked": []},
+        {"ended": [value], "running": [], "kept": [], "kept_files": []}
+        | {"failed": [], "others": [], "asked": [], "not_asked": []},
         words,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
 
 
 def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format.TEXT) -> None:
@@ -14,15 +14,19 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
     `ls --refresh` or `start` goes on with it.
     """
+    from cloudgpu.cli.running_text import running_lines
     from cloudgpu.control.law import others_note
     from cloudgpu.control.lifecycle import check_stop, stop
     from cloudgpu.control.outage_found import to_stop
+    from cloudgpu.control.still_running import still_running
     from cloudgpu.report.values import machine_value
 
     session = open_here()
     row = to_stop(session, name)
     whose = others_note(session, row, "stop")
     check_stop(row)
+    for line in running_lines(still_running(session, [row])):
+        tell(line)
     if row["stop_means"]:
         confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.{whose}", yes=yes)
     else:

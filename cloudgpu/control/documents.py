@@ -223,15 +223,24 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -
     ]
 
 
-def ended(session: Session, wanted: ToEnd) -> tuple[Document, CloudgpuError | None]:
-    """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault."""
+def ended(
+    session: Session, wanted: ToEnd, running: Sequence[Document] | None = None
+) -> tuple[Document, CloudgpuError | None]:
+    """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
+
+    `running` is what still runs on them (None: not asked yet).
+    """
+    from cloudgpu.control.still_running import still_running
+
     rows = wanted.rows
+    running = still_running(session, rows) if running is None else running
     outcomes = [_ended(session, rows[0])] if len(rows) == 1 else _ended_at_once(session, rows)
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
     document = {
         "ended": [machine_value(one.row, now) for one in gone],
+        "running": list(running),
         "kept": _on_purpose(gone),
         "kept_files": [{"name": one.row["name"], **asdict(one.remains)} for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],

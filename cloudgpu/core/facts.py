@@ -278,6 +278,15 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """Something that runs on a machine: its number there, its command line, and for how many seconds it has run."""
+
+    pid: int
+    command: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """An account that was asked what it has, and its kind of provider."""
 

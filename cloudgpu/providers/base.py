@@ -28,6 +28,7 @@ from cloudgpu.core.facts import (
     MachineRole,
     Permission,
     Price,
+    Process,
     Quota,
     Region,
     Setup,
@@ -274,6 +275,18 @@ class TellsActivity(Protocol):
 
         One call per machine, side by side; the error of one that did not answer stands in its place. Raises nothing
         but defects.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsProcesses(Protocol):
+    """The computer goes on when its machine ends: what still runs of the machine, and ends with it, can be told."""
+
+    def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
+        """Return what runs of this machine beside its agent; None where the computer does not tell. Reads only.
+
+        Raises InstanceNotFound.
         """
         ...
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         KnowsHostKeysContract,
         PausableContract,
         TaggableContract,
+        TellsProcessesContract,
         WritesAtHomeContract,
     )
     from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
@@ -79,6 +80,7 @@ __all__ = [
     "StopsManyContract",
     "TaggableContract",
     "TellsActivityContract",
+    "TellsProcessesContract",
     "WholeFakeProvider",
     "WritesAtHomeContract",
     "make",

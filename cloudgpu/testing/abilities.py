@@ -33,6 +33,7 @@ from cloudgpu.providers.base import (
     StopsMany,
     Taggable,
     TellsActivity,
+    TellsProcesses,
     WritesAtHome,
 )
 from cloudgpu.testing.accounts import (
@@ -58,6 +59,7 @@ from cloudgpu.testing.running import (
     KnowsHostKeysContract,
     PausableContract,
     TaggableContract,
+    TellsProcessesContract,
     WritesAtHomeContract,
 )
 from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
@@ -75,6 +77,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,
     WritesAtHome: WritesAtHomeContract,
+    TellsProcesses: TellsProcessesContract,
     Resolves: ResolvesContract,
     Reachable: ReachableContract,
     HasLeftovers: HasLeftoversContract,

@@ -23,6 +23,7 @@ from cloudgpu.providers.base import (
     Provider,
     SetsTimer,
     Taggable,
+    TellsProcesses,
     WritesAtHome,
 )
 from cloudgpu.testing.contract import ContractBase, MakeAttempt
@@ -252,6 +253,22 @@ class WritesAtHomeContract(ContractBase):
         provider.terminate(made.id)
         self.settle_gone(provider, made.id)
         assert cast("WritesAtHome", provider).remains(made.id) is None
+
+
+class TellsProcessesContract(ContractBase):
+    """What still runs of a machine is told before it ends."""
+
+    def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Its agent is not counted; to ask ends nothing."""
+        made = self.running(provider, make_attempt())
+        assert not cast("TellsProcesses", provider).processes(made.id)
+        assert provider.get(made.id).state is State.RUNNING
+
+    def test_what_is_unknown_runs_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """Of another machine nothing is told."""
+        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            cast("TellsProcesses", provider).processes(unknown)
 
 
 class KnowsHostKeysContract(ContractBase):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.core.facts import Available, Instance, LaunchRequest, State
+from cloudgpu.core.facts import Available, Instance, LaunchRequest, Process, State
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Finding, ProviderSettings, Remains, Resolved
 from cloudgpu.testing import limits
@@ -61,6 +61,12 @@ class WholeFakeProvider(ReachableFakeProvider):
     def remains(self, id: str) -> Remains | None:  # noqa: A002, ARG002
         """Return nothing: nobody works on these machines."""
         return None
+
+    def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
+        """Return nothing: these machines have none."""
+        with self._call("processes") as cloud:
+            self._living(cloud, id)
+            return ()
 
     def _shown(self, machine: FakeMachine) -> Instance:
         return replace(super()._shown(machine), last_active=None)

@@ -41,6 +41,7 @@ from cloudgpu.testing import (
     StopsManyContract,
     TaggableContract,
     TellsActivityContract,
+    TellsProcessesContract,
     WritesAtHomeContract,
     make,
     make_whole,
@@ -123,6 +124,7 @@ class TestFakeInAFile(
     TellsActivityContract,
     ReadsHostKeysContract,
     ExaminesContract,
+    TellsProcessesContract,
     WritesAtHomeContract,
 ):
     """In a file that several values share, and with the other abilities, too."""

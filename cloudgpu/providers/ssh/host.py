@@ -209,21 +209,34 @@ def sign(record: Record) -> str:
     return f"{MARK}={environment(record)[MARK]}"
 
 
-def ours() -> set[int]:
-    """Return the numbers of our living processes: the agent, who carries the mark, who descends from one."""
-    found, parents, wanted = agent(), {}, sign(machine()).encode()
+def living() -> dict[int, int]:
+    """Return the numbers of all living processes that we may see, each with its parent's."""
+    found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             state, parent = (place / "stat").read_bytes().rpartition(b") ")[2].split()[:2]
             if state not in (b"Z", b"X"):
-                parents[int(place.name)] = int(parent)
-                if wanted in (place / "environ").read_bytes().split(b"\0"):
-                    found.add(int(place.name))
-    more = found
+                found[int(place.name)] = int(parent)
+    return found
+
+
+def ours() -> set[int]:
+    """Return the numbers of our living processes: the agent, who carries the mark, who descends from one."""
+    parents, wanted, found = living(), sign(machine()).encode(), agent()
+    for number in parents:
+        with contextlib.suppress(OSError):
+            if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                found.add(number)
+    return with_children(found, parents) - {os.getpid()}
+
+
+def with_children(found: set[int], parents: dict[int, int]) -> set[int]:
+    """Return these processes and all that descend from one of them."""
+    found, more = set(found), set(found)
     while more:
         more = {number for number, parent in parents.items() if parent in found} - found
         found |= more
-    return found - {os.getpid()}
+    return found
 
 
 def agent() -> set[int]:
@@ -535,6 +548,38 @@ def terminate(body: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def processes(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what still runs here from this machine, but not its agent; JupyterLab with all below it is one of them.
+
+    None where the system does not tell its processes.
+    """
+    known(body)
+    if not Path("/proc/self/stat").exists():
+        return {"processes": None}
+    parents, mine = living(), ours()
+    lab = {load(ROOT / "jupyter" / "server.json").get("pid", 0)} & mine
+    shown = mine - with_children(agent() | lab, parents)
+    kernels = sum(parent in lab for parent in parents.values())
+    found = [described(number) for number in sorted(shown)]
+    found += [{**described(number), "command": f"JupyterLab, kernels and terminals: {kernels}"} for number in lab]
+    return {"processes": [one for one in found if one["command"]]}
+
+
+def described(number: int) -> dict[str, Any]:
+    """Return a process as people know it: its number, its command line, its age in seconds; no command for a dead one.
+
+    The command is cut at 300 characters.
+    """
+    place = Path("/proc") / str(number)
+    try:
+        words = (place / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ") or (place / "comm").read_bytes()
+        began = int((place / "stat").read_bytes().rpartition(b") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        age = float(Path("/proc/uptime").read_text().split()[0]) - began
+    except (OSError, ValueError, IndexError):
+        return {"pid": number, "command": "", "seconds": 0}
+    return {"pid": number, "command": words.decode("utf-8", "replace").strip()[:300], "seconds": max(0, int(age))}
+
+
 def facts(_body: dict[str, Any]) -> dict[str, Any]:
     """Return what this host is."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
@@ -569,7 +614,15 @@ def end(reason: str) -> None:
         settle()
 
 
-VERBS = {"launch": launch, "look": look, "tag": tag, "stop": stop, "start": start, "terminate": terminate}
+VERBS = {
+    "launch": launch,
+    "look": look,
+    "processes": processes,
+    "tag": tag,
+    "stop": stop,
+    "start": start,
+    "terminate": terminate,
+}
 
 
 def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:

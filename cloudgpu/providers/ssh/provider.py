@@ -21,6 +21,7 @@ from cloudgpu.core.facts import (
     Listing,
     Market,
     Price,
+    Process,
     Stock,
     Unanswered,
     Want,
@@ -58,7 +59,7 @@ def make(settings: ProviderSettings) -> SshProvider:
 
 
 class SshProvider:
-    """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys and WritesAtHome."""
+    """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys, WritesAtHome and TellsProcesses."""
 
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
@@ -266,6 +267,11 @@ class SshProvider:
 
     def _remember(self, host: Host, fault: CloudgpuError) -> None:
         self._silent[host.name] = self._patience.now(), fault
+
+    def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
+        """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
+        said = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.reads)["processes"]
+        return None if said is None else tuple(Process(**one) for one in said)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""

@@ -6,6 +6,7 @@ import json
 import os
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 
 from cloudgpu.access.keys import new_host_key
@@ -191,3 +192,29 @@ def test_the_users_known_hosts_confirms_a_host(cloudgpu, host):
     cloudgpu.config(config(host, host_key=None))
     assert cloudgpu("up", "--yes", "--template", "bare", timeout=90).code == 0
     assert host.files()[".ssh/authorized_keys"].count(b"cloudgpu:cg-") == 1
+
+
+def test_down_names_what_still_runs_there_and_ends_it(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    job = "nohup sleep 1000 >/dev/null 2>&1 & echo $!"
+    for verb, after in (("stop", "start"), ("down", None)):
+        pid = int(cloudgpu("exec", "amber-fox", "--", "sh", "-c", job).out)
+        ended = cloudgpu(verb, "amber-fox", "--yes", *(["-o", "json"] if verb == "down" else []), timeout=90)
+        assert ended.code == 0, ended.err
+        lines = ended.err.splitlines()
+        heading = lines.index("  amber-fox: this still runs there and ends now:")
+        assert (lines[heading + 1].split()[0], lines[heading + 1].split()[-2:]) == (str(pid), ["sleep", "1000"])
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        if after:
+            assert cloudgpu(after, "amber-fox", "--yes", timeout=90).code == 0
+    (said,) = ended.json["running"]
+    (process,) = said["processes"]
+    assert (said["name"], said["fault"], process["pid"], process["command"]) == ("amber-fox", None, pid, "sleep 1000")
+
+
+def test_where_the_host_does_not_answer_down_says_that_it_is_not_known(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    refused = cloudgpu("down", "amber-fox", timeout=90)  # nobody is asked: there is no terminal
+    assert refused.code == 2
+    assert "amber-fox: it is not known what still runs there: bigbox does not answer" in refused.err

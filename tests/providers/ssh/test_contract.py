@@ -17,6 +17,7 @@ from cloudgpu.testing import (
     PausableContract,
     ProviderContract,
     TaggableContract,
+    TellsProcessesContract,
     WritesAtHomeContract,
     make_attempt,
     new_host_key,
@@ -53,6 +54,7 @@ class TestSsh(
     TaggableContract,
     HasPricesContract,
     KnowsHostKeysContract,
+    TellsProcessesContract,
     WritesAtHomeContract,
 ):
     at_once = 4  # as many as there are hosts: a host has one machine

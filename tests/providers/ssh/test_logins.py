@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -156,3 +157,18 @@ def test_what_a_login_left_behind_ends_with_the_machine_and_the_users_own_does_n
         box.lab.provider.start(box.id)
     finally:
         users.kill()
+
+
+def test_what_still_runs_is_listed_with_its_age_and_without_the_agent_and_the_users_own(box):
+    assert box.lab.provider.processes(box.id) == ()
+    pids = []
+    for target, seconds in ((box.ours, 1001), (box.users, 1002)):
+        _, pid = said(target, f"nohup sleep {seconds} >/dev/null 2>&1 & echo $!")
+        pids.append(psutil.Process(int(pid)))
+    try:
+        (found,) = box.lab.provider.processes(box.id)
+        assert (found.pid, found.command) == (pids[0].pid, "sleep 1001")
+        assert 0 <= found.seconds <= time.time() - pids[0].create_time() + 1
+    finally:
+        for process in pids:
+            process.kill()
