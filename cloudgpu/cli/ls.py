@@ -122,13 +122,11 @@ def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:
 
 
 def _absent(machines: list[dict[str, Any]]) -> list[str]:
-    """Return which machines cannot be asked, as config.toml names their account or host no more, and what to do."""
+    """Return which machines' account or host config.toml names no more, and what to do."""
     from cloudgpu.cli.render import paragraph
 
     return [
-        paragraph(f"{one['name']}: not reachable from here, last seen {one['state']}. {one['absent']}.")
-        for one in machines
-        if one["absent"]
+        paragraph(f"{one['name']} was last seen {one['state']}. {one['absent']}.") for one in machines if one["absent"]
     ]
 
 

@@ -299,10 +299,8 @@ def _whose(value: dict[str, Any]) -> str | None:
     if value["identity"] is None or value["ended"]:
         return None
     unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
-    how = {True: "reachable from here", False: "not reachable from here", None: unknown}[value["reachable"]]
-    if value["absent"]:
-        how = f"not reachable from here. {value['absent']}"
-    return f"{value['identity']['words']}: {how}"
+    how = {True: "reachable from here", False: "not reachable from here", None: unknown}
+    return f"{value['identity']['words']}: {value['absent'] or how[value['reachable']]}"
 
 
 def _shared(value: dict[str, Any]) -> str | None:

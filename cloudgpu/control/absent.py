@@ -52,7 +52,10 @@ def absence(session: Session, row: Row) -> Absent | None:
         return None  # its own name stands for it, with or without a table
     found = session.settings.accounts.get(account)
     if found is None:
-        return Absent(account, f"config.toml has no account {account}.", _way(f"[accounts.{account}]", account))
+        table = f"[accounts.{account}]"
+        kept = f"Put {table} back into config.toml: the files of its machines lie under that name"
+        way = kept if row["provider"] == "local" else _way(table, account)
+        return Absent(account, f"config.toml has no account {account}.", way)
     if found.provider != row["provider"]:
         why = f"Account {account} in config.toml is one of {found.provider} now, not of {row['provider']}."
         return Absent(account, why, _way(f"the table of {row['provider']}", account))

@@ -109,8 +109,21 @@ def _lost(session: Session, rows: Iterable[Row]) -> tuple[Row, ...]:
     there = [row for row in rows if not row["thing"] and row["ended"] is None]
     found = tuple(row for row in there if row["attempt"] != "open" or is_on_computer(row))
     for row in found:
+        _check_no_files(session, row)
         check_lost(session, row, "--forget")
     return found
+
+
+def _check_no_files(session: Session, row: Row) -> None:
+    """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
+    account = row["account"]
+    if row["provider"] == "local" and session.home.provider("local", account).is_dir():
+        raise InvalidRequest(
+            f"{row['name']} is on this computer: its files are in {session.home.provider('local', account)}.",
+            field="--forget",
+            value=account,
+            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {row['name']}",
+        )
 
 
 def _rows_of(session: Session, rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:

@@ -20,6 +20,7 @@ from cloudgpu.control.identity import words_of
 from cloudgpu.control.law import law_of
 from cloudgpu.core.names import digest
 from cloudgpu.core.roles import Role
+from cloudgpu.errors import WrongHostKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +100,10 @@ def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
         return fault
     if isinstance(fault, LoginRefused):
         return fault if isinstance(fault, Barred) else not_let_in(session, row)
-    if row["provider"] == "local":
+    if isinstance(fault, WrongHostKey):
+        if let_in(session, row):
+            fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"
+    elif row["provider"] == "local":
         fault.next = f"It answers only on the computer that it runs on ({words_of(row)}): run this there."
     elif let_in(session, row) and is_told(row) and not is_behind(row):
         fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
