@@ -266,8 +266,6 @@ def _text(value: dict[str, Any]) -> str:
     lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
     lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
     if not value["credentials"]:
-        lines.append(
-            "No cloud credentials were found where the SDKs look; this computer and machines of your own need none."
-        )
+        lines.append("No cloud credentials were found; this computer and your own machines need none.")
     lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in value["missing_extras"]]
     return "\n".join([*lines, "Next: cloudgpu doctor, then cloudgpu up"])

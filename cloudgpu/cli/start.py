@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
+AWAKE = ("running", "pending")
 
 
 class Asked(NamedTuple):
@@ -79,19 +80,21 @@ def _next(session: Session, row: Row) -> str:
 def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.lifecycle import new_lease
+    from cloudgpu.control.look import refresh
     from cloudgpu.control.resume import start_stopped
     from cloudgpu.core.money import Money
     from cloudgpu.core.plan import run_cost
     from cloudgpu.report.values import machine_value, usd
 
     until = new_lease(session, row, asked.lease, asked.renew_until)
-    value = machine_value(row, session.clock())
-    lives = until.expires - session.clock()
-    cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
-    confirm(
-        f"Start {row['name']} at {price(value['price'])}; {dollars(cost)} for the machine to the end of its new lease?",
-        yes=yes,
-    )
+    if row["state"] in AWAKE:
+        row = refresh(session, row)
+    if row["state"] not in AWAKE:  # else nothing is spent, and `start` says that it runs
+        value = machine_value(row, session.clock())
+        lives = until.expires - session.clock()
+        cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
+        to_the_end = f"{dollars(cost)} for the machine to the end of its new lease"
+        confirm(f"Start {row['name']} at {price(value['price'])}; {to_the_end}?", yes=yes)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 

@@ -112,6 +112,13 @@ def test_a_no_is_one_document_with_json(typed):
     assert (code, json.loads(out)) == (0, {"declined": "Nothing was done."})
 
 
+def test_a_machine_that_runs_is_started_without_a_question(typed):
+    code, out, err = typed("start fox --no-wait", b"n\n")
+    assert (code, "[y/N]" in err) == (0, False)
+    assert "already; extend makes its lease longer" in err
+    assert out.startswith("fox is ")
+
+
 def test_the_end_of_input_is_no_answer(typed):
     code, out, err = typed("down fox", b"\x04")
     assert (code, out) == (2, "")
