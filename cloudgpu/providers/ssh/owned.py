@@ -39,6 +39,8 @@ MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_serve
 # Runs beside the agent at each start: installs JupyterLab where the owner's Python has none, then what the template
 # does at each start. Its directory is the first word.
 START = r"""
+# pip asks for the version of Rust, and rustup writes its settings when it is asked for the first time.
+[ -e "${RUSTUP_HOME:-$HOME/.rustup}" ] || export RUSTUP_HOME="$0/cache/rustup"
 if [ -s "$0/jupyter.pip" ] && ! [ -e "$0/jupyter.ready" ]; then
   echo installing >"$0/jupyter.status"
   "$0/python/bin/python3" -m pip install --quiet --disable-pip-version-check $(cat "$0/jupyter.pip") \

@@ -31,7 +31,7 @@ def launched(lab, host, parts, **more):
 def ended(host, status="0"):
     """Wait for the end of on_start."""
     file = host.place / "on_start.status"
-    wait_for(lambda: file.read_text().strip() != "running")
+    wait_for(lambda: file.read_text().strip() not in ("", "running"), 90)
     assert file.read_text().strip() == status, (host.place / "on_start.log").read_text()
 
 

@@ -18,6 +18,7 @@ from cloudgpu.core.facts import Part, State
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, NoCapacity, ProviderUnavailable, WrongHostKey
 from tests.access.sshserver import wait_for
+from tests.providers.ssh.homes import everything, furnish
 from tests.providers.ssh.hosts import Lab
 
 MARKED = "CLOUDGPU_MACHINE"
@@ -258,7 +259,8 @@ def test_a_launch_killed_at_any_moment_is_completed_by_its_replay(lab, host, ste
     from cloudgpu.providers.ssh.client import _request
     from cloudgpu.providers.ssh.provider import _host_request
 
-    before = host.files()
+    furnish(host.home)
+    before = everything(host.home)
     attempt = lab.attempt(agent_source=source())
     request = _request("launch", _host_request(next(iter(lab.provider._hosts.values())), attempt))
     completed = 0
@@ -270,11 +272,43 @@ def test_a_launch_killed_at_any_moment_is_completed_by_its_replay(lab, host, ste
         lab.provider.terminate(seen.id)
         with pytest.raises(InstanceNotFound):
             lab.provider.get(seen.id)
-        assert host.files() == before, kill_at
+        assert everything(host.home) == before, kill_at
         assert host.processes() == [], kill_at
         if completed:
             break
     assert completed
+
+
+LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "step"),
+    [("terminate", 17), ("show", 6), pytest.param("terminate", 4, marks=LONG), pytest.param("show", 2, marks=LONG)],
+)
+def test_an_end_or_a_move_of_files_killed_at_any_moment_leaves_the_home_as_it_was(lab, host, step, request_of):
+    """What the script made is moved before the owner's eyes, and taken away again: the next call finishes either."""
+    from cloudgpu.providers.ssh.client import _request, program
+
+    furnish(host.home)
+    before = everything(host.home)
+    for kill_at in range(step, 400, step):
+        made = lab.launch(parts=[Part("on_start", "sleep 1000")])
+        (host.place / "work" / "book").mkdir()
+        (host.place / "work" / "book" / "one.ipynb").write_text("one")
+        (host.place / "work" / "two.ipynb").write_text("two")
+        show = f"{program()}\n\nshow()\n".encode()
+        end = _request("terminate", {"id": made.id})
+        if request_of == "terminate":
+            killed_after(host, show, 400)
+            assert (host.home / "cloudgpu-one-2" / "book" / "one.ipynb").read_text() == "one"
+        completed = killed_after(host, show if request_of == "show" else end, kill_at)
+        lab.provider.terminate(made.id)
+        assert everything(host.home) == before, kill_at
+        assert host.processes() == [], kill_at
+        if completed:
+            return
+    pytest.fail("it never came to its end")
 
 
 def killed_after(host, request, calls):
@@ -284,6 +318,10 @@ def killed_after(host, request, calls):
         "count = 0\n"
         "def watch(event, words):\n"
         "    global count\n"
+        "    if event == 'open' and not words[2] & (os.O_WRONLY | os.O_RDWR):\n"
+        "        return\n"
+        "    if event == 'fcntl.flock' and not words[1] & fcntl.LOCK_EX:\n"
+        "        return\n"
         "    if event in ('os.rename', 'os.mkdir', 'os.remove', 'os.chmod', 'subprocess.Popen', 'fcntl.flock',"
         " 'open', 'os.rmdir', 'shutil.rmtree'):\n"
         "        count += 1\n"
