@@ -139,7 +139,8 @@ def _way_to_jupyter(name: str, said: str) -> str:
     if "could not be installed" in said:
         again = f"cloudgpu stop {name}; cloudgpu start {name}"
         return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Mend that, then try again: {again}"
-    return f"Launch with --template jupyter, or run: cloudgpu exec {name} -- python3 -m pip install jupyterlab"
+    anew = f"Launch it anew with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
+    return f"{anew}. A local machine uses the one beside cloudgpu: install jupyterlab into cloudgpu's environment."
 
 
 def _no_answer(name: str, done: Completed) -> Unreachable:

@@ -201,8 +201,12 @@ def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
     ("change", "said", "way_out"),
     [
         ({"jupyter": []}, "There is no JupyterLab on box: this machine was launched without", "--template jupyter"),
-        ({"jupyter": ["no-such-jupyter"]}, "There is no JupyterLab on box: ", "pip install jupyterlab"),
-        ({"jupyter": [sys.executable, "-m", "no_such_lab"]}, "No module named no_such_lab.", "pip install jupyterlab"),
+        ({"jupyter": ["no-such-jupyter"]}, "There is no JupyterLab on box: ", "cloudgpu installs JupyterLab there"),
+        (
+            {"jupyter": [sys.executable, "-m", "no_such_lab"]},
+            "No module named no_such_lab.",
+            "cloudgpu installs JupyterLab there",
+        ),
         ({"jupyter": [sys.executable, "-c", "exit('boom')"]}, "JupyterLab on box did not start: boom.", "jupyter/log"),
     ],
 )

@@ -22,6 +22,19 @@ def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
     assert lab.said == ["otter: still being set up (otter has no cloudgpu agent, or not yet); waiting for Jupyter"]
 
 
+def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long_ago_it_was_launched(lab):
+    row = lab.up(name="otter").row
+    here = lab.session.provider("local").identity().to_json()
+    own = row | {"account": "local", "provider": "local", "identity": here}
+    lab.clock.advance(2 * SETUP_WITHIN.total_seconds())
+    installing = NotYet("There is no JupyterLab on otter yet: it is being installed.")
+    installing.surely = True
+    go_on, begun = setup_patience(lab.session, own), lab.clock()
+    while go_on(installing):
+        pass
+    assert SETUP_WITHIN - timedelta(minutes=1) < lab.clock() - begun <= SETUP_WITHIN + timedelta(seconds=5)
+
+
 def test_a_machine_that_is_here_from_its_first_second_is_not_waited_for(lab):
     row = lab.up(name="otter").row
     here = lab.session.provider("local").identity().to_json()

@@ -43,6 +43,7 @@ class OwnHost:
     host_key: HostKey = field(default_factory=new_host_key)
     port: int = 0
     process: Forked | None = None
+    python: str | None = None  # which its settings name
 
     @property
     def home(self) -> Path:
@@ -72,6 +73,7 @@ class OwnHost:
             "user": USER,
             "key": str(self.users_key),
             "host_key": self.host_key.public_line,
+            **({"python": self.python} if self.python else {}),
         }
 
     def start(self) -> OwnHost:
