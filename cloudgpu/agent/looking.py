@@ -115,7 +115,7 @@ class Looker:
             if self.smi and self.smi.returncode == 0:
                 one["gpu"] = max(used or 0.0, *map(float, read(answer).split()))
         remove(answer)
-        self.smi = self.spawn(SMI, "gpu")
+        self.smi = self.spawn([*SMI, *self.settings.get("smi", [])], "gpu")
 
     def spawn(self, command: list[str], name: str = "agent.log") -> Any:
         """Start a command, its output in a file of ours, and return it. Raises OSError."""

@@ -33,7 +33,9 @@ class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to
 
 
 class Energy:
-    """Joules that the computer's GPUs drew while the machine used any. All times are seconds of one steady clock.
+    """Joules that GPUs drew while the machine used any: its own GPUs, else all of the computer's.
+
+    All times are seconds of one steady clock.
 
     Each answer of nvidia-smi stands for the time since the one before. Nobody waits for it: it may hang.
     """
@@ -85,12 +87,16 @@ class Energy:
     def ask(self, now: float, words: list[str]) -> None:
         """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
         self.asked = now
+        its = os.environ.get(
+            "CUDA_VISIBLE_DEVICES", ""
+        )  # of the machine's own, where it has some of the computer's GPUs
+        only = ["-i", its] if its.startswith("GPU-") else []
         environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in words)}
         null = subprocess.DEVNULL
         with suppress(OSError):
             self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
             self.smi = subprocess.Popen(  # noqa: S603
-                POWER, stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
+                [*POWER, *only], stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
             )
 
 

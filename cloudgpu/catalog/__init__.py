@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         quota_of,
         quotas_of,
         regions,
+        spec_of,
         types,
     )
     from cloudgpu.catalog.storage import counted_price, disk_price, storage_kinds
@@ -54,6 +55,7 @@ __all__ = [
     "quota_of",
     "quotas_of",
     "regions",
+    "spec_of",
     "storage_kinds",
     "types",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -50,6 +51,26 @@ def gpu(name: str) -> GpuSpec:
 def named_gpu(listed: str) -> GpuSpec | None:
     """Return the specification of a GPU by the name it has in the catalogue; None for one it does not know."""
     return next((spec for spec in gpus() if spec.name == listed), None)
+
+
+@cache
+def spec_of(name: str, memory_gib: float | None = None) -> GpuSpec | None:
+    """Return the figures of a GPU as a provider or a driver names it; None for one that the catalogue lacks."""
+    exact = named_gpu(name)
+    if exact is not None:
+        return exact
+    for spelling in (name, _driver_words(name)):
+        try:
+            found = meant_by(spelling, gpus())
+        except InvalidRequest:
+            continue
+        return next((spec for spec in found if spec.memory_gib == memory_gib), found[0])
+    return None
+
+
+def _driver_words(name: str) -> str:
+    """Return a driver's name without the words that no model has: a board with HBM in its name is an SXM."""
+    return re.sub(r"[ -](Generation|PCIE)(?=[ -]|$)", "", re.sub(r"\bHBM\w+", "SXM", name), flags=re.IGNORECASE)
 
 
 def types(provider: str | None = None) -> tuple[InstanceType, ...]:

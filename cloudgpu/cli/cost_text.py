@@ -24,7 +24,7 @@ _HEADS = {
     "day": "DAY",
     "week": "WEEK FROM",
 }
-_MARKS = {"~": "~ derived", "?": "? recalled", "!": "! dated more than 180 days before"}
+_MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated more than 180 days before"}
 
 
 def cost_text(document: Document, currency: Currency | None) -> str:

@@ -46,6 +46,7 @@ def command(
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.running_text import running_lines
     from cloudgpu.control.documents import ended, to_end
+    from cloudgpu.control.end_words import end_words
     from cloudgpu.control.law import others_note
     from cloudgpu.control.still_running import still_running
 
@@ -63,7 +64,7 @@ def command(
     if wanted.rows:
         listed = ", ".join(row["name"] for row in wanted.rows)
         whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
-        confirm(f"End {listed}? What is on {'them' if len(wanted.rows) > 1 else 'it'} is deleted.{whose}", yes=yes)
+        confirm(f"End {listed}? {end_words(session, wanted.rows)}{whose}", yes=yes)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]

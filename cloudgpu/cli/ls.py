@@ -79,6 +79,7 @@ def _text(
             *_marked(document["machines"]),
             *_billed_on(document["machines"]),
             *_unjudged(document["machines"]),
+            *_gpus_now(document["machines"]),
         ]
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
@@ -136,6 +137,7 @@ def _marked(machines: list[dict[str, Any]]) -> list[str]:
 
     marks = {price_mark(one) for one in machines}
     said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
+    said["assumed"] = "usual figures, as the settings have none (cloudgpu show NAME)"
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 
 
@@ -154,6 +156,13 @@ def _unjudged(machines: list[dict[str, Any]]) -> list[str]:
 
     said = ((one["name"], one["unjudged"]) for one in machines if one["unjudged"] is not None)
     return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
+
+
+def _gpus_now(machines: list[dict[str, Any]]) -> list[str]:
+    """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
+    from cloudgpu.cli.render import paragraph
+
+    return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpus_now"]]
 
 
 def _part_missing(unanswered: list[dict[str, str]]) -> Exception:

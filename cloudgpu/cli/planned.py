@@ -20,6 +20,7 @@ def plan(value: Value, now: datetime) -> str:
         [
             ("name", value["name"] or "two words, made up"),
             ("what", _what(value)),
+            *(("gpus now", one) for one in value["gpus_now"]),
             ("where", _where(value)),
             *([("chosen", _chosen(value["of_accounts"]))] if value["of_accounts"] else []),
             ("market", None if is_owned(value) and value["market"] == "on_demand" else _market(value)),

@@ -14,7 +14,7 @@ from cloudgpu.core.times import duration_text, from_iso
 TEN_MINUTES = 600
 NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
-PRICE_MARKS = {"derived": "~", "recalled": "?"}  # as `gpus` and `cost` have them
+PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
@@ -118,7 +118,8 @@ def gpus(value: dict[str, Any]) -> str:
     for gpu in value["gpus"]:
         share = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
         memory = f" ({gpu['memory_gib']:g} GiB each)" if gpu["memory_gib"] else ""
-        shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}")
+        of = f", of the {gpu['of']} that are there" if gpu["of"] else ""
+        shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{of}")
     return ", ".join(shown) or "no GPU"
 
 
@@ -126,7 +127,8 @@ def price(value: dict[str, Any] | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
-    trust = {"setting": ", not measured", "derived": ", derived", "recalled": ", recalled"}.get(value["basis"], "")
+    trust = "" if value["basis"] in ("asked", "listed", "measured") else f", {value['basis']}"
+    trust = ", not measured" if value["basis"] == "setting" else trust
     if value["source"].startswith("config.toml discounts"):
         trust = ", as agreed"
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"

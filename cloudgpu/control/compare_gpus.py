@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
 from cloudgpu.control.compare_desktop import gpu_named
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec, meant_by
+from cloudgpu.core.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.compare_own import Own
 from cloudgpu.core.facts import Accelerator, Market
 from cloudgpu.core.speed import EQUAL, Faster, Work, faster
@@ -42,26 +42,13 @@ def knows_gpus(row: Row) -> bool:
     return row["accelerators"] is not None or gpu_of(row) is not None
 
 
-@cache
-def spec_of(name: str, memory_gib: float | None) -> GpuSpec | None:
-    """Return the catalogue's figures of a GPU as a provider names it; None where it has none."""
-    exact = catalog.named_gpu(name)
-    if exact is not None:
-        return exact
-    try:
-        found = meant_by(name, catalog.gpus())
-    except InvalidRequest:
-        return None
-    return next((spec for spec in found if spec.memory_gib == memory_gib), found[0])
-
-
 def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
     """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
     its = gpu_named(desktop.gpu)
 
     @cache
     def speed(name: str, memory_gib: float | None) -> Faster:
-        other = spec_of(name, memory_gib)
+        other = catalog.spec_of(name, memory_gib)
         found = faster(its, other, work) if its and other else None
         return found or EQUAL
 
@@ -75,7 +62,7 @@ def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work, *, read: bool
     """
     gpu = gpu_of(row)
     hours = found.gpu_hours if read else found.hours
-    spec = None if gpu is None else spec_of(gpu.name, gpu.memory_gib)
+    spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     count = 0.0 if gpu is None else gpu.count * gpu.share
     energy, measured = _energy(found, spec, hours, count)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
@@ -118,7 +105,7 @@ def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
 
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
-    other = spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
+    other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
     found = None if other is None else faster(spec, other, work)
     return None if found is None else found.ratio
 

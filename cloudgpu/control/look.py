@@ -42,7 +42,8 @@ class Look:
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
     the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
     are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
-    only a credential on this computer names, and that it does not open.
+    only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who uses
+    the GPUs of its computer, where that was told.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Look:
     closed: list[Unanswered] = field(default_factory=list)
     silent: set[tuple[str, str]] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
+    gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def look_at_all(session: Session) -> Look:
@@ -173,6 +175,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     mine = [one for one in mine if _is_ours(one, every, rows, answer, look)]
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):
         ours.add(instance.tags[TAG_ID])
+        look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []

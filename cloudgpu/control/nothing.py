@@ -113,8 +113,15 @@ def _nothing(provider: Provider, want: Want, has: Sequence[Available]) -> NoCapa
         f"Account {provider.account} has nothing with {' '.join(words)}{_instead(want, has)}.",
         field=options[0],
         value=wishes[0][1],
-        next=f"Drop {_several(options, 'or')}, or pick another --provider.",
+        next=f"{_other_count(want, has)}Drop {_several(options, 'or')}, or pick another --provider.",
     )
+
+
+def _other_count(want: Want, has: Sequence[Available]) -> str:
+    """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
+    alike = (gpu for item in has for gpu in item.accelerators if want.gpu and same_gpu(gpu.name, want.gpu))
+    counts = sorted({gpu.count for gpu in alike} - {want.gpu_count}, key=lambda count: abs(count - want.gpu_count))
+    return f"Use --gpu {want.gpu}:{counts[0]}. " if counts else ""
 
 
 def _instead(want: Want, has: Sequence[Available]) -> str:

@@ -14,6 +14,7 @@ from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import foreign_value, machine_value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from cloudgpu.control.look import Look
@@ -70,7 +71,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     return {
-        "machines": valued(session, shown),
+        "machines": valued(session, shown, look.gpus_now if look else {}),
         "view_as_of": age_of_view(session, rows),
         "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
@@ -80,11 +81,23 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     }
 
 
-def valued(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return machines as plain values, each with whether its account is one of this home's, as far as is known."""
-    now, here, lost = session.clock(), reachable(session, rows), absences(session, rows)
+def valued(
+    session: Session, rows: list[dict[str, Any]], gpus_now: Mapping[str, Sequence[str]] | None = None
+) -> list[dict[str, Any]]:
+    """Return machines as plain values, each with whether its account is one of this home's, as far as is known.
+
+    `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told.
+    """
+    now, uses = session.clock(), gpus_now or {}
+    here, lost = reachable(session, rows), absences(session, rows)
     return [
-        machine_value(row, now, reachable=known, absent=None if gone is None else f"{gone.why} {gone.way}")
+        machine_value(
+            row,
+            now,
+            reachable=known,
+            absent=None if gone is None else f"{gone.why} {gone.way}",
+            gpus_now=uses.get(row["id"], ()),
+        )
         for row, known, gone in zip(rows, here, lost, strict=True)
     ]
 

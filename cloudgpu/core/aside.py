@@ -13,9 +13,9 @@ from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import Resource, Segment
 
 Aside = dict[str, Any]
-DERIVED, RECALLED, OLD = "~", "?", "!"
-_MARK_OF = {"derived": DERIVED, "recalled": RECALLED}
-_ORDER = DERIVED + RECALLED + OLD
+DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
+_MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
+_ORDER = DERIVED + RECALLED + ASSUMED + OLD
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
 _MOST_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
 
@@ -52,7 +52,7 @@ def joined(*marks: str) -> str:
 
 
 def marks(segments: Iterable[Segment], begin: str) -> str:
-    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?!`, or nothing."""
+    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
     return joined(*_marks(segments, begin))
 
 

@@ -106,7 +106,8 @@ def _want(data: Mapping[str, Any]) -> Want:
 
 def _available(data: Mapping[str, Any]) -> Available:
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
-    return Available(**{**data, "market": Market(data["market"]), "accelerators": gpus})
+    said = {name: tuple(data[name]) for name in ("after", "gpus_now")}
+    return Available(**{**data, **said, "market": Market(data["market"]), "accelerators": gpus})
 
 
 def _boot(data: Mapping[str, Any]) -> dict[str, Any]:

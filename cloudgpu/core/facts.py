@@ -41,16 +41,21 @@ class Basis(StrEnum):
     RECALLED = "recalled"  # from memory, unverified
     SETTING = "setting"  # the user's own figure
     MEASURED = "measured"  # read from a meter on the machine
+    ASSUMED = "assumed"  # a usual figure of ours, where nobody has said one
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """`count` GPUs of one kind; `memory_gib` is per GPU; `share` below 1 is a fraction of one."""
+    """`count` GPUs of one kind; `memory_gib` is per GPU; `share` below 1 is a fraction of one.
+
+    `of` is how many GPUs the computer has, where the machine uses only some of them.
+    """
 
     name: str
     count: int
     memory_gib: float | None = None
     share: float = 1.0
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,8 @@ class Available:
     stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
     stop_means: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
     parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
+    after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
+    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +282,7 @@ class Instance:
     accelerators: tuple[Accelerator, ...] = ()
     last_active: datetime | None = None
     reason: str | None = None
+    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of its computer now, in words, where the provider can tell
 
 
 @dataclass(frozen=True, slots=True)

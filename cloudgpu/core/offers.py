@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.facts import Available, Market, Offer, Price, Want
+
+if TYPE_CHECKING:
+    from cloudgpu.core.money import Money
 
 
 def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:
@@ -17,16 +21,20 @@ def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tupl
 def ranked(offers: Iterable[Offer], want: Want) -> list[Offer]:
     """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type.
 
-    Those of the market that is wanted come before those that are only allowed.
+    Those of the market that is wanted come before those that are only allowed, and what nobody uses and has a known
+    draw before what says why it comes `after` others.
     """
     return in_order((offer for offer in offers if satisfies(offer, want)), want.market)
 
 
 def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
     """Return these offers in the order of trying, as `ranked` says; `market` is the one that is wanted."""
-    return sorted(
-        offers, key=lambda offer: (offer.available.market != market, offer.price.per_hour, _place(offer.available))
-    )
+
+    def rank(offer: Offer) -> tuple[bool, bool, Money, tuple[str, str, str, str]]:
+        item = offer.available
+        return item.market != market, bool(item.after), offer.price.per_hour, _place(item)
+
+    return sorted(offers, key=rank)
 
 
 def satisfies(offer: Offer, want: Want) -> bool:

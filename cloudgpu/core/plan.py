@@ -133,7 +133,7 @@ def launch_plan(
         left_out=left_out,
         guards=guards,
         extras=extras,
-        remarks=(*remarks, *end_remarks(request, offer, ends), *off_now(policy, row, now)),
+        remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, row, now)),
         lease_from=said_by[0],
         renew_from=said_by[1],
         licence=licence,

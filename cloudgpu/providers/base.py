@@ -333,6 +333,16 @@ class KnowsHostKeys(Protocol):
         ...
 
 
+@runtime_checkable
+class LeavesFiles(Protocol):
+    """A machine that is the user's own: an end takes away what cloudgpu put there, and the rest stays."""
+
+    @property
+    def end_means(self) -> str:
+        """What `terminate` takes away and what it leaves, in whole sentences, for whoever is asked first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Remains:
     """Files of a machine that ended which its owner has made or changed: in which directory, how many, some of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,12 @@ _PLAIN = (
 
 
 def machine_value(
-    row: Row, now: datetime, *, reachable: bool | None = None, absent: str | None = None
+    row: Row,
+    now: datetime,
+    *,
+    reachable: bool | None = None,
+    absent: str | None = None,
+    gpus_now: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
@@ -38,10 +44,12 @@ def machine_value(
     `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
     `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
     `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
+    `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
     """
     value = {name: row[name] for name in _PLAIN}
     value["cloud_id"] = cloud_id(row["provider_id"], row["region"], row["zone"])
     value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
+    value["gpus_now"] = list(gpus_now)
     value["price"] = _row_price(row["price"])
     value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
     value["unpriced"] = unpriced_of(row)
@@ -145,6 +153,7 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "instance_type": item.instance_type,
         "market": str(item.market),
         "gpus": [_accelerator(gpu) for gpu in item.accelerators],
+        "gpus_now": list(item.gpus_now),
         "vcpus": item.vcpus,
         "memory_gib": item.memory_gib,
         "price": price_value(plan.offer.price),
@@ -241,8 +250,8 @@ def _row_price(price: Row | None) -> dict[str, Any] | None:
 
 
 def _accelerator(gpu: Accelerator) -> dict[str, Any]:
-    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share}
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
 
 
 def _gpu(gpu: Row) -> Row:
-    return {name: gpu[name] for name in ("name", "count", "memory_gib", "share")}
+    return {**{name: gpu[name] for name in ("name", "count", "memory_gib", "share")}, "of": gpu.get("of")}

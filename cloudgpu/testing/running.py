@@ -19,6 +19,7 @@ from cloudgpu.providers.base import (
     HasPrices,
     HasTimer,
     KnowsHostKeys,
+    LeavesFiles,
     Pausable,
     Provider,
     SetsTimer,
@@ -291,3 +292,14 @@ class KnowsHostKeysContract(ContractBase):
         """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
         blob = base64.b64decode(line.split(" ")[1], validate=True)
         return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
+
+
+class LeavesFilesContract(ContractBase):
+    """An end that leaves the user's files says so before it is asked for."""
+
+    def test_what_an_end_means_is_said_in_whole_sentences(self, provider: Provider) -> None:
+        """The question before an end repeats it as it is."""
+        said = cast("LeavesFiles", provider).end_means
+        assert said == said.strip()
+        assert said[:1].isupper()
+        assert said.endswith(".")

@@ -19,6 +19,8 @@ from cloudgpu.testing.store import Cloud
 class WholeFakeProvider(ReachableFakeProvider):
     """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
 
+    end_means = "What was put there is removed. The rest stays."
+
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, which takes no host key."""
         found = super().resolve(request, item)

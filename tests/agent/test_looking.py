@@ -273,6 +273,16 @@ def smi(machine, monkeypatch, tmp_path):
     return says
 
 
+def test_a_machine_with_some_of_a_computers_gpus_asks_for_those_alone(smi, machine, tmp_path):
+    made = smi(f"echo $* >{tmp_path}/words")
+    _answered(made)
+    made.settings["smi"] = ["-i", "GPU-2,GPU-6"]
+    _look(made, 10)
+    _answered(made)
+    words = (tmp_path / "words").read_text().split()
+    assert words == [*looking.SMI[5:], "-i", "GPU-2,GPU-6"]
+
+
 def _answered(made):
     wait_for(lambda: made.smi.poll() is not None)
 

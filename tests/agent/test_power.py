@@ -56,6 +56,13 @@ def test_all_gpus_of_the_computer_are_added(smi):
     assert steps(own.Energy(), 0, 10, 20) == ["none", "none", 300 * 20]
 
 
+@pytest.mark.parametrize(("its", "watts"), [("GPU-2,GPU-6", 100), ("0,1", 800), ("", 800)])
+def test_the_power_of_a_machine_with_some_of_a_computers_gpus_is_theirs(smi, monkeypatch, its, watts):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", its)
+    smi('case "$*" in *" -i GPU-2,GPU-6") echo 100;; *-i*) exit 6;; *) echo 800;; esac')
+    assert steps(own.Energy(), 0, 10, 20) == ["none", "none", watts * 20]
+
+
 def test_what_a_gpu_draws_while_the_machine_uses_none_is_not_its_work(smi):
     smi("echo 100")
     energy = own.Energy()

@@ -164,6 +164,19 @@ def test_a_gpu_that_this_computer_lacks_is_no_capacity(at_home):
     assert fault.next == "Drop --gpu, or pick another --provider."
 
 
+def test_another_number_of_gpus_than_this_computer_has_is_refused_with_the_number_to_type(
+    at_home, tmp_path, monkeypatch
+):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8; do echo 'NVIDIA A100-SXM4-80GB, 81920'; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for count in (1, 9):
+        fault = at_home(errors.NoCapacity, gpu="a100", gpu_count=count)
+        assert fault.message.endswith("it has 8x NVIDIA A100-SXM4-80GB.")
+        assert fault.next.startswith("Use --gpu a100:8. ")
+
+
 def test_the_nearest_has_the_memory_and_the_speed_and_then_the_price():
     from cloudgpu import catalog
 

@@ -30,6 +30,7 @@ from cloudgpu.testing import (
     HasVolumesContract,
     ImageableContract,
     KnowsHostKeysContract,
+    LeavesFilesContract,
     ManualClock,
     PausableContract,
     ProviderContract,
@@ -126,6 +127,7 @@ class TestFakeInAFile(
     ExaminesContract,
     TellsProcessesContract,
     WritesAtHomeContract,
+    LeavesFilesContract,
 ):
     """In a file that several values share, and with the other abilities, too."""
 

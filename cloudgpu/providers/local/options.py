@@ -11,9 +11,8 @@ from typing import Any
 from cloudgpu.core.names import near
 from cloudgpu.core.times import parse_duration
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.electricity import REST_WATTS, USD_PER_KWH
 
-WATTS = Decimal(100)
-USD_PER_KWH = Decimal("0.12")
 NOTICE = timedelta(minutes=2)
 START_TIMEOUT = timedelta(seconds=20)
 _KEYS = ("watts", "usd_per_kwh", "interruption_notice", "machine_start_timeout")
@@ -44,7 +43,7 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
         if key not in _KEYS + _IGNORED:
             raise _unknown(account, str(key))
     return LocalOptions(
-        watts=_figure(account, options, "watts", WATTS),
+        watts=_figure(account, options, "watts", REST_WATTS),
         usd_per_kwh=_figure(account, options, "usd_per_kwh", USD_PER_KWH),
         notice=_span(account, options, "interruption_notice", NOTICE),
         start_timeout=_span(account, options, "machine_start_timeout", START_TIMEOUT),

@@ -39,7 +39,7 @@ SSH_PORT = 22
 CONNECT_S = 10.0
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
 SWITCH_ON = "Switch it on, or mend the way there; then try again."
-PARTS = ("files.py", "owned.py", "host.py")
+PARTS = ("files.py", "owned.py", "cards.py", "host.py")
 _OURS = re.compile(r"^from (?:__future__|cloudgpu)\S* import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
 
@@ -175,6 +175,12 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "foreign": (InvalidRequest, "On {host}, {said}.", "Move it away there, then try again."),
     "full": (NoCapacity, "The disk of {host} is full: {said}.", "Free some space there."),
     "forbidden": (AuthFailed, "You may not write on {host}: {said}.", "Mend the permissions of your home there."),
+    "taken": (
+        NoCapacity,
+        "On {host}, {said}.",
+        "Wait, ask for fewer, or leave --gpu out to work beside them.",
+    ),
+    "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {said}.", "Ask for all of them, or none."),
     "unproved": (StopUnproved, "On {host}, {said}.", "Look there at what they wait for, then try again."),
     "system": (ProviderUnavailable, "{host} could not do it: {said}.", "Try again."),
 }

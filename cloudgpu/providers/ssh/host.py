@@ -1,9 +1,9 @@
 """Makes, shows and ends cloudgpu's one machine on this host: the directory ~/.cloudgpu and what was started from it.
 
-The text of this file, with `files.py` and `owned.py` before it, is sent over SSH and run there by the host's own Python
-(3.8 or newer, standard library only); a copy stays in ~/.cloudgpu, where the agent calls it when the lease has ended.
-It ends cloudgpu's own processes, found by the locks they hold and the mark in their environment, and nothing else: it
-powers nothing off.
+The text of this file, with `files.py`, `owned.py` and `cards.py` before it, is sent over SSH and run there by the
+host's own Python (3.8 or newer, standard library only); a copy stays in ~/.cloudgpu, where the agent calls it when the
+lease has ended. It ends cloudgpu's own processes, found by the locks they hold and the mark in their environment, and
+nothing else: it powers nothing off.
 
 record.json    what was accepted and what is wanted (`wanted`: running, stopped, terminated); rewritten whole
 tags.json      the tags: the only copy; the agent reads its lease there
@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.providers.ssh.cards import ASK_S, GLANCE_S, cards, check_free, chosen, used
 from cloudgpu.providers.ssh.files import FULL, GONE, HOME, NEW, ROOT, Fault, Record, keep, keep_end, load, machine, save
 from cloudgpu.providers.ssh.owned import (
     START,
@@ -71,7 +72,6 @@ MARK = "CLOUDGPU_MACHINE"
 LOCK_S = 30.0
 LAB_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
 POLL_S = 0.05
-ASK_S = 10.0  # a driver that is just being loaded takes seconds
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
 CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
@@ -162,8 +162,12 @@ def in_container() -> bool:
 
 
 def environment(record: Record) -> dict[str, str]:
-    """Return the variables of all that is started from this machine; by MARK it is known for its own."""
-    return {**variables(), MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
+    """Return the variables of all that is started from this machine; by MARK it is known for its own.
+
+    One that has some of the host's GPUs sees those.
+    """
+    some = {"CUDA_VISIBLE_DEVICES": ",".join(record["devices"])} if record.get("devices") else {}
+    return {**variables(), **some, MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
 
 
 def exported(record: Record) -> str:
@@ -237,6 +241,11 @@ def with_children(found: set[int], parents: dict[int, int]) -> set[int]:
         more = {number for number, parent in parents.items() if parent in found} - found
         found |= more
     return found
+
+
+def marked() -> set[int]:
+    """Return the processes of the machine that is here; none where there is none."""
+    return ours() if machine() else set()
 
 
 def agent() -> set[int]:
@@ -466,6 +475,7 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
         **body["agent"],
         "jupyter": jupyter_command(body["jupyter"], python),
         "root": str(HOME),
+        "smi": ["-i", ",".join(body["record"]["devices"])] if body["record"].get("devices") else [],
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
         # What else runs here is not this machine's. Where a login gets no mark, each one may be the machine's own.
@@ -477,7 +487,10 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
 
 
 def launch(body: dict[str, Any]) -> dict[str, Any]:
-    """Make the machine, or return the one that this token has made."""
+    """Make the machine, or return the one that this token has made.
+
+    `gpus` of the request says how many it is to have, and of which name (null: any); null: all that there is.
+    """
     record = machine()
     if record and record["token"] != body["record"]["token"]:
         raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launcher(record)}))
@@ -486,7 +499,7 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
     if not record:
         if os.path.lexists(str(ROOT)):
             raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
-        build(body)
+        build({**body, "record": {**body["record"], "devices": chosen(body.get("gpus"), marked)}})
         settle()
     return look({})
 
@@ -531,6 +544,7 @@ def start(body: dict[str, Any]) -> dict[str, Any]:
     """Start it again."""
     record = known(body)
     if record["wanted"] != RUNNING:
+        check_free(record.get("devices"), marked)
         save(ROOT / "environment", exported(record))
         keep(record, wanted=RUNNING, ended=None, at=None, boots=record["boots"] + 1, boot_at=time.time())
         settle()
@@ -581,20 +595,13 @@ def described(number: int) -> dict[str, Any]:
 
 
 def facts(_body: dict[str, Any]) -> dict[str, Any]:
-    """Return what this host is."""
+    """Return what this host is, and who uses it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    return {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus(), "user": user()}
-
-
-def gpus() -> list[list[str]]:
-    """Return name and memory (MiB) of each GPU as `nvidia-smi` says; none where it is missing or has no answer."""
-    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    return [row for row in rows if len(row) == 2] if done.returncode == 0 else []  # noqa: PLR2004
+    found, record = cards(ASK_S, marked), {} if is_elsewhere(machine()) else machine()
+    there = "{} ({})".format(record["name"], record["wanted"]) if record else None
+    gpus = [[card["name"], card["mib"], card["uuid"]] for card in found or ()]
+    said = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": user()}
+    return {**said, "holder": there, "used": used(found)}
 
 
 def user() -> str:
@@ -630,9 +637,10 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
     try:
         if verb == "facts":
             return {**facts(body), "here": here()}
+        seen = {"used": used(cards(GLANCE_S, marked))} if verb == "look" else {}
         with alone():
             settle()
-            return {**VERBS[verb](body), "here": here(), "kept": KEPT}
+            return {**VERBS[verb](body), **seen, "here": here(), "kept": KEPT}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:

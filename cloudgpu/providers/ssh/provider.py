@@ -27,7 +27,7 @@ from cloudgpu.core.facts import (
     Want,
 )
 from cloudgpu.core.guards import Agent, Guards
-from cloudgpu.core.offers import fits
+from cloudgpu.core.offers import fits, same_gpu
 from cloudgpu.core.plan import Lease
 from cloudgpu.errors import (
     CloudgpuError,
@@ -50,6 +50,7 @@ from cloudgpu.providers.ssh.unsure import LoginUnsure
 AGENT_INTERVAL_S = 5
 AT_ONCE = 16
 REMEMBERED = 2  # times as long as a read may be silent, a host that was is not asked again
+_NOTHING_SAID = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
 Answer = TypeVar("Answer")
 
 
@@ -59,11 +60,12 @@ def make(settings: ProviderSettings) -> SshProvider:
 
 
 class SshProvider:
-    """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys, WritesAtHome and TellsProcesses."""
+    """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys and what machines of the user's own can do."""
 
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
     guards = Guards(Agent.ENDS)
+    end_means = translate.END_MEANS
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),
@@ -110,7 +112,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
-        answers = self._at_once(hosts, self._offer, self._patience.changes)
+        answers = self._at_once(hosts, lambda host: self._offer(host, want), self._patience.changes)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -122,10 +124,13 @@ class SshProvider:
 
     def _may_fit(self, host: Host, want: Want) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""
-        guess = translate.available(self.account, host, {"cpus": None, "memory_gib": None, "gpus": ()})
-        return fits(guess, want if host.gpu else replace(want, gpu=None))
+        guess = translate.available(self.account, host, _NOTHING_SAID, replace(want, gpu=None))
+        may = (
+            want.gpu is None or host.gpu is None or (want.gpu_count <= host.gpu_count and same_gpu(host.gpu, want.gpu))
+        )
+        return may and fits(guess, replace(want, gpu=None))
 
-    def _offer(self, host: Host) -> Available:
+    def _offer(self, host: Host, want: Want) -> Available:
         from cloudgpu.access.target import LoginRefused
         from cloudgpu.providers.ssh.client import SWITCH_ON, ask, settled_later
 
@@ -139,7 +144,7 @@ class SshProvider:
             fault.next = SWITCH_ON if type(fault) is Unreachable else fault.next
             raise
         self._heard(host, said)
-        return translate.available(self.account, host, said)
+        return translate.available(self.account, host, said, want)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the electricity of our hosts, None for what is no host of ours."""
@@ -147,7 +152,7 @@ class SshProvider:
 
     def _price(self, item: Available) -> Price | None:
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
-        return translate.price(host, self._clock()) if host else None
+        return translate.price(host, item.accelerators, self._clock()) if host else None
 
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
@@ -193,7 +198,7 @@ class SshProvider:
             if isinstance(answer, CloudgpuError):
                 unanswered.append(Unanswered(f"{self.account}/{host.name}", _why(answer)))
             elif answer["machine"] is not None:
-                instances.append(self._instance(host, answer["machine"]))
+                instances.append(self._instance(host, answer["machine"], translate.in_use(answer["used"])))
         self._listed = True  # only now: who asks meanwhile, by a name from elsewhere, waits for the same answers
         return Listing(tuple(instances), tuple(unanswered), identities=self._said_now(hosts, answers))
 
@@ -300,10 +305,10 @@ class SshProvider:
         """Return what a launch writes in the home of a host."""
         return translate.writes(name, template=template)
 
-    def _instance(self, host: Host, said: Mapping[str, Any]) -> Instance:
+    def _instance(self, host: Host, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         from cloudgpu.providers.ssh.client import address
 
-        return translate.instance(self.account, host, address(host), said)
+        return translate.instance(self.account, host, address(host), said, gpus_now)
 
     def _offered(self, item: Available) -> Host:
         host = self._hosts.get(item.zone)
@@ -412,6 +417,15 @@ def _not_found(id_: str) -> InstanceNotFound:
     return InstanceNotFound(f"There is no machine {id_!r} on your own hosts.", field="instance", value=id_)
 
 
+def _picked(host: Host, attempt: Attempt) -> dict[str, Any] | None:
+    """Return which GPUs of the host the machine asks for; None where it takes the host as it is."""
+    gpus = attempt.offer.available.accelerators
+    if attempt.request.want.gpu is None or not gpus:
+        return None
+    name = None if host.gpu else gpus[0].name  # the settings may call them otherwise than nvidia-smi does
+    return {"name": name, "count": sum(gpu.count for gpu in gpus), "part": gpus[0].of is not None}
+
+
 def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
     from cloudgpu.access import jupyter
     from cloudgpu.providers.ssh.client import program
@@ -424,6 +438,7 @@ def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
         files["on_start.sh"] = script
     return {
         "files": files,
+        "gpus": _picked(host, attempt),
         "tags": dict(attempt.tags),
         "jupyter": list(boot.jupyter),
         "agent": {

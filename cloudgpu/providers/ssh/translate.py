@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -20,13 +21,17 @@ from cloudgpu.core.facts import (
     Market,
     Price,
     State,
+    Want,
 )
-from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.money import Money
 from cloudgpu.core.names import digest
+from cloudgpu.core.offers import same_gpu
+from cloudgpu.providers import electricity
 from cloudgpu.providers.ssh.options import Host
 
 KIND = "ssh"
 STOP_MEANS = "ends what cloudgpu started there and keeps ~/.cloudgpu; the machine itself stays on"
+END_MEANS = "What cloudgpu started there ends, and what it installed there is removed. Your own files stay."
 _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
 _MIB_PER_GIB = 1024
 
@@ -61,8 +66,12 @@ def host_of(id_: str) -> str | None:
     return found[1] if found else None
 
 
-def available(account: str, host: Host, facts: Mapping[str, Any]) -> Available:
-    """Return the host as an offer; what the settings say of its GPUs wins over what `nvidia-smi` says there."""
+def available(account: str, host: Host, facts: Mapping[str, Any], want: Want) -> Available:
+    """Return the host as an offer; what the settings say of its GPUs wins over what `nvidia-smi` says there.
+
+    Where a GPU is wanted, some of its GPUs are offered alone, if `nvidia-smi` tells them apart.
+    """
+    gpus = _wanted(host, facts, want)
     return Available(
         provider=KIND,
         account=account,
@@ -70,11 +79,50 @@ def available(account: str, host: Host, facts: Mapping[str, Any]) -> Available:
         zone=host.name,
         instance_type=host.name,
         market=Market.ON_DEMAND,
-        accelerators=settings_gpus(host) or _measured_gpus(facts["gpus"]),
+        accelerators=gpus,
         vcpus=facts["cpus"],
         memory_gib=facts["memory_gib"],
         stop_means=STOP_MEANS,
+        after=tuple(_after(host, facts, gpus, want)),
+        gpus_now=_gpus_now(facts, gpus),
     )
+
+
+def _wanted(host: Host, facts: Mapping[str, Any], want: Want) -> tuple[Accelerator, ...]:
+    """Return the GPUs that a machine gets: those that are wanted, where the host has more than that."""
+    every = settings_gpus(host) or _measured_gpus(facts["gpus"])
+    total = sum(gpu.count for gpu in every)
+    if want.gpu is None or len(facts["gpus"]) != total:
+        return every
+    fitting = [gpu for gpu in every if same_gpu(gpu.name, want.gpu) and gpu.count >= want.gpu_count]
+    some = [replace(gpu, count=want.gpu_count, of=total) for gpu in fitting if want.gpu_count < total]
+    return tuple(some[:1]) or every
+
+
+def _after(host: Host, facts: Mapping[str, Any], gpus: Sequence[Accelerator], want: Want) -> Iterator[str]:
+    """Yield why other hosts are to be tried before this one."""
+    if facts["holder"]:
+        yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
+    taken = sum(1 for one in facts["used"] or () if one["taken"])
+    free, wanted = len(facts["gpus"]) - taken, sum(gpu.count for gpu in gpus)
+    if taken and free < wanted:
+        total = len(facts["gpus"])
+        which = "its GPU" if total == 1 else f"{taken} of its {total} GPUs"
+        refused = f", and it refuses while fewer than {wanted} are free" if want.gpu else ""
+        yield f"others use {which} (host {host.name}): hosts that nobody uses are tried before it{refused}"
+    if host.watts is None and not electricity.assumed(gpus).known:
+        yield f"what the GPUs of {host.name} draw is not known: other hosts are tried before it"
+
+
+def _gpus_now(facts: Mapping[str, Any], gpus: Sequence[Accelerator]) -> tuple[str, ...]:
+    if facts["used"] is None:
+        return ("not known: nvidia-smi has no answer there",) if gpus else ()
+    return in_use(facts["used"]) or (("nobody uses them",) if gpus else ())
+
+
+def in_use(used: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
+    """Return who uses which GPU, in words."""
+    return tuple(str(one["says"]) for one in used or ())
 
 
 def settings_gpus(host: Host) -> tuple[Accelerator, ...]:
@@ -83,25 +131,28 @@ def settings_gpus(host: Host) -> tuple[Accelerator, ...]:
 
 
 def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
-    counted = Counter((name, mib) for name, mib in rows)
+    counted = Counter((name, mib) for name, mib, _ in rows)
     return tuple(
         Accelerator(name, count, round(int(mib) / _MIB_PER_GIB, 1) if mib.isdigit() else None)
         for (name, mib), count in counted.items()
     )
 
 
-def price(host: Host, now: datetime) -> Price:
-    """Return watts times tariff; zero, and said so, where the settings do not give both."""
-    if host.watts is None or host.usd_per_kwh is None:
-        lacking = " and ".join(key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None)
-        source = f"your own machine; its electricity is not counted: {host.field} has no {lacking}"
-        return Price(ZERO, source, now, Basis.SETTING)
-    source = f"{host.watts} W x {host.usd_per_kwh} $/kWh ({host.field}), your own machine's electricity"
-    return Price(Money.usd(host.watts * host.usd_per_kwh / 1000), source, now, Basis.SETTING)
+def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
+    """Return watts times tariff: by the settings, and where those have none by usual figures, which is marked."""
+    drawn = electricity.assumed(gpus) if host.watts is None else electricity.said(host.watts, gpus)
+    tariff = electricity.USD_PER_KWH if host.usd_per_kwh is None else host.usd_per_kwh
+    lacking = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
+    whose = f"{host.field} has no {' and no '.join(lacking)}" if lacking else host.field
+    source = f"your own machine's electricity: {drawn.words} x {tariff} $/kWh ({whose})"
+    basis = Basis.ASSUMED if lacking else Basis.SETTING
+    return Price(Money.usd(drawn.watts * tariff / 1000), source, now, basis)
 
 
-def instance(account: str, host: Host, address: Address, said: Mapping[str, Any]) -> Instance:
-    """Return the machine as its host tells now."""
+def instance(
+    account: str, host: Host, address: Address, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()
+) -> Instance:
+    """Return the machine as its host tells now, with who uses the GPUs there, where that was asked."""
     state = _state(said)
     name = host_of(str(said["id"])) or host.name  # as it was launched: others may call the same host otherwise
     since = said["ended"]["at"] if said["ended"] else said["boot_at"]
@@ -122,6 +173,7 @@ def instance(account: str, host: Host, address: Address, said: Mapping[str, Any]
         accelerators=tuple(Accelerator(**gpu) for gpu in said["gpus"]),
         last_active=_epoch(said.get("last-active")),
         reason=_reason(said),
+        gpus_now=gpus_now,
     )
 
 

@@ -14,6 +14,7 @@ from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (
     HasPricesContract,
     KnowsHostKeysContract,
+    LeavesFilesContract,
     PausableContract,
     ProviderContract,
     TaggableContract,
@@ -56,6 +57,7 @@ class TestSsh(
     KnowsHostKeysContract,
     TellsProcessesContract,
     WritesAtHomeContract,
+    LeavesFilesContract,
 ):
     at_once = 4  # as many as there are hosts: a host has one machine
 

@@ -12,6 +12,7 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.options import KEYS, ssh_hosts
 from cloudgpu.providers.ssh.provider import make
+from tests.providers.ssh.cards import Card, Cards
 from tests.providers.ssh.hosts import now
 
 BOX = {"name": "bigbox", "host": "10.0.0.5"}
@@ -103,24 +104,27 @@ def test_watts_and_tariff_make_the_price(lab, tmp_path):
     assert (price.per_hour.text(4), price.basis) == ("$0.0540", Basis.SETTING)
 
 
-@pytest.mark.parametrize("facts", [{}, {"watts": 450}, {"usd_per_kwh": 0.12}])
-def test_a_price_of_zero_says_that_electricity_is_not_counted(lab, tmp_path, facts):
+@pytest.mark.parametrize(
+    ("facts", "cost", "lacks"),
+    [
+        ({}, "$0.0120", "has no watts and no usd_per_kwh"),
+        ({"watts": 450}, "$0.0540", "has no usd_per_kwh"),
+        ({"usd_per_kwh": 0.5}, "$0.0500", "has no watts"),
+    ],
+)
+def test_what_the_settings_do_not_say_is_assumed_and_marked_and_never_zero(lab, tmp_path, facts, cost, lacks):
     (price,) = account(tmp_path, {**lab.hosts[0].options, **facts}).prices([offered(lab)])
-    assert price.per_hour.nanos == 0
-    assert "not counted" in price.source
-    assert all(key in price.source.split(" has no ")[1] for key in {"watts", "usd_per_kwh"} - set(facts))
+    assert (price.per_hour.text(4), price.basis) == (cost, Basis.ASSUMED)
+    assert price.source.endswith(f"(accounts.lab.hosts[0] {lacks})")
 
 
 def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own):
     named = account(tmp_path, {**lab.hosts[0].options, "gpu": "rtx3090", "gpu_count": 2, "gpu_memory_gib": 24})
     (item,) = named.available(Want(gpu="rtx3090", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("rtx3090", 2, 24.0)]
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text(
-        "#!/bin/sh\necho 'Tesla V100-SXM2-16GB, 16384'\necho 'Tesla V100-SXM2-16GB, 16384'\n"
-    )
-    (tools / "nvidia-smi").chmod(0o755)
-    asked = own("with-gpus", path=f"{tools}:{lab.hosts[0].path}")
+    cards = Cards(tmp_path / "driver")
+    cards.cards = [Card(f"GPU-{number}", "Tesla V100-SXM2-16GB", 16384) for number in range(2)]
+    cards.write()
+    asked = own("with-gpus", path=f"{cards.path}:{lab.hosts[0].path}")
     (item,) = account(tmp_path, asked.options).available(Want(gpu="v100", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("Tesla V100-SXM2-16GB", 2, 16.0)]

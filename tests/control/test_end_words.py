@@ -1,0 +1,46 @@
+"""What `down` says before it asks: what an end deletes, and what it leaves."""
+
+from __future__ import annotations
+
+from cloudgpu.control.end_words import end_words
+from cloudgpu.control.session import open_session
+from cloudgpu.providers.ssh.translate import END_MEANS
+
+CONFIG = """provider = "ssh"
+[accounts.desk]
+provider = "ssh"
+hosts = [{name = "bigbox", host = "127.0.0.1"}]
+"""
+
+
+def row(name, provider="local", account="local", volume=None):
+    setup = {"volume": volume and {"name": volume, "size_gb": None}}
+    return {"name": name, "provider": provider, "account": account, "setup": setup}
+
+
+def said(tmp_path, *rows):
+    (tmp_path / "config.toml").write_text(CONFIG)
+    session = open_session({"CLOUDGPU_HOME": str(tmp_path)})
+    try:
+        return end_words(session, rows)
+    finally:
+        session.ledger.close()
+
+
+def test_an_end_on_an_own_machine_leaves_its_files_and_says_so(tmp_path):
+    assert said(tmp_path, row("fox", "ssh", "desk")) == END_MEANS
+    renamed = row("fox", "ssh", "as-it-was-called-before")
+    assert said(tmp_path, renamed, row("owl", "ssh", "desk")) == END_MEANS
+    assert "deleted" not in END_MEANS
+
+
+def test_an_end_anywhere_else_deletes_what_is_on_the_machine(tmp_path):
+    assert said(tmp_path, row("fox")) == "What is on it is deleted."
+    assert said(tmp_path, row("fox"), row("owl")) == "What is on them is deleted."
+    assert said(tmp_path, row("fox", "nobody", "nowhere")) == "What is on it is deleted."
+
+
+def test_machines_of_both_kinds_are_told_apart_and_a_volume_stays(tmp_path):
+    both = said(tmp_path, row("fox"), row("box", "ssh", "desk"))
+    assert both == f"What is on fox is deleted. box: {END_MEANS}"
+    assert said(tmp_path, row("fox", volume="data")) == "What is on it is deleted. The volume data stays."
