@@ -11,13 +11,16 @@ import pytest
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget
+from cloudgpu.control.forget import plan as farewell
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.rename import document, plan, rename
+from cloudgpu.control.view import listed
 from cloudgpu.core.accounts import Names, names_now, renaming
-from cloudgpu.core.events import Event
+from cloudgpu.core.events import Draft, Event
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest, NotReachableHere, ProviderUnavailable
 from tests.control.test_forget import Two
+from tests.core.test_metering import launch
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -117,10 +120,35 @@ def test_an_old_name_that_is_taken_up_again_stands_for_itself(two):
     end(two.session, row, why="test")
 
 
-def test_a_local_account_with_machines_keeps_its_name(two):
-    two.file.write_text(two.file.read_text() + '[accounts.desk]\nprovider = "local"\n')
+def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
+    two.machine()
+    two.drop_table('[accounts.old]\nprovider = "local"\n')
+    (shown,) = listed(two.session)["machines"]
+    assert shown["absent"].startswith("Account old in config.toml is one of local now, not of fake.")
+    assert two.pass_().exit_code == 8
+
+
+def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
+    desk = '[accounts.desk]\nprovider = "local"\n'
+    two.file.write_text(two.file.read_text() + desk)
     two.session = two.opened()
     assert plan(two.session, two.environ, "desk", "bench").machines == ()
+    identity = {"kind": "computer", "id": "this/ada/desk", "words": "this (user ada)"}
+    body = dict(launch(0, "local", beside=[]).body) | {"account": "desk", "identity": identity, "owner": "ada"}
+    body["accelerators"] = []
+    two.session.ledger.append([Draft("launch_intended", "cg-0", body, two.clock(), "local")])
+    (row,) = [row for row in two.session.ledger.machines() if row["id"] == "cg-0"]
+    words = f"Account desk cannot be renamed while {row['name']} is there"
+    with pytest.raises(InvalidRequest, match=words):
+        plan(two.session, two.environ, "desk", "bench")
+    two.session.home.provider("local", "desk").mkdir(parents=True)
+    two.file.write_text(two.file.read_text().replace(desk, ""))
+    two.session = two.opened()
+    with pytest.raises(InvalidRequest, match=f"{row['name']} is on this computer") as refusal:
+        farewell(two.session, two.environ, "desk")
+    assert refusal.value.next.startswith("Put [accounts.desk] back into config.toml")
+    (shown,) = listed(two.session)["machines"]
+    assert "the files of its machines lie under that name" in shown["absent"]
 
 
 def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(two):

@@ -57,7 +57,9 @@ def test_a_machine_whose_host_left_the_settings_is_unknown_until_the_host_has_it
     assert "tower is another computer, user or home" in other["message"]
     renamed = ada("init", "--rename", "bigbox", "gpu1", "--yes", "-o", "json")
     assert (renamed.code, renamed.json["machines"], renamed.json["diff"]) == (0, ["fox"], [])
-    kept.rename(bigbox.place)
+    seen = ada("ls", "--refresh", "-o", "json")
+    assert (seen.code, seen.json["machines"]) == (0, []), "gpu1 is asked, and has no machine"
+    kept.rename(bigbox.place)  # a later look brings it back
     for words in ("ls --refresh", "reap", "down fox --yes"):
         assert ada(*words.split(), timeout=90).code == 0, words
     assert bigbox.processes() == []
