@@ -29,13 +29,14 @@ from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.identity import is_there, words_of
+from cloudgpu.control.identity import by_account, is_there, words_of
 from cloudgpu.control.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.session import Session, open_session, utc_now
 from cloudgpu.control.teams import team_checks
+from cloudgpu.control.view import is_mine
 from cloudgpu.core.facts import gap_text
-from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -262,11 +263,15 @@ def _gone(session: Session) -> Iterator[Check]:
 
 
 def _absent(session: Session) -> Iterator[Check]:
-    """Yield a failed check for each machine whose account or host config.toml names no more."""
+    """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
     with suppress(LedgerUnavailable):  # its own check has said so
-        rows = [row for row in session.ledger.machines() if is_there(row)]
+        rows = [row for row in session.ledger.machines() if is_there(row) and is_mine(session, row)]
+        _, faults = by_account(session, rows)
         for row, found in zip(rows, absences(session, rows), strict=True):
-            if found is not None:
+            fault = faults.get(row["id"])
+            if isinstance(fault, NotReachableHere):
+                yield failed(f"machine {row['name']}", fault)
+            elif found is not None:
                 said = f"runs on {words_of(row)} as far as is known, and cannot be asked: {found.why}"
                 yield Check(f"machine {row['name']}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
 

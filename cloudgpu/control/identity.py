@@ -232,11 +232,19 @@ def _not_reachable(session: Session, row: Row, here: AccountIdentity | None) -> 
         message = f"{row['name']} {belongs} {of}. {lost.why}"
         return NotReachableHere(message, field="name", value=row["name"], next=lost.way)
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
-    ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
     belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
-    return NotReachableHere(
-        f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=f"{ask}, or run this {there}."
-    )
+    ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
+    way = _own_way(row, there) if is_mine(session, row) else f"{ask}, or run this {there}."
+    return NotReachableHere(f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=way)
+
+
+def _own_way(row: Row, there: str) -> str:
+    """Return what the owner of a machine can do whose account, or computer, is another one here."""
+    way = f"Run this {there}."
+    if _is_of_a_region(row):
+        way = f"If {row['region']} has another name in config.toml now, give it back the one of the launch."
+    what = "computer was installed anew, or is gone" if is_on_computer(row) else "account is closed"
+    return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
 
 
 def _not_configured(session: Session, row: Row, absent: NotReachableHere) -> NotReachableHere:

@@ -11,6 +11,8 @@ import pytest
 from cloudgpu.control.accounts import used_accounts
 from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget
+from cloudgpu.control.check import Verdict
+from cloudgpu.control.doctor import examine
 from cloudgpu.control.forget import plan as farewell
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.rename import document, plan, rename
@@ -126,6 +128,15 @@ def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
     (shown,) = listed(two.session)["machines"]
     assert shown["absent"].startswith("Account old in config.toml is one of local now, not of fake.")
     assert two.pass_().exit_code == 8
+
+
+def test_doctor_names_a_machine_whose_account_is_another_one_now_and_the_way_out(two):
+    row = two.machine()
+    two.file.write_text(two.file.read_text().replace("old.json", "other.json"))
+    (check,) = [one for one in examine(two.environ, clock=two.clock) if one.name == f"machine {row['name']}"]
+    assert (check.verdict, check.exit_code) == (Verdict.FAIL, 8)
+    assert check.said == f"{row['name']} belongs to fake account old; `old` here is fake account other."
+    assert check.next.endswith(f"If that account is closed: cloudgpu down {row['name']} --lost WHY")
 
 
 def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
