@@ -18,7 +18,7 @@ from cloudgpu.access.execute import DEADLINE_S, QUIET_S
 from cloudgpu.access.keepalive import KeepAlive
 from cloudgpu.access.places import Places, read_places
 from cloudgpu.access.sides import Here, Side, There
-from cloudgpu.access.trees import Item, OnePath, about, lay_out, taken
+from cloudgpu.access.trees import Item, OnePath, about, check_its_own, lay_out, taken, twins
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 
@@ -83,8 +83,9 @@ def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
         source, target = _ordered(there, places)
         layout = lay_out(source, places.sources, target, places.destination)
         failed = list(layout.failed)
-        made, files = _prepared(target, layout.items, failed)
-        transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files))
+        alike = twins(layout.items)
+        made, files = _prepared(target, layout.items, alike, failed)
+        transfer = _Transfer(sessions, places, progress, sum(item.entry.size for item in files), alike)
     missed = transfer.run(files)
     with sessions.one() as there:
         _, target = _ordered(there, places)
@@ -94,7 +95,9 @@ def _copy(sessions: _Sessions, places: Places, progress: Progress) -> Copied:
     return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
 
 
-def _prepared(target: Side, items: Sequence[Item], failed: list[OnePath]) -> tuple[list[Item], list[Item]]:
+def _prepared(
+    target: Side, items: Sequence[Item], alike: frozenset[str], failed: list[OnePath]
+) -> tuple[list[Item], list[Item]]:
     """Make the directories; return those that were made, and the files that have a place now."""
     made, files, closed = [], [], set()
     for item in items:
@@ -104,6 +107,8 @@ def _prepared(target: Side, items: Sequence[Item], failed: list[OnePath]) -> tup
             files.append(item)
         else:
             try:
+                if item.target in alike:
+                    check_its_own(target, item.target)
                 made += [item] if _make_directory(target, item) else []
             except OnePath as fault:
                 failed.append(fault)
@@ -137,11 +142,15 @@ def _part(target: str) -> str:
 class _Transfer:
     """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
 
-    def __init__(self, sessions: _Sessions, places: Places, progress: Progress, total: int) -> None:
+    def __init__(
+        self, sessions: _Sessions, places: Places, progress: Progress, total: int, alike: frozenset[str]
+    ) -> None:
         self._sessions = sessions
         self._places = places
         self._progress = progress
         self._total = total
+        self._alike = alike
+        self._naming = threading.Lock()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._fault: Exception | None = None
@@ -199,11 +208,19 @@ class _Transfer:
                 _check_whole(source, target, item, part, count)
                 with about(target, item.target, "written"):
                     target.finish(part, item.entry)
-                    target.rename(part, item.target)
+                    self._name(target, part, item.target)
             except BaseException:
                 with contextlib.suppress(Exception):  # the first fault counts
                     target.remove(part)
                 raise
+
+    def _name(self, target: Side, part: str, final: str) -> None:
+        if final not in self._alike:
+            target.rename(part, final)
+            return
+        with self._naming:  # two of them are never looked for, and not found, at once
+            check_its_own(target, final)
+            target.rename(part, final)
 
     def _pour(self, source: Side, target: Side, item: Item, part: str) -> int:
         count = 0

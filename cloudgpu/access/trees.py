@@ -7,6 +7,7 @@ import errno
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from cloudgpu.access.sides import Entry, Side
 from cloudgpu.core.printable import printable
@@ -97,6 +98,28 @@ def taken(target: Side, path: str, *, by: str) -> OnePath:
         field="DESTINATION",
         value=label,
         next=f"Remove that {by}, or copy to another place.",
+    )
+
+
+def twins(items: Sequence[Item]) -> frozenset[str]:
+    """Return the targets that some file systems (macOS's, say) take for one and the same name."""
+    by_name: dict[str, list[str]] = {}
+    for item in items:
+        by_name.setdefault(normalize("NFC", item.target).casefold(), []).append(item.target)
+    return frozenset(target for one in by_name.values() if len(one) > 1 for target in one)
+
+
+def check_its_own(target: Side, path: str) -> None:
+    """Raise OnePath where something stands under this name that bears another: it would be lost."""
+    directory, name = posixpath.split(path)
+    if target.look(path) is None or name in (found for found, _ in target.children(directory or ".")):
+        return
+    label = target.label(path)
+    raise OnePath(
+        f"{label} is one name there with another that differs only in case or accents.",
+        field="DESTINATION",
+        value=label,
+        next="Copy it to another directory, or under another name.",
     )
 
 

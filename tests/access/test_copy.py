@@ -7,10 +7,13 @@ import resource
 
 import pytest
 
+from cloudgpu.access.connection import connect
 from cloudgpu.access.copy import copy
 from cloudgpu.access.places import read_places
 from cloudgpu.access.sides import checked_name
 from cloudgpu.errors import InvalidRequest, Unreachable
+from cloudgpu.providers.local import sshd
+from tests.access import sshserver
 
 BOTH_WAYS = pytest.mark.parametrize("upload", [True, False], ids=["up", "down"])
 
@@ -272,6 +275,42 @@ def test_what_names_no_single_machine_is_refused(sources, destination, field):
         read_places(sources, destination)
     assert caught.value.field == field
     assert caught.value.next
+
+
+def test_names_that_are_one_there_are_not_written_over_each_other(monkeypatch, tmp_path, here):
+    """The machine's file system is as macOS's usual one: it keeps the case of a name, and finds it in any."""
+    monkeypatch.setattr(sshserver, "_run", run_in_any_case)
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "connections").touch()
+    server = sshserver.Server(tmp_path / "machine").start().pin()
+    for name in ("data/Makefile", "data/makefile", "data/Dir/x", "data/dir/x", "data/other"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(name)
+    try:
+        with connect(server.target, timeout=10) as connection:
+            for _ in range(2):
+                done = copy(connection, [str(here / "data")], "box:")
+                assert done.files == 3
+                assert sorted(fault.value.lower() for fault in done.failed) == ["box:./data/dir", "box:./data/makefile"]
+    finally:
+        server.kill()
+    written = {name: what[0].decode() for name, what in tree(server.home / "data").items() if what[0] is not None}
+    assert len(written) == 3
+    assert all(f"data/{name}" == what for name, what in written.items())
+
+
+def run_in_any_case(*given, real=sshserver._run):
+    sshd._Files = AnyCase
+    real(*given)
+
+
+class AnyCase(sshd._Files):
+    def map_path(self, path):
+        place = b"/"
+        for name in super().map_path(path).split(b"/"):
+            there = {one.lower(): one for one in os.listdir(place)} if os.path.isdir(place) else {}  # noqa: PTH112, PTH208
+            place = os.path.join(place, there.get(name.lower(), name))  # noqa: PTH118
+        return place
 
 
 def test_a_path_with_a_colon_after_a_slash_is_here():
