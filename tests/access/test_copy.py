@@ -12,8 +12,7 @@ from cloudgpu.access.copy import copy
 from cloudgpu.access.places import read_places
 from cloudgpu.access.sides import checked_name
 from cloudgpu.errors import InvalidRequest, Unreachable
-from cloudgpu.providers.local import sshd
-from tests.access import sshserver
+from tests.access import anycase, sshserver
 
 BOTH_WAYS = pytest.mark.parametrize("upload", [True, False], ids=["up", "down"])
 
@@ -279,7 +278,7 @@ def test_what_names_no_single_machine_is_refused(sources, destination, field):
 
 def test_names_that_are_one_there_are_not_written_over_each_other(monkeypatch, tmp_path, here):
     """The machine's file system is as macOS's usual one: it keeps the case of a name, and finds it in any."""
-    monkeypatch.setattr(sshserver, "_run", run_in_any_case)
+    monkeypatch.setattr(sshserver, "_run", anycase.run)
     (tmp_path / "machine").mkdir()
     (tmp_path / "machine" / "connections").touch()
     server = sshserver.Server(tmp_path / "machine").start().pin()
@@ -297,20 +296,6 @@ def test_names_that_are_one_there_are_not_written_over_each_other(monkeypatch, t
     written = {name: what[0].decode() for name, what in tree(server.home / "data").items() if what[0] is not None}
     assert len(written) == 3
     assert all(f"data/{name}" == what for name, what in written.items())
-
-
-def run_in_any_case(*given, real=sshserver._run):
-    sshd._Files = AnyCase
-    real(*given)
-
-
-class AnyCase(sshd._Files):
-    def map_path(self, path):
-        place = b"/"
-        for name in super().map_path(path).split(b"/"):
-            there = {one.lower(): one for one in os.listdir(place)} if os.path.isdir(place) else {}  # noqa: PTH112, PTH208
-            place = os.path.join(place, there.get(name.lower(), name))  # noqa: PTH118
-        return place
 
 
 def test_a_path_with_a_colon_after_a_slash_is_here():
