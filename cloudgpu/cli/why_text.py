@@ -30,9 +30,13 @@ def text(value: Value, now: datetime) -> str:
 
 def _head(value: Value) -> str:
     because, activity = value["because"], value["activity"]
-    still = activity == "UNKNOWN" and because.startswith("it is ")  # what does not run has no use to be known
-    said = f"{value['name']}: " + (because if still else f"{_STATES[activity]} ({because})")
+    said = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
     return wrapped(said, rest="  ")
+
+
+def _runs(value: Value) -> bool:
+    """Say whether there is a use to be known."""
+    return not (value["activity"] == "UNKNOWN" and value["because"].startswith("it is "))
 
 
 def indented(shown: str) -> str:
@@ -130,6 +134,8 @@ def _known(value: Value, now: datetime) -> str:
     if known["at"]:
         return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
     word = value["last_active"]
+    if not _runs(value):
+        return f"nothing is asked of it now{f'; it was last in use {ago(word, now)}' if word else ''}"
     return (f"its own word that it was in use, {ago(word, now)}" if word else "nothing") + again
 
 

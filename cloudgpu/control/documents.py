@@ -82,7 +82,7 @@ def shown(
     if refresh and row["provider_id"] and not row["ended"]:
         from cloudgpu.control.look import refresh as look
 
-        row = look(session, row)
+        row = look(session, row, note=True)
     document = machine(session, row)
     if why:
         from cloudgpu.control.why import explained

@@ -120,10 +120,11 @@ def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose]
     return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
 
 
-def refresh(session: Session, row: Row) -> Row:
+def refresh(session: Session, row: Row, *, note: bool = False) -> Row:
     """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
 
-    Raises ProviderUnavailable when nothing could be learned.
+    `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
+    ProviderUnavailable when nothing could be learned.
     """
     provider = session.provider_of(row)
     now = not_before(row, session.clock())
@@ -136,7 +137,19 @@ def refresh(session: Session, row: Row) -> Row:
         session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
     else:
         close_request(session, row, instance)
-        session.ledger.append(news_of(session, row, instance, now))
+        news = news_of(session, row, instance, now)
+        if note and not news:
+            return _noted(session, row, observed(instance, now, row=row))
+        session.ledger.append(news)
+    return session.ledger.machine(row["id"]) or row
+
+
+def _noted(session: Session, row: Row, line: Draft) -> Row:
+    """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
+    try:
+        session.ledger.append([line])
+    except CloudgpuError:
+        return row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
     return session.ledger.machine(row["id"]) or row
 
 

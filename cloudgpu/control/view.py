@@ -37,16 +37,35 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
 
     A look that a part of the account did not answer has reached the machines of all other parts.
     """
+    reached = looks(session, rows)
+    return _oldest(rows, reached)
+
+
+def _oldest(rows: list[dict[str, Any]], reached: dict[str, str]) -> str | None:
+    ages = (max(row["seen_at"] or row["intended_at"], reached.get(row["id"], "")) for row in living(rows))
+    return min(ages, default=None)
+
+
+def looks(session: Session, rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
-    ages = []
+    found: dict[str, str] = {}
     for row in living(rows):
         scope = scope_of_row(row)
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             looked[scope] = [line for line in lines if line is not None]
         reached = [line.occurred_at for line in looked[scope] if row["id"] not in line.body["unseen"]]
-        ages.append(max([row["seen_at"] or row["intended_at"], *reached]))
-    return min(ages, default=None)
+        if reached:
+            found[row["id"]] = max(reached)
+    return found
+
+
+def _as_seen(row: dict[str, Any], reached: dict[str, str]) -> dict[str, Any]:
+    """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
+    return (
+        row | {"seen_at": max(row["seen_at"], reached[row["id"]])} if row["seen_at"] and row["id"] in reached else row
+    )
 
 
 def is_mine(session: Session, row: dict[str, Any]) -> bool:
@@ -70,9 +89,10 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
+    reached = looks(session, rows)
     return {
-        "machines": valued(session, shown, look.gpus_now if look else {}),
-        "view_as_of": age_of_view(session, rows),
+        "machines": valued(session, shown, look.gpus_now if look else {}, reached=reached),
+        "view_as_of": _oldest(rows, reached),
         "last_pass": last.ok_at and iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "doubt": doubt,
@@ -82,14 +102,21 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
 
 
 def valued(
-    session: Session, rows: list[dict[str, Any]], gpus_now: Mapping[str, Sequence[str]] | None = None
+    session: Session,
+    rows: list[dict[str, Any]],
+    gpus_now: Mapping[str, Sequence[str]] | None = None,
+    *,
+    reached: dict[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return machines as plain values, each with whether its account is one of this home's, as far as is known.
 
-    `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told.
+    `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told. `reached` is what
+    `looks` says of them (None: it is asked).
     """
     now, uses = session.clock(), gpus_now or {}
+    reached = looks(session, rows) if reached is None else reached
     here, lost = reachable(session, rows), absences(session, rows)
+    rows = [_as_seen(row, reached) for row in rows]
     return [
         machine_value(
             row,

@@ -62,9 +62,17 @@ def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
     seen = with_silence(with_source(bare, source, now), word)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
     older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
-    found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged)
+    over = None if runs_on(row) else _why_over(session, row)
+    found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["known"]["signals_at"] = iso(older.at) if older.at is not None else None
     return found
+
+
+def _why_over(session: Session, row: Row) -> str | None:
+    """Return why a machine was asked to stop; None where nobody asked since it was last started."""
+    kinds = ("stop_asked", "park_asked", "start_asked")
+    lines = [line for line in session.ledger.events(row["id"]) if line.kind in kinds]
+    return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_asked" else None
 
 
 def with_source(seen: Seen, source: Source, now: datetime) -> Seen:

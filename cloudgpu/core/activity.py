@@ -41,8 +41,8 @@ def known(seen: Seen, now: datetime) -> Known:
     """Return what is known of its use.
 
     A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
-    that it was in use say more than that word; without samples a word within the window makes it ACTIVE, and an older
-    one, or none, says nothing.
+    that it was in use say more than that word, and older ones that show use less; without samples a word within the
+    window makes it ACTIVE, and an older one, or none, says nothing.
     """
     row, judged = seen.row, seen.judged
     if not seen.answered:
@@ -55,8 +55,10 @@ def known(seen: Seen, now: datetime) -> Known:
         return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
     quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
     found = Known(str(judged.activity), because(judged), quiet)
-    if word is None or judged.activity == ACTIVE:
+    if word is None:
         return found
+    if judged.activity == ACTIVE:
+        return word if _is_later(word, found) and not _read_since(seen) else found
     return found if judged.activity == IDLE and _read_since(seen) else word
 
 
@@ -92,6 +94,11 @@ def _word(seen: Seen, now: datetime) -> Known | None:
     if not -AHEAD <= quiet < window(seen):
         return None
     return Known(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
+
+
+def _is_later(word: Known, found: Known) -> bool:
+    """Say whether the machine's own word tells of use after the last sign of life in its samples."""
+    return word.quiet is not None and found.quiet is not None and word.quiet < found.quiet
 
 
 def _read_since(seen: Seen) -> bool:

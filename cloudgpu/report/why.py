@@ -10,6 +10,7 @@ from cloudgpu.core.decisions import UNKNOWN, Decision, Seen
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso, iso
+from cloudgpu.report.guards import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.idle import Judged, Signal
@@ -17,20 +18,33 @@ if TYPE_CHECKING:
 Value = dict[str, Any]
 KERNELS = "busy kernel"  # the signal whose value are names
 _UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", KERNELS: "kernels"}
+_OF_ITSELF = {  # why an agent ends its machine
+    "idle": "idle time ended it",
+    "lease": "its lease was over and nobody used it",
+    "renew-until": "its renew-until had come",
+    "schedule": "its schedule ended it",
+}
 AGES = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
 def why_value(
-    seen: Seen, decision: Decision, now: datetime, *, at: datetime | None, how: str, judged: Judged | None = None
+    seen: Seen,
+    decision: Decision,
+    now: datetime,
+    *,
+    at: datetime | None,
+    how: str,
+    judged: Judged | None = None,
+    over: str | None = None,
 ) -> Value:
     """Return what is known of one machine's use, signal by signal, and what follows from it.
 
     `at` is when it was so (None: nothing is known), and `how` that came to be known: `asked` now, from the `samples`
-    kept here, or `unasked`. `judged` has the signals where those are too old to decide by. Times are UTC text, spans
-    seconds.
+    kept here, or `unasked`. `judged` has the signals where those are too old to decide by; `over` is why one that does
+    not run was asked to stop. Times are UTC text, spans seconds.
     """
     row = seen.row
-    found = known(seen, now) if runs_on(row) else Known(UNKNOWN, f"it is {row['state']}", asked=False)
+    found = known(seen, now) if runs_on(row) else Known(UNKNOWN, _rests(row, over), asked=False)
     return {
         "machine": row["id"],
         "name": row["name"],
@@ -52,6 +66,13 @@ def why_value(
         "warnings": _warnings(row),
         "ends": _ends(seen, now, found.activity, found.quiet),
     }
+
+
+def _rests(row: Any, over: str | None) -> str:
+    """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
+    reason = reason_of(row)
+    why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
+    return f"it is {row['state']}" + (f": {why}" if why else "")
 
 
 def signal_values(judged: Judged | None) -> list[Value]:

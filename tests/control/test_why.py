@@ -7,6 +7,9 @@ import pytest
 
 from cloudgpu.cli.why_text import text
 from cloudgpu.control.documents import shown
+from cloudgpu.control.lifecycle import new_lease, start, stop
+from cloudgpu.control.observe import told_itself
+from cloudgpu.control.view import listed
 from cloudgpu.control.why import why as ask_why
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
@@ -190,3 +193,44 @@ def test_the_text_has_room_in_eighty_columns(running):
     assert "in use (GPU, 0s ago)" in shown_text
     assert "123 MB" in shown_text
     assert re.search(r"terminal output +12s ago +within 1h +12s ago +yes", shown_text), "2h is how long after a key"
+
+
+def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(running):
+    row = running.rows()[0]
+    running.session.ledger.append([told_itself(row, running.clock() - 17 * MINUTE, running.clock())])
+    stop(running.session, running.rows()[0], why="idle for 1h, and warned 10m ago")
+    said = " ".join(text(why(running), running.clock()).split())
+    assert said.startswith(
+        f"{row['name']}: it is stopped: idle for 1h, and warned 10m ago known nothing is asked of it now"
+    )
+    assert "it was last in use 17m ago" in said
+    start(running.session, running.rows()[0], new_lease(running.session, running.rows()[0], None))
+    running.cloud.stop(running.rows()[0]["provider_id"])
+    assert why(running, refresh=True)["because"] == "it is stopped"
+
+
+@pytest.mark.parametrize(("reason", "words"), [("idle", "idle time ended it"), ("died", "died")])
+def test_one_that_stopped_of_itself_says_why(running, reason, words):
+    row = running.rows()[0]
+    line = told_itself(row | {"state": "stopped", "billed": False, "reason": reason}, running.clock(), running.clock())
+    running.session.ledger.append([line])
+    assert why(running)["because"] == f"it is stopped: {words}"
+
+
+def test_a_look_that_finds_a_machine_as_it_was_says_when_that_was(running):
+    name = running.rows()[0]["name"]
+    assert shown(running.session, name, refresh=True)["seen_at"] == iso(running.clock())
+    running.later(minutes=3)
+    assert shown(running.session, name)["seen_at"] == iso(running.clock() - 3 * MINUTE)
+    listed(running.session, refresh=True)
+    assert shown(running.session, name)["seen_at"] == iso(running.clock())
+    assert [one["seen_at"] for one in listed(running.session)["machines"]] == [iso(running.clock())]
+
+
+def test_its_own_fresh_word_says_more_than_older_samples_that_show_use(running):
+    samples(running, 100, last=18, busy=["k"])
+    assert why(running)["because"].startswith("busy kernel, 18m")
+    row = running.rows()[0]
+    running.session.ledger.append([told_itself(row, running.clock() - MINUTE, running.clock())])
+    value = why(running)
+    assert (value["activity"], value["because"]) == ("ACTIVE", "it wrote 1m ago that it is in use")
