@@ -270,7 +270,7 @@ def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
     with cloudgpu.connect(home=tmp_path / "home", tell=told.append) as gpu:
         try:
             gpu.up(name="one")
-            assert gpu.cp([tmp_path / "data"], "one:") == {"files": 1, "bytes": 4, "skipped": []}
+            assert gpu.cp([tmp_path / "data"], "one:") == {"files": 1, "bytes": 4, "skipped": [], "failed": []}
             done = gpu.exec("one", ["sh", "-c", "cat data - ; echo bad >&2; exit 3"], input=b"3\n")
             assert (done.status, done.stdout, done.stderr) == (3, b"1\n2\n3\n", b"bad\n")
             with gpu.tunnel() as tunnel:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from cloudgpu.agent import source
+from cloudgpu.agent.own import processes
 from cloudgpu.core.facts import Part, State
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, NoCapacity, ProviderUnavailable, WrongHostKey
@@ -61,6 +62,21 @@ def test_a_process_of_the_users_own_is_never_ended(lab, host):
         assert [process.poll() for process in kept] == [None, None]
     finally:
         for process in kept:
+            process.kill()
+            process.wait()
+
+
+def test_the_users_own_logins_are_no_sign_of_the_machines_life(lab, host):
+    """A tmux of last week has SSH_CONNECTION in its environment; as root one sees everybody's."""
+    older = by_the_user(host, "sleep", "1000", SSH_CONNECTION="127.0.0.1 1 127.0.0.1 2")
+    lab.launch(agent_source=source())
+    own = json.loads((host.place / "agent.json").read_text())["own"]
+    ours = by_the_user(host, "sleep", "1001", **{MARKED: agent_of(host).environ()[MARKED]})
+    try:
+        found = processes(own)
+        assert (ours.pid in found, older.pid in found) == (True, False)
+    finally:
+        for process in (older, ours):
             process.kill()
             process.wait()
 
