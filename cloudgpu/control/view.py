@@ -63,9 +63,9 @@ def looks(session: Session, rows: list[dict[str, Any]]) -> dict[str, str]:
 
 def _as_seen(row: dict[str, Any], reached: dict[str, str]) -> dict[str, Any]:
     """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
-    return (
-        row | {"seen_at": max(row["seen_at"], reached[row["id"]])} if row["seen_at"] and row["id"] in reached else row
-    )
+    if row["seen_at"] is None or row["thing"] or row["id"] not in reached:  # a look may ask for machines alone
+        return row
+    return row | {"seen_at": max(row["seen_at"], reached[row["id"]])}
 
 
 def is_mine(session: Session, row: dict[str, Any]) -> bool:
