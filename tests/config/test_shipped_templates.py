@@ -166,6 +166,45 @@ def test_an_unknown_setting_in_the_users_file_is_answered_with_the_near_one():
     assert "It has no settings" in caught.value.next
 
 
+PYTHON = """#!/bin/sh
+# Makes environments that are copies of itself, and writes down what is installed. The index has no ipykernel.
+case "$*" in
+  *"-m venv"*)
+    for place; do :; done
+    mkdir -p "$place/bin" "$place/lib/python3.11/site-packages"
+    cp "$0" "$place/bin/python" ;;
+  *"import ipykernel"*) exit 1 ;;
+  *"pip install"*)
+    echo "$*" >> "$CALLS"
+    case "$*" in *--index-url*ipykernel*) exit 1 ;; esac ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("name", ["d2l", "pytorch"])
+def test_the_index_serves_all_that_is_installed_and_pips_own_what_it_lacks(tmp_path, name):
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    (tmp_path / "d2l").mkdir()  # cloned already
+    given = {"packages": "torch", "index": "http://127.0.0.1:1/simple"}
+    script = parts(load_template(name, search=(), settings={name: given}))["on_start"]
+    places = {"CLOUDGPU_ENVIRONMENTS": str(tmp_path / "environments"), "HOME": str(tmp_path / "nobody")}
+    environ = {
+        **os.environ,
+        **places,
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+    }
+    subprocess.run(["sh", "-e"], input=script, env=environ, text=True, cwd=tmp_path, check=True, capture_output=True)
+    calls = [line.split("--disable-pip-version-check ")[1] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert calls[0] == "--index-url http://127.0.0.1:1/simple torch"
+    assert calls[-2:] == ["--index-url http://127.0.0.1:1/simple ipykernel", "ipykernel"]
+    assert (tmp_path / "environments" / name / "prepared").exists()
+    assert not (tmp_path / "nobody").exists()
+
+
 @pytest.fixture
 def root(tmp_path):
     """A machine for the CUDA script: its programs are stand-ins that write down how they were called."""
