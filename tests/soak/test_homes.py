@@ -1,4 +1,4 @@
-"""A whole home before and after the templates that make environments."""
+"""A whole home before and after each shipped template."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from cloudgpu.config.templates import template_names
 from tests.cli.test_templates import serve_notebooks, serve_package, site
 from tests.providers.ssh.conftest import lab, own
 from tests.providers.ssh.homes import everything, parts_of
@@ -14,6 +15,18 @@ from tests.providers.ssh.test_home import host, launched
 
 __all__ = ["host", "lab", "own", "site"]
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+def test_no_shipped_template_is_left_out():
+    assert {"bare", "cuda", "d2l", "jupyter", "pytorch"} == set(template_names(search=()))
+
+
+@pytest.mark.parametrize("template", ["bare", "cuda", "jupyter"])
+def test_a_home_is_the_same_before_and_after(lab, host, template):
+    before = everything(host.home)
+    made = launched(lab, host, parts_of(template))
+    lab.provider.terminate(made.id)
+    assert everything(host.home) == before
 
 
 @pytest.mark.parametrize("template", ["d2l", "pytorch"])

@@ -1,18 +1,20 @@
-"""Nothing of the owner's is written to: their whole home before `up` and after `down`, for every shipped template."""
+"""What a template makes in the home of somebody who works there, and what of it stays after `down`.
+
+`test_by_command.py` compares a whole home around the template `jupyter`, with a cell that runs; `test_homes.py` of the
+soak does so for each template.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
-from cloudgpu.config.templates import template_names
 from cloudgpu.core.facts import Part
 from cloudgpu.providers.base import Remains
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish, parts_of
-
-SMALL = ("bare", "cuda", "jupyter")  # the others make environments, and have tests of their own
 
 
 @pytest.fixture
@@ -33,18 +35,6 @@ def ended(host, status="0"):
     file = host.place / "on_start.status"
     wait_for(lambda: file.read_text().strip() not in ("", "running"), 90)
     assert file.read_text().strip() == status, (host.place / "on_start.log").read_text()
-
-
-def test_no_shipped_template_is_left_out():
-    assert {*SMALL, "d2l", "pytorch"} == set(template_names(search=()))
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_home_is_the_same_before_and_after(lab, host, name):
-    before = everything(host.home)
-    made = launched(lab, host, parts_of(name))
-    lab.provider.terminate(made.id)
-    assert everything(host.home) == before
 
 
 def test_what_a_template_makes_is_shown_in_a_directory_of_its_own(lab, host):
@@ -74,3 +64,29 @@ def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
     assert sorted(str(path.relative_to(shown)) for path in shown.rglob("*") if path.is_file()) == stays[:-1]
     assert provider.remains(made.id) == Remains(str(shown), tuple(stays), len(stays))
     assert not host.place.exists()
+
+
+def git(*words, cwd):
+    who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+    return subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("worked", [True, False])
+def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
+    before = everything(host.home)
+    commit = "git -c user.name=t -c user.email=t@example.org commit --quiet -m one"
+    made = launched(lab, host, [Part("on_start", f"git init -q book; cd book; echo 1 > one; git add one; {commit}")])
+    book = host.home / "cloudgpu-one-2" / "book"
+    if worked:
+        (book / "two").write_text("2")
+        git("add", "two", cwd=book)
+        git("commit", "-m", "two", cwd=book)
+    git("status", cwd=book)  # writes the index, and nothing of the owner's
+    provider = lab.provider
+    provider.terminate(made.id)
+    if worked:
+        assert provider.remains(made.id) == Remains(str(book.parent), ("book/",), 1)
+        assert git("status", "--short", cwd=book) == ""
+        assert git("log", "--format=%s", cwd=book).split() == ["two", "one"]
+    else:
+        assert everything(host.home) == before

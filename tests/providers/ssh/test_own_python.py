@@ -137,6 +137,7 @@ def test_jupyterlab_that_is_missing_is_installed_in_a_place_of_its_own(lab, host
     assert everything(Path(host.python).parents[1]) == owners
 
 
+@pytest.mark.soak  # pip tries for a while
 def test_jupyterlab_that_cannot_be_installed_says_why(lab, host):
     take_from(host, "http://127.0.0.1:1/simple")
     lab.launch(agent_source=source(), jupyter=("jupyter", "lab"))
