@@ -141,8 +141,8 @@ def _own(document: Document, shown: _Shown) -> str:
             one["name"] if len(one["name"]) <= NAME else f"{one['name'][: NAME - 1]}…",
             one["gpu"] or "no GPU",
             f"{Decimal(one['hours']):,.1f}",
-            "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}{'' if one['measured'] else '~'}",
-            shown(one["electricity_usd"]),
+            "?" if one["kwh"] is None else f"{Decimal(one['kwh']):,.2f}",
+            shown(one["electricity_usd"]) + ("^" if one["assumed"] else ""),
             shown(one["cloud_usd"]),
         ]
         for one in document["own_machines"]

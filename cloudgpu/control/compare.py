@@ -12,6 +12,7 @@ from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.control.compare_gpus import gpu_of, knows_gpus, own, speeds
 from cloudgpu.control.compare_rows import HERE, clouds_of
 from cloudgpu.control.worked import own_machines, worked
+from cloudgpu.core.billing import money
 from cloudgpu.core.compare import Case, History, Machine, by_day
 from cloudgpu.core.compare import compared as sides_of
 from cloudgpu.core.daily import added, daily
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.compare_asked import CompareWish
     from cloudgpu.control.session import Session
+    from cloudgpu.control.worked import OwnMachine
     from cloudgpu.core.compare_own import Own
     from cloudgpu.core.cost import Ended
     from cloudgpu.core.daily import Daily
     from cloudgpu.core.facts import Accelerator
+    from cloudgpu.core.money import Money
     from cloudgpu.core.speed import Faster
 
 Row = dict[str, Any]
@@ -166,10 +169,20 @@ def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
     rows = {row["id"]: row for row in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING
-    return [
-        own(rows[one.id], one, asked.desktop, work, read=_is_read(session, rows[one.id], found.hours[one.id]))
-        for one in mine
-    ]
+
+    def of(one: OwnMachine) -> Own:
+        row = rows[one.id]
+        cost = _cost_of(row, found.ended, session.clock(), asked)
+        return own(row, one, work, cost, read=_is_read(session, row, found.hours[one.id]))
+
+    return [of(one) for one in mine]
+
+
+def _cost_of(row: Row, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
+    """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
+    its = [one for one in ended if one[0] == row["id"]]
+    found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)
+    return None if found.without_price else money(found.total.amount)
 
 
 def _ahead(session: Session, now: datetime) -> datetime | None:

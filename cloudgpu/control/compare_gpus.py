@@ -12,14 +12,15 @@ from cloudgpu import catalog
 from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.compare_own import Own
-from cloudgpu.core.facts import Accelerator, Market
+from cloudgpu.core.facts import Accelerator, Basis, Market
 from cloudgpu.core.speed import EQUAL, Faster, Work, faster
-from cloudgpu.core.units import Energy, Power
+from cloudgpu.core.units import Energy
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.worked import OwnMachine
     from cloudgpu.core.desktop import Desktop
+    from cloudgpu.core.money import Money
 
 Row = Mapping[str, Any]
 _KWH = 3_600_000  # joules
@@ -55,40 +56,36 @@ def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
     return lambda gpu: speed(gpu.name, gpu.memory_gib)
 
 
-def own(row: Row, found: OwnMachine, desktop: Desktop, work: Work, *, read: bool) -> Own:
-    """Return what one of the user's own machines did, with what its electricity came to and the cloud would have.
+def own(row: Row, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+    """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
     Where its GPUs are not `read`, all its use counts as work.
     """
     gpu = gpu_of(row)
     hours = found.gpu_hours if read else found.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
-    count = 0.0 if gpu is None else gpu.count * gpu.share
-    energy, measured = _energy(found, spec, hours, count)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest(spec, work)
     return Own(
         id=found.id,
         name=found.name or found.id,
         gpu="" if gpu is None else gpu.name,
-        gpus=count,
+        gpus=0.0 if gpu is None else gpu.count * gpu.share,
         worked=timedelta(hours=hours),
         unknown=timedelta(hours=found.unknown_hours),
-        energy=energy,
-        measured=measured,
-        electricity=None if energy is None else desktop.tariff.cost(energy),
+        energy=_energy(found, hours),
+        electricity=cost,
+        assumed=(row.get("price") or {}).get("basis") == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
     )
 
 
-def _energy(found: OwnMachine, spec: GpuSpec | None, hours: float, count: float) -> tuple[Energy | None, bool]:
-    """Return what its GPUs took, and whether that was measured: what was not is as its mean, or as its board's."""
-    if found.kwh is not None and found.measured_hours:
-        late = max(0.0, hours - found.measured_hours)
-        return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000), True
-    if spec is None or spec.watts is None:
-        return None, False
-    return Power.of(str(spec.watts)).over(timedelta(hours=hours * count)), False
+def _energy(found: OwnMachine, hours: float) -> Energy | None:
+    """Return what its GPUs drew, where that was measured: hours that were not are as the others' mean."""
+    if found.kwh is None or not found.measured_hours:
+        return None
+    late = max(0.0, hours - found.measured_hours)
+    return Energy(Fraction(found.kwh) + Fraction(found.watts or 0.0) * Fraction(late) / 1000)
 
 
 def cheapest(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:

@@ -20,7 +20,8 @@ class Own:
     """What one of the user's own machines did, and what that took.
 
     `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.
-    `energy` is None where nothing says it; `measured`: it was read from its GPUs, else it is by their boards' watts.
+    `energy` is what was measured of its GPUs, None where nobody did. `electricity` is what the ledger says that the
+    machine cost, as `cost` shows it; `assumed`: by usual watts or a usual tariff, as its settings have none.
     `cloud` is what the same work would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of
     its hours do one of these.
     """
@@ -32,8 +33,8 @@ class Own:
     worked: timedelta
     unknown: timedelta
     energy: Energy | None
-    measured: bool
     electricity: Money | None
+    assumed: bool = False
     offer: CatalogOffer | None = None
     ratio: Fraction = Fraction(1)
 

@@ -180,7 +180,7 @@ def own_value(own: Own) -> Document:
         "hours": hours(own.worked.total_seconds()),
         "unknown_hours": hours(own.unknown.total_seconds()),
         "kwh": None if own.energy is None else f"{float(own.energy.kwh):.4f}",
-        "measured": own.measured,
+        "assumed": own.assumed,
         "electricity_usd": None if own.electricity is None else usd(own.electricity),
         "cloud_usd": None if own.cloud is None else usd(own.cloud),
         "offer": rented,

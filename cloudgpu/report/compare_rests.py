@@ -136,10 +136,19 @@ def _worth(story: Story, shown: Shown) -> str:
 def _of_own(story: Story) -> Iterator[str]:
     if not story.own:
         return
-    yield "Your own machines stand apart from the cloud's sum; their electricity is at the desktop's price of it."
+    yield (
+        "Your own machines stand apart from the cloud's sum. Their electricity is what cost says of them: their price, "
+        "for as long as they ran."
+    )
+    assumed = [one.name for one in story.own if one.assumed]
+    if assumed:
+        yield f"Watts or tariff are not in the settings, and usual ones are assumed: {few(assumed)}."
+    several = [one.name for one in story.own if one.gpus > 1]
+    if several:
+        yield f"Work counts on all GPUs of a machine, since how many worked is not measured: {few(several)}."
     unknown = sum(one.unknown.total_seconds() for one in story.own)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
-    by_watts = [one.name for one in story.own if not one.measured and one.energy is not None]
-    if by_watts:
-        yield f"Power was not measured on {few(by_watts)}: it is counted by its GPUs' board watts, and theirs alone."
+    unread = [one.name for one in story.own if one.energy is None]
+    if unread:
+        yield f"The power of their GPUs was not measured: {few(unread)}."

@@ -252,10 +252,10 @@ def test_when_the_cloud_became_dearer(story):
 def test_the_users_own_machine_stands_apart(story):
     found = story.gpu.compare()
     (desk,) = found["own_machines"]
-    # 8 h at 300 W are 2.4 kWh, at $0.20.
-    assert (desk["name"], desk["hours"], Decimal(desk["kwh"]), desk["measured"]) == ("desk", "8", Decimal("2.4"), True)
-    assert Decimal(desk["electricity_usd"]) == Decimal("0.48")
-    assert Decimal(found["paid_usd"]) == TOTAL + Decimal("0.48")
+    # 8 h at 300 W are 2.4 kWh, and an hour of it costs nothing.
+    assert (desk["name"], desk["hours"], Decimal(desk["kwh"]), desk["assumed"]) == ("desk", "8", Decimal("2.4"), False)
+    assert Decimal(desk["electricity_usd"]) == 0
+    assert Decimal(found["paid_usd"]) == TOTAL
 
 
 def test_the_report_has_the_very_comparison(story, document):

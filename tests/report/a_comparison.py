@@ -62,10 +62,9 @@ def _own() -> Own:
         timedelta(hours=90),
         timedelta(hours=2),
         energy,
-        True,
         Money.usd(3),
-        offer,
-        Fraction(3),
+        offer=offer,
+        ratio=Fraction(3),
     )
 
 

@@ -173,9 +173,9 @@ def comparison(curve, *, past=None, meets=None):
         "still_worth": {"usd": "2091.5", "by": "straight-line"},
         "own_machines": [
             {"id": "i-desk", "name": "desk", "gpu": "RTX 3090", "gpus": 1, "hours": "81.25", "kwh": "29.1",
-             "measured": True, "electricity_usd": "3.49", "cloud_usd": "97.5", "offer": None},
+             "assumed": True, "electricity_usd": "3.49", "cloud_usd": "97.5", "offer": None},
             {"id": "i-old-desk", "name": "old-desk", "gpu": None, "gpus": 0, "hours": "2", "kwh": None,
-             "measured": False, "electricity_usd": None, "cloud_usd": None, "offer": None},
+             "assumed": False, "electricity_usd": None, "cloud_usd": None, "offer": None},
         ],
         "own_sentence": "Your own machines worked 83.25 hours, for $3.49 of electricity as far as that is known.",
         "paid_usd": None,
