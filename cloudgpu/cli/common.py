@@ -107,7 +107,9 @@ def confirm(
             value=None,
             next="Add --yes to do it without being asked.",
         )
-    if answered(f"{question} [y/N] ").lower() not in ("y", "yes"):
+    from cloudgpu.cli.render import wrapped
+
+    if answered(f"{wrapped(f'{question} [y/N]')} ").lower() not in ("y", "yes"):
         raise Declined(no)
 
 

@@ -81,11 +81,11 @@ def command(
         str | None, typer.Option(metavar="PATH", help="The private key that logs in to --host; empty: your usual ones.")
     ] = None,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="NAME", help="Ask an account, or a host, no more. See below.")
+        str | None, typer.Option("--forget", metavar="NAME", help="Ask an account, or a host, no more: see above.")
     ] = None,
     rename: Annotated[
         tuple[str, str] | None,
-        typer.Option("--rename", metavar="OLD NEW", help="An account, or a host, has another name now. See below."),
+        typer.Option("--rename", metavar="OLD NEW", help="An account, or a host, has another name now: see above."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
     output: Output = Format.TEXT,
