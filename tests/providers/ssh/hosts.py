@@ -181,7 +181,8 @@ def _server(plain):
 
         def validate_public_key(self, username, key):
             self.forced = None
-            lines = (self._room.home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines()
+            keys = self._room.home / ".ssh" / "authorized_keys"
+            lines = keys.read_text(errors="replace").splitlines() if keys.exists() else []
             for line in lines:
                 said, _, rest = line.removeprefix('command="').replace('\\"', "\0").partition('" ssh-')
                 if (
