@@ -79,12 +79,13 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def is_foreign(connection: sqlite3.Connection) -> bool:
-    """Say whether the file is some other program's database."""
-    (mark,) = connection.execute("PRAGMA application_id").fetchone()
-    if mark == APPLICATION_ID:
-        return False
+    """Say whether the file is some other program's database.
+
+    The mark is read last: a ledger that another process makes meanwhile has its tables and its mark at once.
+    """
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return bool(mark or tables)
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    return bool(mark or tables) and mark != APPLICATION_ID
 
 
 def migrate(connection: sqlite3.Connection) -> None:

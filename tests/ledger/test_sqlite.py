@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,24 @@ def test_another_programs_database_is_not_taken_for_a_ledger(store: Store, tmp_p
         with pytest.raises(InvalidRequest, match="another program") as caught:
             attempt()
         assert caught.value.field == "CLOUDGPU_LEDGER"
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_a_ledger_that_another_process_makes_meanwhile_is_ours(store: Store, tmp_path: Path, moment: int) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "ledger.db").touch()
+
+    class Watched(sqlite3.Connection):
+        left = moment
+
+        def execute(self, *words: object) -> sqlite3.Cursor:
+            if self.left == 0:
+                store().append([note(1)])
+            self.left -= 1
+            return super().execute(*words)
+
+    with closing(sqlite3.connect(tmp_path / "one" / "ledger.db", factory=Watched)) as reader:
+        assert not migrations.is_foreign(reader)
 
 
 def test_an_empty_file_becomes_a_ledger(store: Store, tmp_path: Path) -> None:
