@@ -182,6 +182,7 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     ),
     "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {said}.", "Ask for all of them, or none."),
     "unproved": (StopUnproved, "On {host}, {said}.", "Look there at what they wait for, then try again."),
+    "mounted": (StopUnproved, "On {host}, {said}.", "Unmount it there, then end the machine again."),
     "system": (ProviderUnavailable, "{host} could not do it: {said}.", "Try again."),
 }
 

@@ -41,6 +41,7 @@ from cloudgpu.providers.ssh.owned import (
     discard,
     jupyter_command,
     make_own,
+    mounts,
     publish,
     variables,
 )
@@ -435,8 +436,14 @@ def last_sign(record: Record) -> float:
 
 
 def remove(record: Record) -> None:
-    """End all that is ours and remove every trace of it, but for what the owner has made of the template's files."""
+    """End all that is ours and remove every trace of it, but for what the owner has made of the template's files.
+
+    Raise Fault where something is mounted in our directory: what is in that would be deleted.
+    """
     end_all()
+    mounted = sorted(mounts(ROOT))
+    if mounted:
+        raise Fault("mounted", f"something is mounted at {mounted[0]}, and what is in it would be deleted")
     revoke(record)
     KEPT.update(clear(record))
     gone = HOME / f"{GONE}-{os.getpid()}"

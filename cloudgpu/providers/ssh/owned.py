@@ -18,6 +18,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -31,6 +32,7 @@ from cloudgpu.providers.ssh.files import HOME, ROOT, Record, keep, load, save
 WORK, SHOWN = ROOT / "work", ROOT / "shown.json"
 CHECKPOINTS = ".ipynb_checkpoints"
 DERIVED = (CHECKPOINTS, "__pycache__")  # directories that Jupyter and Python make beside a file that is read
+MOUNTS = Path("/proc/self/mountinfo")
 MOST_NAMED = 20  # files that are named when they stay
 IPYTHON_FILES = ("ipython_config.py", "ipython_config.json", "ipython_kernel_config.py", "ipython_kernel_config.json")
 PIP = "jupyterlab>=4.4,<5"
@@ -48,6 +50,8 @@ if [ -s "$0/jupyter.pip" ] && ! [ -e "$0/jupyter.ready" ]; then
   if [ -e "$0/jupyter.ready" ]; then echo ready; else echo failed; fi >"$0/jupyter.status"
 fi
 [ -e "$0/on_start.sh" ] || exit 0
+# What its owner took away from where it was moved leaves a link that leads nowhere: the script would fall over it.
+for made in "$0/work"/*; do [ -e "$made" ] || rm -f "$made"; done
 (cd "$0/work" && exec sh -e "$0/on_start.sh") >"$0/on_start.log" 2>&1
 status=$?
 "$0/python/bin/python3" "$0/host.py" publish >>"$0/on_start.log" 2>&1
@@ -197,7 +201,7 @@ def split(words: list[str]) -> tuple[str, list[str]]:
 def publish(record: Record) -> None:
     """Move what the template's script has made to where its owner sees it; what is there already stays as it is."""
     for made in sorted(WORK.iterdir()):
-        if made.name.startswith("."):
+        if made.name.startswith(".") or (made.is_symlink() and not made.exists()):
             continue
         place, record = shown_at(record)
         target = place / made.name
@@ -243,40 +247,68 @@ def prints(made: Path, name: str) -> dict[str, list[int]]:
     return found
 
 
-def below(top: Path, name: str = "") -> Iterator[tuple[Path, str]]:
-    """Yield what is in a directory with its name, deepest first; a link is no directory."""
+def below(top: Path, name: str = "", foreign: set[str] | None = None) -> Iterator[tuple[Path, str]]:
+    """Yield what is in a directory with its name, deepest first; a link is no directory.
+
+    What may not be looked into, or is mounted there (`foreign`), is yielded without what is in it.
+    """
+    foreign = mounts(top) if foreign is None else foreign
+    if str(top) in foreign or not os.access(str(top), os.R_OK | os.X_OK):
+        return
     for entry in sorted(os.scandir(str(top)), key=lambda one: one.name):
         rel = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
-            yield from below(Path(entry.path), rel)
+            yield from below(Path(entry.path), rel, foreign)
         yield Path(entry.path), rel
 
 
+def mounts(top: Path) -> set[str]:
+    """Return the directories below this one on which something is mounted: what is in them is not ours."""
+    real, found = os.path.realpath(str(top)), set()
+    with contextlib.suppress(OSError):
+        for line in MOUNTS.read_bytes().splitlines():
+            # A blank in a path stands there as \040.
+            place = re.sub(rb"\\([0-7]{3})", lambda one: bytes([int(one[1], 8)]), line.split()[4])
+            if os.fsdecode(place).startswith(real + "/"):
+                found.add(str(top) + os.fsdecode(place)[len(real) :])
+    return found
+
+
 def seen(path: Path) -> list[int]:
-    """Return what changes when somebody writes to a file; of a directory only that it is one."""
-    facts = path.lstat()
+    """Return what changes when somebody writes to a file; of a directory only that it is one.
+
+    What cannot be looked at (a mount whose server is gone) is not as anything was.
+    """
+    try:
+        facts = path.lstat()
+    except OSError:
+        return [-1, -1]
     return [-1, 0] if stat.S_ISDIR(facts.st_mode) else [facts.st_size, facts.st_mtime_ns]
 
 
 def clear(record: Record) -> dict[str, Any]:
     """Remove what the template made and nobody has changed since; return what stays: where, how many files, and which.
 
-    A clone with work of the owner's in its history stays whole. A second time changes nothing, and says the same.
+    A clone with work of the owner's in its history stays whole, and one that is the owner's, and what is mounted there.
+    A second time changes nothing, and says the same.
     """
     if not is_shown(record):
         return {}
     place, known = Path(record["work"]["path"]), load(SHOWN)
-    found = {rel: path for path, rel in below(place)}
-    clones = tuple(rel[: -len(".git")] for rel in known if rel.endswith("/.git") and has_work(rel, found, known))
-    ours = [rel for rel, path in found.items() if is_ours(path, rel, known) and not rel.startswith(clones)]
-    left = found.keys() - set(ours)
+    found, foreign = {rel: path for path, rel in below(place)}, mounts(place)
+    histories = [rel for rel in found if rel.rpartition("/")[2] == ".git"]
+    clones = tuple(rel[: -len(".git")] for rel in histories if rel not in known or has_work(rel, found, known))
+    kept = {rel for rel, path in found.items() if rel.startswith(clones) or str(path) in foreign}
+    ours = [path for rel, path in found.items() if rel not in kept and is_ours(path, rel, known)]
     # What was made from another goes before it: a second time still knows why it goes.
-    for path in sorted((found[rel] for rel in ours), key=lambda one: one.parent.name not in DERIVED):
+    for path in sorted(ours, key=lambda one: one.parent.name not in DERIVED):
         take_away(path)
     with contextlib.suppress(OSError):
         place.rmdir()
         return {}
-    stays = sorted([*clones, *(rel for rel in left if not rel.startswith(clones) and not is_full(found[rel]))])
+    left = {rel: path for rel, path in found.items() if os.path.lexists(str(path)) and not rel.startswith(clones)}
+    names = (rel for rel, path in left.items() if str(path) in foreign or not is_full(path))
+    stays = sorted([*(clone or "./" for clone in clones), *names])
     return {"where": str(place), "files": stays[:MOST_NAMED], "count": len(stays)}
 
 
@@ -295,7 +327,7 @@ def is_ours(path: Path, rel: str, known: dict[str, Any]) -> bool:
     if where == "__pycache__":
         return path.suffix == ".pyc"
     if where == ".git":
-        return path.name in ("index", "FETCH_HEAD")
+        return rel.rpartition("/")[0] in known and path.name in ("index", "FETCH_HEAD")
     source = path.parent.parent / path.name.replace("-checkpoint", "")
     name = "/".join([*rel.split("/")[:-2], source.name])
     with contextlib.suppress(OSError):
@@ -305,18 +337,23 @@ def is_ours(path: Path, rel: str, known: dict[str, Any]) -> bool:
 
 def is_full(path: Path) -> bool:
     """Tell whether this is a directory in which something is: that is named itself."""
-    return seen(path)[0] < 0 and any(path.iterdir())
+    with contextlib.suppress(OSError):
+        return seen(path)[0] < 0 and any(path.iterdir())
+    return False
 
 
 def take_away(path: Path) -> None:
-    """Remove a file, or a directory in which nothing stays, also from a directory that was made read-only."""
-    for parent in (path.parent, path):
-        if seen(parent)[0] < 0 and parent.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            parent.chmod(stat.S_IRWXU)
-    if seen(path)[0] >= 0:
-        path.unlink()
-    else:
-        with contextlib.suppress(OSError):
+    """Remove a file, or a directory in which nothing stays, also from a directory that was made read-only.
+
+    What somebody else (root in a container, say) has made undeletable stays.
+    """
+    with contextlib.suppress(OSError):
+        for parent in (path.parent, path):
+            if seen(parent)[0] < 0 and parent.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                parent.chmod(stat.S_IRWXU)
+        if seen(path)[0] >= 0:
+            path.unlink()
+        else:
             path.rmdir()
 
 

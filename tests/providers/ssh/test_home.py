@@ -7,7 +7,9 @@ soak does so for each template.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 
 import pytest
 
@@ -90,3 +92,69 @@ def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
         assert git("log", "--format=%s", cwd=book).split() == ["two", "one"]
     else:
         assert everything(host.home) == before
+
+
+def test_a_clone_that_the_owner_made_there_keeps_what_is_staged(lab, host):
+    made = launched(lab, host, [Part("on_start", "mkdir book; echo 1 > book/one")])
+    mine = host.home / "cloudgpu-one-2" / "mine"
+    git("init", "--quiet", str(mine), cwd=host.home)
+    (mine / "kept").write_text("kept")
+    git("add", "kept", cwd=mine)
+    provider = lab.provider
+    provider.terminate(made.id)
+    assert git("status", "--short", cwd=mine) == "A  kept\n"
+    assert provider.remains(made.id).files == ("mine/",)
+
+
+def test_a_script_runs_again_after_the_owner_moved_away_what_it_had_made(lab, host):
+    script = "[ -e book ] || { mkdir part; echo 1 > part/one; mv part book; }"
+    made = launched(lab, host, [Part("on_start", script)])
+    shown, elsewhere = host.home / "cloudgpu-one-2", host.home / "elsewhere"
+    (shown / "book").rename(elsewhere)
+    lab.provider.stop(made.id)
+    (host.place / "on_start.status").unlink()
+    lab.provider.start(made.id)
+    wait_for((host.place / "on_start.status").exists, 90)
+    ended(host)
+    assert (shown / "book" / "one").read_text() == "1\n"
+    lab.provider.terminate(made.id)
+    assert not shown.exists()
+    assert (elsewhere / "one").read_text() == "1\n"
+
+
+WITH_MOUNTS = """
+import sys
+from pathlib import Path
+from cloudgpu.providers.ssh import host, owned
+owned.MOUNTS = Path(sys.argv[1])
+if sys.argv[2] == "publish":
+    host.publish(host.machine())
+else:
+    host.remove(host.machine())
+    print(host.KEPT["files"])
+"""
+
+
+def with_mounts(home, verb, *mounted):
+    """Run a part of the host's program in a home where, as far as /proc says, these directories are mounts."""
+    lines = "".join(f"36 35 98:0 / {str(one).replace(' ', chr(92) + '040')} rw - ext4 /dev/a rw\n" for one in mounted)
+    (home.parent / "mountinfo").write_text(lines)
+    command = [sys.executable, "-c", WITH_MOUNTS, str(home.parent / "mountinfo"), verb]
+    return subprocess.run(command, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, check=False)
+
+
+def test_what_is_mounted_in_a_directory_of_the_machine_is_never_deleted(tmp_path):
+    home = tmp_path / "home"
+    share = home / ".cloudgpu" / "work" / "book" / "my share"
+    share.mkdir(parents=True)
+    (share / "file").write_text("on a server")
+    (home / ".cloudgpu" / "record.json").write_text(json.dumps({"id": "one", "name": "one", "machine": "one"}))
+    refused = with_mounts(home, "remove", share)
+    assert f"something is mounted at {share}, and what is in it would be deleted" in refused.stderr
+    assert (share / "file").exists()
+    moved = home / "cloudgpu-one" / "book" / "my share"
+    assert with_mounts(home, "publish", share).returncode == 0
+    removed = with_mounts(home, "remove", moved)
+    assert removed.stdout == "['book/my share']\n"
+    assert (moved / "file").read_text() == "on a server"
+    assert not (home / ".cloudgpu").exists()
