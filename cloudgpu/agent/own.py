@@ -18,18 +18,53 @@ PROC = Path("/proc")
 TICK = os.sysconf("SC_CLK_TCK")
 PTS = 136  # the number of pseudo-terminals among devices
 GPU = ("/dev/nvidia", "/dev/dxg")  # what a process has open that uses one; the second is WSL's
-POWER = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits".split()
-EVERY = 10.0  # seconds between two questions for the power
+ASK = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw,utilization.gpu --format=csv,noheader,nounits".split()
+EVERY = 10.0  # seconds between two questions for power and utilisation
+WORKS = 3.0  # percent: from there on a GPU is at work, by the usual threshold of idleness
 STALE = 30.0  # seconds: energy is counted over no longer time without an answer
 MOST = 50_000.0  # watts of one computer's GPUs: more is no reading, and who hears the samples would refuse them all
 SAMPLE = 75.0  # seconds that a sample takes at most: one in which some was not counted must not say a mean
 
 
 class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to inherit from)
-    """Meters by name. One that is not there was not read: the power is there once nvidia-smi has told it."""
+    """Meters by name. One that is not there was not read: the power is there once nvidia-smi has told it.
 
-    def __missing__(self, name: str) -> None:
-        return None
+    Before that no GPU was counted at work, so that this meter began at 0.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        return 0.0 if name == "gpus" else None
+
+
+class Working:
+    """Seconds of GPUs that were at work while the machine used any, so that their mean is a number of GPUs.
+
+    Each answer of nvidia-smi stands until the next one.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self.since: float | None = None
+        self.last = self.blind = 0.0
+        self.count = 0
+
+    def step(self, now: float, *, uses: bool, told: int | None) -> dict[str, float | None]:
+        """Take how many were told to work; return the meter. No key: it was never told; None: not at the moment."""
+        if self.seconds is not None:
+            self.seconds += self.count * (now - self.last)
+        self.last = now
+        if not uses:
+            self.since, self.count = None, 0
+        elif self.since is None:
+            self.since = now
+        if told is not None and self.since is not None:
+            if now - self.since > STALE:
+                self.blind = now + SAMPLE
+            self.since, self.count, self.seconds = now, told, self.seconds or 0.0
+        if self.seconds is None:
+            return {}
+        lost = self.since is not None and now - self.since > STALE
+        return {"gpus": None if lost or now < self.blind else self.seconds}
 
 
 class Energy:
@@ -47,9 +82,10 @@ class Energy:
         self.asked = -EVERY
         self.smi: Any = None
         self.out: Any = None
+        self.working = Working()
 
     def step(self, now: float, *, uses: bool, words: list[str]) -> dict[str, float | None]:
-        """Take what was answered and ask again; return the meter. No key: it was never told; None: not at the moment.
+        """Take what was answered and ask again; return both meters. No key: never told; None: not at the moment.
 
         A process that looks once asks nothing.
         """
@@ -58,7 +94,8 @@ class Energy:
             self.since = None
         elif self.since is None:
             self.since = now
-        watts = self.answer()
+        rows = self.answer()
+        watts, working = watts_of(rows), self.working.step(now, uses=uses, told=count_of(rows))
         if watts is not None and self.since is not None:
             if now - self.since <= STALE:
                 self.joules = (self.joules or 0.0) + watts * (now - self.since)
@@ -68,21 +105,20 @@ class Energy:
         if uses and self.looks > 1 and self.smi is None and now - self.asked >= EVERY:
             self.ask(now, words)
         if self.joules is None:
-            return {}
+            return working
         lost = self.since is not None and now - self.since > STALE
-        return {"power": None if lost or now < self.blind else self.joules}
+        return {**working, "power": None if lost or now < self.blind else self.joules}
 
-    def answer(self) -> float | None:
-        """Return the watts of all GPUs where they were told since the last time; those of a part are no sum."""
+    def answer(self) -> list[bytes]:
+        """Return a line for each GPU, as it was told since the last time; none where nothing was."""
         if self.smi is None or self.smi.poll() is None:
-            return None
+            return []
         smi, self.smi = self.smi, None
-        with self.out as out, suppress(ValueError, OSError):
+        with self.out as out, suppress(OSError):
             out.seek(0)
-            told = [float(word) for word in out.read(4096).split()]
-            if smi.returncode == 0 and told and min(told) >= 0 and sum(told) < MOST:
-                return sum(told)
-        return None
+            told: list[bytes] = out.read(4096).splitlines()
+            return told if smi.returncode == 0 else []
+        return []
 
     def ask(self, now: float, words: list[str]) -> None:
         """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
@@ -96,8 +132,26 @@ class Energy:
         with suppress(OSError):
             self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
             self.smi = subprocess.Popen(  # noqa: S603
-                [*POWER, *only], stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
+                [*ASK, *only], stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
             )
+
+
+def watts_of(rows: list[bytes]) -> float | None:
+    """Return the watts of all GPUs; those of a part are no sum."""
+    with suppress(ValueError):
+        told = [float(row.split(b",")[0]) for row in rows]
+        if told and min(told) >= 0 and sum(told) < MOST:
+            return sum(told)
+    return None
+
+
+def count_of(rows: list[bytes]) -> int | None:
+    """Return how many GPUs are at work, where each of them told."""
+    with suppress(ValueError, IndexError):
+        told = [float(row.split(b",")[1]) for row in rows]
+        if told:
+            return sum(one >= WORKS for one in told)
+    return None
 
 
 ENERGY = Energy()  # of this agent's life: meters begin anew with each
@@ -145,8 +199,8 @@ def machine(words: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
     A process tells no network: what it wrote anywhere stands for that, so a download that is saved shows. `power` is
-    joules so far, so that its mean is in watts. Meters are None where there is no /proc (macOS): then nothing is known,
-    and nothing ends for idle time.
+    joules so far, so that its mean is in watts, and `gpus` seconds of GPUs at work. Meters are None where there is no
+    /proc (macOS): then nothing is known, and nothing ends for idle time.
     """
     found = processes(words)
     if not PROC.exists():

@@ -77,6 +77,8 @@ def own(row: Row, found: OwnMachine, work: Work, cost: Money | None, *, read: bo
         assumed=(row.get("price") or {}).get("basis") == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
+        cards=timedelta(hours=found.card_hours),
+        counted=timedelta(hours=found.counted_hours),
     )
 
 

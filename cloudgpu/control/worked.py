@@ -34,7 +34,8 @@ JOULES_OF_A_KWH = 3_600_000
 class OwnMachine:
     """One machine of the user's own, in the hours that were asked for.
 
-    `hours` it was in use, `gpu_hours` of them its GPUs were at work. `kwh` is what its GPUs drew while it used them,
+    `hours` it was in use, `gpu_hours` of them its GPUs were at work; `card_hours` are those of each GPU that was, in
+    the `counted_hours` in which they were counted. `kwh` is what its GPUs drew while it used them,
     `watts` their mean in the `measured_hours` in which they did: of the GPUs alone, not of the computer around them.
     None where nobody measured.
     """
@@ -47,6 +48,8 @@ class OwnMachine:
     kwh: float | None
     watts: float | None
     measured_hours: float
+    card_hours: float = 0.0
+    counted_hours: float = 0.0
 
 
 def worked(
@@ -98,6 +101,8 @@ def _own(row: Row, found: Sequence[Hour]) -> OwnMachine:
         kwh=joules / JOULES_OF_A_KWH if measured else None,
         watts=joules / drawing if drawing else None,
         measured_hours=drawing / HOUR,
+        card_hours=sum(one.cards for one in found) / HOUR,
+        counted_hours=sum(one.counted for one in found) / HOUR,
     )
 
 

@@ -20,6 +20,7 @@ class Own:
     """What one of the user's own machines did, and what that took.
 
     `worked` is how long its GPUs worked, or all its use where they are not read; of `unknown` nothing is known.
+    `cards` is the same for each GPU that worked, in the part of it, `counted`, in which they were counted.
     `energy` is what was measured of its GPUs, None where nobody did. `electricity` is what the ledger says that the
     machine cost, as `cost` shows it; `assumed`: by usual watts or a usual tariff, as its settings have none.
     `cloud` is what the same work would have cost at `offer`, an hour of one of whose GPUs costs `per_hour`; `ratio` of
@@ -37,6 +38,18 @@ class Own:
     assumed: bool = False
     offer: CatalogOffer | None = None
     ratio: Fraction = Fraction(1)
+    cards: timedelta = timedelta(0)
+    counted: timedelta = timedelta(0)
+
+    @property
+    def gpu_time(self) -> timedelta:
+        """How long each of its GPUs worked, in all: where they were not counted, all of them while one did."""
+        return min(self.cards, self.counted * self.gpus) + self.uncounted * self.gpus
+
+    @property
+    def uncounted(self) -> timedelta:
+        """How long it worked without anybody counting the GPUs that did."""
+        return max(timedelta(0), self.worked - self.counted)
 
     @property
     def per_hour(self) -> Money | None:
@@ -50,4 +63,4 @@ class Own:
     def cloud(self) -> Money | None:
         """What the same work would have cost there."""
         price = self.per_hour
-        return None if price is None else price.scaled(hours(self.worked) * Fraction(str(self.gpus)) * self.ratio)
+        return None if price is None else price.scaled(hours(self.gpu_time) * self.ratio)

@@ -22,7 +22,7 @@ LONGEST_TEXT = 300
 EARLIER = "its agent is of an earlier version and keeps no samples"
 AHEAD = 5.0  # seconds: a stamp may be rounded up
 _DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
-_LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13, "power": 1e5}
+_LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13, "power": 1e5, "gpus": 1e3}
 _AGES = ("in", "out", "jup")
 
 

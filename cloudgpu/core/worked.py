@@ -3,7 +3,8 @@
 What counts is what counts for idleness (`core.idle`, docs/agent.md "What counts"), by the usual thresholds whatever a
 machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and nothing twice.
 What nobody sampled is not known; it is idle only by the machine's own word (`Word`). A sample's `power` is the mean of
-watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read.
+watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read. Its `gpus` is the mean number
+of GPUs that were at work; where a GPU was, one is the least.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ SAID_EVERY = 660.0  # seconds: a machine in use says so every 10 minutes (`agent
 
 
 class Span(NamedTuple):
-    """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured."""
+    """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured.
+
+    `cards` are seconds of GPUs that were at work in them, each counted by itself; None: nobody counted, or none was.
+    """
 
     begin: int
     end: int
     kind: str
     joules: float | None = None
+    cards: float | None = None
 
 
 class Word(NamedTuple):
@@ -53,6 +58,7 @@ class Hour:
 
     `gpu`: a GPU at 3% or more; `used`: any other use, and all use where no GPU is read; `idle`; `unknown`. `joules` is
     what its GPUs drew for it, None where nobody measured; they drew it in `drawing` of these seconds.
+    `cards` are seconds of GPUs at work, each counted by itself; they were counted in `counted` of the `gpu` seconds.
     """
 
     at: datetime
@@ -62,6 +68,8 @@ class Hour:
     unknown: float
     joules: float | None = None
     drawing: float = 0.0
+    cards: float = 0.0
+    counted: float = 0.0
 
 
 def kind_of(one: Sample) -> str:
@@ -100,29 +108,34 @@ def spans(samples: Iterable[Sample]) -> tuple[Span, ...]:
         begin, end = max(round(one["t"] - one["s"]), reach), round(one["t"])
         begin = reach if begin - reach <= MOMENT else begin
         if end > begin:
-            watts = one.get("power")
-            _put(found, begin, end, kind_of(one), watts)
+            kind = kind_of(one)
+            _put(found, begin, end, kind, one.get("power"), one.get("gpus") if kind == GPU else None)
             reach = end
     return tuple(found)
 
 
-def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None) -> None:
+def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
     """Add a piece, cut where an hour ends; what is like the piece before makes that longer."""
     while begin < end:
         stop = min(end, begin - begin % HOUR + HOUR)
-        joules = None if watts is None else watts * (stop - begin)
+        joules = None if watts is None else round(watts * (stop - begin), 3)
+        cards = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
         last = found[-1] if found else None
-        if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last.joules, joules):
-            total = None if joules is None else round((last.joules or 0.0) + joules, 3)
-            found[-1] = Span(last.begin, stop, kind, total)
+        if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last, joules, cards):
+            found[-1] = Span(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
         else:
-            found.append(Span(begin, stop, kind, None if joules is None else round(joules, 3)))
+            found.append(Span(begin, stop, kind, joules, cards))
         begin = stop
 
 
-def _alike(one: float | None, other: float | None) -> bool:
-    """Say whether both were measured or neither, and whether both drew something or neither."""
-    return (one is None) == (other is None) and bool(one) == bool(other)
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else round(one + other, 3)
+
+
+def _alike(last: Span, joules: float | None, cards: float | None) -> bool:
+    """Say whether both were measured or neither, both drew something or neither, and both were counted or neither."""
+    measured = (last.joules is None) == (joules is None) and bool(last.joules) == bool(joules)
+    return measured and (last.cards is None) == (cards is None)
 
 
 def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
@@ -133,8 +146,9 @@ def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
         if one.end <= reach:
             continue
         begin = reach if one.begin - reach <= MOMENT else one.begin
-        joules = one.joules and one.joules * (one.end - begin) / (one.end - one.begin)
-        found.append(one._replace(begin=begin, joules=joules))
+        part = (one.end - begin) / (one.end - one.begin)
+        joules, cards = one.joules and one.joules * part, one.cards and one.cards * part
+        found.append(one._replace(begin=begin, joules=joules, cards=cards))
         reach = one.end
     return found
 
@@ -158,8 +172,8 @@ def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
-_FIELDS = (*KINDS[:3], "billed", "joules", "drawing", "measured")
-_BILLED, _JOULES, _DRAWING, _MEASURED = range(3, 7)
+_FIELDS = (*KINDS[:3], "billed", "joules", "drawing", "measured", "cards", "counted")
+_BILLED, _JOULES, _DRAWING, _MEASURED, _CARDS, _COUNTED = range(3, 9)
 
 
 def _merged(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -235,10 +249,14 @@ def _count(sums: dict[int, list[float]], one: Span, begin: float, end: float) ->
             sums[hour][_JOULES] += one.joules * part / (one.end - one.begin)
             sums[hour][_DRAWING] += part if one.joules else 0.0
             sums[hour][_MEASURED] += part
+        if one.cards is not None:
+            sums[hour][_CARDS] += one.cards * part / (one.end - one.begin)
+            sums[hour][_COUNTED] += part
 
 
 def _hour(number: int, sums: Sequence[float]) -> Hour:
-    gpu, used, idle, billed, joules, drawing, measured = sums
+    gpu, used, idle, billed, joules, drawing, measured, cards, counted = sums
     at = datetime.fromtimestamp(number * HOUR, UTC)
     unknown = round(billed - gpu - used - idle, 6) or 0.0  # -0.0 is none
-    return Hour(at, gpu, used, idle, max(0.0, unknown), round(joules, 3) if measured else None, drawing)
+    drawn = round(joules, 3) if measured else None
+    return Hour(at, gpu, used, idle, max(0.0, unknown), drawn, drawing, round(cards, 3), counted)

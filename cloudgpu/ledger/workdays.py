@@ -24,6 +24,7 @@ MOST = 100_000_000  # bytes that are read: ten years whose every minute differs 
 VERSION = 1  # of what counts as work: a line of another version is left out
 DAY = 86400  # seconds
 MOST_JOULES = 1e5 * DAY  # of the largest power that is believed (`core.heard`)
+MOST_CARDS = 1e3 * DAY  # of the most GPUs that are believed
 _WHOLE = re.compile(rb'^\{"v":%d,"day":"([0-9-]{10})".*\}$' % VERSION, re.MULTILINE)
 _LETTERS = {kind: kind[1] for kind in KINDS}  # p s d n
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
@@ -71,7 +72,7 @@ class Workdays:
 
 
 def _line(day: str, spans: Sequence[Span]) -> bytes:
-    """Return a day as a line: pairs of seconds since the span before and of its own, a letter for each, its joules."""
+    """Return a day as a line: pairs of seconds since the span before and of its own; its letter, joules, cards."""
     reach, steps = _midnight(day), []
     for one in spans:
         steps += [one.begin - reach, one.end - one.begin]
@@ -80,6 +81,8 @@ def _line(day: str, spans: Sequence[Span]) -> bytes:
     value["kinds"] = "".join(_LETTERS[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
         value["joules"] = [one.joules for one in spans]
+    if any(one.cards is not None for one in spans):
+        value["cards"] = [one.cards for one in spans]
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
@@ -87,15 +90,16 @@ def _spans(said: Mapping[str, Any]) -> Iterator[Span]:
     """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
     midnight = reach = _midnight(said["day"])
     steps, kinds = iter(said["steps"]), said["kinds"]
-    joules = said.get("joules", [None] * len(kinds))
+    joules, cards = (said.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
     least = midnight - DAY  # a sample is of the day on which it ends
-    for gap, length, letter, drawn in zip(steps, steps, kinds, joules, strict=True):
+    for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
         begin, end = reach + gap, reach + gap + length
-        if not least <= begin < end <= midnight + DAY or not (drawn is None or 0 <= drawn < MOST_JOULES):
-            message = f"no day: {begin} to {end}, {drawn} J"
+        sane = all(one is None or 0 <= one < most for one, most in ((drawn, MOST_JOULES), (worked, MOST_CARDS)))
+        if not least <= begin < end <= midnight + DAY or not sane:
+            message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
             raise ValueError(message)
         least = reach = end
-        yield Span(begin, end, _KINDS[letter], None if drawn is None else float(drawn))
+        yield Span(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
 
 
 def _midnight(day: str) -> int:

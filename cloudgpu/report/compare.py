@@ -178,6 +178,7 @@ def own_value(own: Own) -> Document:
         "gpu": own.gpu or None,
         "gpus": own.gpus,
         "hours": hours(own.worked.total_seconds()),
+        "gpu_hours": hours(own.gpu_time.total_seconds()),
         "unknown_hours": hours(own.unknown.total_seconds()),
         "kwh": None if own.energy is None else f"{float(own.energy.kwh):.4f}",
         "assumed": own.assumed,

@@ -143,9 +143,13 @@ def _of_own(story: Story) -> Iterator[str]:
     assumed = [one.name for one in story.own if one.assumed]
     if assumed:
         yield f"Watts or tariff are not in the settings, and usual ones are assumed: {few(assumed)}."
-    several = [one.name for one in story.own if one.gpus > 1]
-    if several:
-        yield f"Work counts on all GPUs of a machine, since how many worked is not measured: {few(several)}."
+    several = [one for one in story.own if one.gpus > 1]
+    counted = [one.name for one in several if one.counted]
+    if counted:
+        yield f"Of several GPUs those count that were at 3% or more, by whomever: {few(counted)}."
+    uncounted = [one.name for one in several if one.uncounted.total_seconds() >= 1 or not one.counted]
+    if uncounted:
+        yield f"Work counts on all GPUs of a machine while how many worked is not measured: {few(uncounted)}."
     unknown = sum(one.unknown.total_seconds() for one in story.own)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."

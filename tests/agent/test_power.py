@@ -56,6 +56,19 @@ def test_all_gpus_of_the_computer_are_added(smi):
     assert steps(own.Energy(), 0, 10, 20) == ["none", "none", 300 * 20]
 
 
+def test_gpus_at_work_are_counted_beside_their_power(smi):
+    smi("printf '250, 97\\n50, 2\\n50, 3\\n'")
+    energy, found = own.Energy(), []
+    for now in (0, 10, 20, 30, 65, 70, 150):
+        uses = now not in (65, 70)
+        found.append(energy.step(now, uses=uses, words=[]).get("gpus", "none"))
+        wait_for(lambda: energy.smi is None or energy.smi.poll() is not None)
+        if now == 30:
+            smi("printf '250, [N/A]\\n50, 2\\n'")
+    assert found == ["none", "none", 0.0, 20.0, 90.0, 90.0, 90.0]
+    assert energy.step(185, uses=True, words=[])["gpus"] is None  # it tells no more
+
+
 @pytest.mark.parametrize(("its", "watts"), [("GPU-2,GPU-6", 100), ("0,1", 800), ("", 800)])
 def test_the_power_of_a_machine_with_some_of_a_computers_gpus_is_theirs(smi, monkeypatch, its, watts):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", its)
@@ -103,7 +116,7 @@ def test_it_is_asked_every_ten_seconds_and_not_at_each_look(smi, tmp_path):
         "echo inf",
         "echo -5",
         "echo 1e9",
-        "echo '250, 3'",
+        "echo '250 3'",
     ],
 )
 def test_what_tells_no_power_is_no_key_and_not_zero(smi, script):
@@ -140,7 +153,7 @@ def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
     energy.smi.terminate()  # `timeout` passes it on
     energy.smi.wait()
     energy.out.close()
-    assert own.POWER[:4] == ["timeout", "-s", "KILL", "20"]
+    assert own.ASK[:4] == ["timeout", "-s", "KILL", "20"]
 
 
 def test_what_it_prints_without_end_blocks_nobody(smi):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -274,6 +275,30 @@ def test_ones_own_machines_stand_apart_with_what_was_measured(session, clock):
     assert found["sentence"].startswith(
         "Nothing has run on a cloud. Your own machines worked for 14.0 hours, with $48.00"
     )
+
+
+def test_of_the_gpus_of_ones_own_machine_those_that_worked_are_priced(session, clock):
+    clock.advance(24 * HOUR)
+    eight = [{"name": "V100-16GB", "count": 8, "memory_gib": 16, "share": 1.0}]
+    one_of_eight = [replace(one, cards=one.gpu, counted=one.gpu) for one in hours(*["gpu"] * 10)]
+    mine = {"provider": "ssh", "gpus": eight}
+    found = asked(session, together(
+        machine(use(0, 24 * HOUR, provider="ssh"), worked=one_of_eight, id="cg-one", **mine),
+        machine(use(0, 24 * HOUR, provider="ssh"), worked=hours(*["gpu"] * 10), id="cg-old", **mine),
+        machine(use(0, 24 * HOUR, provider="ssh"), worked=[*one_of_eight[:5], *hours(*["gpu"] * 10)[5:]], id="cg-both",
+                **mine),
+    ))  # fmt: skip
+    assert [(own["hours"], own["gpu_hours"]) for own in found["own_machines"]] == [
+        ("10", "10"),
+        ("10", "80"),
+        ("10", "45"),
+    ]
+    (one, *_) = found["own_machines"]
+    assert Decimal(one["cloud_usd"]) == 10 * Decimal(one["offer"]["usd_per_gpu_hour"])
+    (said,) = [text for text in found["assumptions"] if "how many worked is not measured" in text]
+    assert "cg-old" in said
+    assert "cg-both" in said
+    assert "cg-one" not in said
 
 
 def test_what_nobody_knows_of_ones_own_machine_is_said_and_not_counted(session, clock):

@@ -116,6 +116,14 @@ def test_samples_that_overlap_count_once_and_moments_between_them_are_no_gap():
     assert spans(late) == (Span(H, H + 60, IDLE), Span(H + 60, H + 90, GPU))
 
 
+def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
+    shown = [*minutes(0, 10, gpu=90, gpus=2.0), *minutes(10, 20, gpu=90, gpus=0.2), *minutes(20, 30, gpu=0, gpus=0.0)]
+    shown += [*minutes(30, 40, gpu=90), *minutes(40, 60, gpu=90, gpus=None)]
+    assert one_hour(shown) == Hour(AT, gpu=3000, used=0, idle=600, unknown=0, cards=1800.0, counted=1200)
+    halves = joined([spans(minutes(0, 10, gpu=90, gpus=3.0)), spans([sample(12, gpu=90, gpus=3.0)])])
+    assert sum(one.cards for one in halves) == 11 * 180
+
+
 # -- the machine's own word
 
 

@@ -92,6 +92,13 @@ def test_a_home_of_an_earlier_version_gets_its_summaries_before_samples_go(past)
     assert worked(past)[:3] == SHOWN
 
 
+def test_how_many_gpus_worked_stays_in_the_summary(tmp_path):
+    known = Workdays(tmp_path)
+    day = (Span(36_000, 36_060, GPU, None, 60.0), Span(36_060, 36_120, GPU), Span(36_120, 36_180, IDLE, 0.0))
+    known.add({"1970-01-01": day})
+    assert known.read() == {"1970-01-01": day}
+
+
 def test_a_period_is_of_its_days_and_one_around_them(past):
     assert past.worked(T + 86400, T + 86401) == SHOWN
     assert past.worked(T + 3 * 86400, T + 4 * 86400) == []

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from cloudgpu.agent.own import Energy
 from cloudgpu.core.facts import Basis, Want
 from cloudgpu.core.offers import in_order, join
 from cloudgpu.errors import NoCapacity
@@ -144,6 +145,16 @@ def test_the_machine_and_its_agent_see_its_gpus_alone(lab, cards):
     settings = json.loads((lab.hosts[0].place / "agent.json").read_text())
     assert (settings["smi"], record(lab)["devices"]) == ([], [])
     assert "CUDA" not in (lab.hosts[0].place / "environment").read_text()
+
+
+def test_the_agent_counts_the_gpus_that_work_and_not_all_of_them(of_module, cards, monkeypatch):
+    cards.use(5, ME)
+    monkeypatch.setenv("PATH", f"{cards.path}:{os.environ['PATH']}")
+    meter, found = Energy(), []
+    for now in (0, 10, 20, 30, 40):
+        found.append(meter.step(now, uses=True, words=[]).get("gpus"))
+        assert meter.smi is None or meter.smi.wait(30) == 0
+    assert found == [None, None, 0.0, 10.0, 20.0]
 
 
 def test_an_offer_and_a_look_say_who_uses_the_gpus(lab, cards):
