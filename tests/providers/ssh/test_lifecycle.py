@@ -171,7 +171,7 @@ def test_the_agent_ends_its_own_processes_when_the_lease_is_over_and_nothing_mor
         made = lab.launch(agent_source=source(), parts=[Part("on_start", "sleep 1000")], **short)
         seen = wait_for(lambda: (look := lab.provider.get(made.id)).state is State.STOPPED and look, 30)
         assert (seen.reason, seen.billed) == ("renew-until", False)
-        assert [process.pid for process in host.processes()] == [kept.pid]
+        wait_for(lambda: [process.pid for process in host.processes()] == [kept.pid])
         assert kept.poll() is None
     finally:
         kept.kill()
