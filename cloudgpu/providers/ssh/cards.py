@@ -71,7 +71,7 @@ def cards(seconds: float, ours: Callable[[], set[int]]) -> list[dict[str, Any]] 
     for number, (uuid, name, mib, used_mib, percent) in enumerate(rows):
         here = [process(row, own) for row in running or () if row[0] == uuid]
         one = {"uuid": uuid, "name": name, "mib": mib, "used": whole(used_mib), "percent": whole(percent)}
-        found.append({**one, "number": number, "by": here})
+        found.append({**one, "number": number, "by": here, "told": running is not None})
     return found
 
 
@@ -103,6 +103,8 @@ def used(found: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     if found is None:
         return None
     busy = [card for card in found if card["by"] or (card["percent"] or 0) >= AT_WORK]
+    if not busy and not all(card["told"] for card in found):
+        return None
     return [{"uuid": card["uuid"], "says": use_of(card), "taken": is_taken(card)} for card in busy]
 
 
@@ -128,9 +130,9 @@ def chosen(wanted: dict[str, Any] | None, ours: Callable[[], set[int]]) -> list[
     if wanted is None:
         return []
     found = cards(ASK_S, ours)
+    if wanted["part"] and not all(card["told"] for card in found or [{"told": False}]):
+        raise Fault("unseen", "nvidia-smi has no answer")
     if found is None:
-        if wanted["part"]:
-            raise Fault("unseen", "nvidia-smi has no answer")
         return []
     fitting = [card for card in found if wanted["name"] in (None, card["name"])]
     free = [card for card in fitting if not is_taken(card)]

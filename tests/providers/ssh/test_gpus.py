@@ -183,6 +183,14 @@ def test_what_nvidia_smi_does_not_say_is_not_known(lab, cards):
 # -- prices
 
 
+def test_gpus_whose_processes_nvidia_smi_does_not_tell_are_not_taken_for_free(lab, cards):
+    cards.answer((cards.path / "nvidia-smi").read_text().replace('elif kind == "query-compute-apps"', "elif not kind"))
+    attempt = wanted(lab)
+    assert attempt.offer.available.gpus_now == ("not known: nvidia-smi has no answer there",)
+    with pytest.raises(NoCapacity, match="Which GPUs of bigbox are free is not known"):
+        lab.send(attempt)
+
+
 def test_a_part_of_a_host_costs_its_part(lab):
     two = Want(gpu="a100", gpu_count=2)
     whole = price(lab, Want(), watts=4000, usd_per_kwh=0.2)
