@@ -17,7 +17,7 @@ from cloudgpu.core.events import OWN, PROVIDER, Draft
 from cloudgpu.core.facts import Accelerator, Available, Basis, Instance, Market, Offer, Price
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import HasPriceHistory
+from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory
 
 if TYPE_CHECKING:
     from cloudgpu.control.identity import Whose
@@ -32,13 +32,15 @@ REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHisto
 class Priced:
     """What an account answered about prices: of each machine by its id, oldest first.
 
-    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did.
+    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did. `metered`
+    are prices that replace those in force from now on: by a machine's own meter, or by settings in place of one.
     """
 
     since: str | None = None
     history: Mapping[str, Sequence[Price]] = field(default_factory=dict)
     now: Mapping[str, Price] = field(default_factory=dict)
     gap: str = ""
+    metered: Mapping[str, Price] = field(default_factory=dict)
 
 
 NOTHING_ASKED = Priced()
@@ -157,7 +159,8 @@ def ask(session: Session, account: str, since: str | None, rows: Sequence[Row]) 
         remembers = isinstance(session.provider(account), HasPriceHistory) if rows else False
         spot = [row for row in rows if remembers and row["market"] == Market.SPOT]
         others = [row for row in rows if row["ended"] is None and row not in spot]
-        return Priced(since, _history(session, account, spot), _now(session, account, others))
+        history, now = _history(session, account, spot), _now(session, account, others)
+        return Priced(since, history, now, metered=_metered(session, account, others, now))
     except CloudgpuError as fault:
         return Priced(since, gap=fault.message)
 
@@ -209,13 +212,25 @@ def _now(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Price
     return {machine: price for machine, price in found.items() if price is not None}
 
 
+def _metered(session: Session, account: str, rows: Sequence[Row], now: Mapping[str, Price]) -> dict[str, Price]:
+    """Return the prices by a meter that are news of these machines, where the account's machines have one."""
+    if not rows or not isinstance(provider := session.provider(account), HasMeteredPrice):
+        return {}
+    from cloudgpu.control.metered import metered_price
+
+    found = {row["id"]: metered_price(session, provider, row, _as_here(row, account), now) for row in rows}
+    return {machine: price for machine, price in found.items() if price is not None}
+
+
 def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
     """Return the lines of the prices that are news of these machines."""
     drafts: list[Draft] = []
     for row in rows:
         drafts += pins(row, priced.history.get(row["id"], ()))
-        price = priced.now.get(row["id"])
-        if price is not None and _is_another(row, price):
+        price, metered = priced.now.get(row["id"]), priced.metered.get(row["id"])
+        if metered is not None:
+            drafts.append(_changed(row, metered, None, now))
+        elif price is not None and _is_another(row, price):
             drafts.append(_changed(row, price, max(filter(None, (priced.since, row["intended_at"]))), now))
     return drafts
 
@@ -243,7 +258,8 @@ def _is_another(row: Row, price: Price) -> bool:
     return bool(price.per_hour.nanos != last["nanos_per_hour"])
 
 
-def _changed(row: Row, price: Price, since: str, now: datetime) -> Draft:
+def _changed(row: Row, price: Price, since: str | None, now: datetime) -> Draft:
+    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
     body: dict[str, Any] = {"price": price_to_json(price), "maybe_from": since}
     if row["market"] == Market.ON_DEMAND:
         body["on_demand"] = body["price"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.events import Event
+from cloudgpu.core.facts import Basis
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text, from_iso, minute
 
@@ -94,10 +95,16 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
 
 
 def leap(row: Row) -> tuple[Money, Money] | None:
-    """Return the last two prices per hour since the machine was last started, older first; None while it had one."""
+    """Return the last two prices per hour since the machine was last started, older first; None while it had one.
+
+    None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
+    """
     runs = [use for use in row["uses"] if use["resource"] == "instance" and use["end"] is None]
     prices: list[int] = []
-    for segment in runs[-1]["segments"] if runs else ():
+    segments = runs[-1]["segments"] if runs else ()
+    if segments and segments[-1]["basis"] == Basis.MEASURED:
+        return None
+    for segment in segments:
         if prices[-1:] != [segment["nanos"]]:
             prices.append(segment["nanos"])
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None

@@ -172,6 +172,20 @@ def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word
     return tuple(_hour(number, sums[number]) for number in sorted(sums))
 
 
+def draw(found: Sequence[Span], begin: float, end: float) -> tuple[float, float] | None:
+    """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
+
+    None where nobody measured.
+    """
+    seconds = joules = 0.0
+    for one in _within(found, begin, end):
+        inside = min(one.end, end) - max(one.begin, begin)
+        if one.joules is not None and inside > 0:
+            seconds += inside
+            joules += one.joules * inside / (one.end - one.begin)
+    return (joules / seconds, seconds) if seconds else None
+
+
 _FIELDS = (*KINDS[:3], "billed", "joules", "drawing", "measured", "cards", "counted")
 _BILLED, _JOULES, _DRAWING, _MEASURED, _CARDS, _COUNTED = range(3, 9)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -207,6 +208,18 @@ class HasPriceHistory(Protocol):
 
         `as_of` is when a price began to hold: the first, at or before `since`, held at that time. None at all for an
         item on demand, or where nothing is known. Raises ProviderUnavailable where a part did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class HasMeteredPrice(Protocol):
+    """Its machines cost the electricity that they draw, so that their own meter can tell their price."""
+
+    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
+        """Return what a machine costs whose GPUs drew so many watts on average, measured for `over` in all.
+
+        None where the settings say what it draws, or say no tariff: then the price of `prices` holds.
         """
         ...
 

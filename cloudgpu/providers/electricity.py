@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 from cloudgpu.core.facts import Accelerator
+from cloudgpu.core.times import duration_text
 
 REST_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
 USD_PER_KWH = Decimal("0.12")  # the same text
@@ -45,6 +47,14 @@ def assumed(gpus: Sequence[Accelerator]) -> Drawn:
         words.append(f"{gpu.count} x {BOARD_WATTS if board is None else board:f} W{guess} for {gpu.name}")
     words.append(f"{rest.normalize():f} W for the rest")
     return Drawn(total, " + ".join(words), known)
+
+
+def metered(watts: Decimal, over: timedelta, gpus: Sequence[Accelerator]) -> Drawn:
+    """Return what a machine draws whose GPUs drew `watts` on average, and its part of the rest of the computer."""
+    part, of = _part(gpus)
+    rest = REST_WATTS * part / of
+    words = f"measured: {watts:f} W on average over {duration_text(over)} + {rest.normalize():f} W assumed for the rest"
+    return Drawn(watts + rest, words)
 
 
 def board_watts(gpu: Accelerator) -> Decimal | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cloudgpu.testing.launching import ReachableContract, ResolvesContract
     from cloudgpu.testing.leaving import HasOrphansContract
     from cloudgpu.testing.many import StopsManyContract
-    from cloudgpu.testing.pricing import HasPriceHistoryContract
+    from cloudgpu.testing.pricing import HasMeteredPriceContract, HasPriceHistoryContract
     from cloudgpu.testing.running import (
         CanRehearseInterruptionContract,
         HasPricesContract,
@@ -59,6 +59,7 @@ __all__ = [
     "HasLeftoversContract",
     "HasLoginContract",
     "HasMachineRoleContract",
+    "HasMeteredPriceContract",
     "HasOrphansContract",
     "HasPriceHistoryContract",
     "HasPricesContract",

@@ -13,6 +13,7 @@ from cloudgpu.providers.base import (
     HasLeftovers,
     HasLogin,
     HasMachineRole,
+    HasMeteredPrice,
     HasOrphans,
     HasPriceHistory,
     HasPrices,
@@ -52,7 +53,7 @@ from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.leaving import HasOrphansContract
 from cloudgpu.testing.many import StopsManyContract
-from cloudgpu.testing.pricing import HasPriceHistoryContract
+from cloudgpu.testing.pricing import HasMeteredPriceContract, HasPriceHistoryContract
 from cloudgpu.testing.running import (
     CanRehearseInterruptionContract,
     HasPricesContract,
@@ -74,6 +75,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
     HasPriceHistory: HasPriceHistoryContract,
+    HasMeteredPrice: HasMeteredPriceContract,
     HasTimer: HasTimerContract,
     SetsTimer: SetsTimerContract,
     CanRehearseInterruption: CanRehearseInterruptionContract,

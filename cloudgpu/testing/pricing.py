@@ -6,13 +6,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import Available, Market, Price, Want
-from cloudgpu.providers.base import HasPriceHistory, HasPrices, Provider, ProviderSettings
+from cloudgpu.core.facts import Available, Basis, Market, Price, Want
+from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory, HasPrices, Provider, ProviderSettings
 from cloudgpu.testing.contract import ContractBase
+
+
+class HasMeteredPriceContract(ContractBase):
+    """What a machine drew makes its price, where the settings leave that to its meter."""
+
+    def test_more_watts_cost_more_and_the_price_says_that_they_were_measured(self, provider: Provider) -> None:
+        """None, where the settings say what a machine draws, or no tariff, whatever was measured."""
+        item = provider.available(Want()).items[0]
+        meter = cast("HasMeteredPrice", provider)
+        less, more = (meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300))
+        assert (less is None) == (more is None)
+        if less is not None and more is not None:
+            assert less.per_hour < more.per_hour
+            assert (less.basis, more.basis) == (Basis.MEASURED, Basis.MEASURED)
+            assert "2h" in less.source
 
 
 class HasPriceHistoryContract(ContractBase):

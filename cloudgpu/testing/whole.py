@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 
-from cloudgpu.core.facts import Available, Instance, LaunchRequest, Process, State
+from cloudgpu.core.facts import Available, Basis, Instance, LaunchRequest, Price, Process, State
+from cloudgpu.core.money import Money
+from cloudgpu.core.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Finding, ProviderSettings, Remains, Resolved
 from cloudgpu.testing import limits
@@ -36,6 +39,11 @@ class WholeFakeProvider(ReachableFakeProvider):
             except CloudgpuError as fault:
                 found[each] = fault
         return found
+
+    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
+        """Return that power at a made-up tariff; no look asks for it, for no price of this cloud is assumed."""
+        source = f"{item.instance_type} drew {watts} W on average over {duration_text(over)}"
+        return Price(Money.usd(watts / 10_000), source, self.clock(), Basis.MEASURED)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
         """Return what the machine has said of its host keys (`say_host_key`)."""

@@ -115,8 +115,8 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
     assert unproved_since([line(1, "end_asked"), line(2, "instance_observed", state="stopped")]) is not None
 
 
-def priced(*nanos, end=None):
-    segments = [{"at": ago(hours=9 - hour), "nanos": one} for hour, one in enumerate(nanos)]
+def priced(*nanos, end=None, basis="asked"):
+    segments = [{"at": ago(hours=9 - hour), "nanos": one, "basis": basis} for hour, one in enumerate(nanos)]
     return row(uses=[{"resource": "instance", "end": end, "segments": segments}])
 
 
@@ -126,6 +126,7 @@ def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
     assert leap(priced(100, 100)) is None
     assert leap(priced(100, 120, 300, 300)) == (Money(120), Money(300))
     assert leap(priced(100, 900, end=ago(hours=1))) is None
+    assert leap(priced(100, 900, basis="measured")) is None
 
 
 @pytest.mark.parametrize(("before", "after", "told"), [(100, 150, 0), (100, 151, 1), (151, 100, 1), (150, 100, 0)])

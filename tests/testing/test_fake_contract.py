@@ -20,6 +20,7 @@ from cloudgpu.testing import (
     HasLeftoversContract,
     HasLoginContract,
     HasMachineRoleContract,
+    HasMeteredPriceContract,
     HasOrphansContract,
     HasPriceHistoryContract,
     HasPricesContract,
@@ -122,6 +123,7 @@ class TestFakeInMemory(OnTheWholeFake):
 class TestFakeInAFile(
     OnTheWholeFake,
     ReachableContract,
+    HasMeteredPriceContract,
     TellsActivityContract,
     ReadsHostKeysContract,
     ExaminesContract,

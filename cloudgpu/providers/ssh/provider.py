@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from threading import Event, Lock
 from typing import Any, TypeVar
 
@@ -40,6 +41,7 @@ from cloudgpu.errors import (
     Unreachable,
     WrongHostKey,
 )
+from cloudgpu.providers import electricity
 from cloudgpu.providers.asking import heard
 from cloudgpu.providers.base import ProviderSettings, Remains, TokenRule
 from cloudgpu.providers.patience import Patience
@@ -153,6 +155,12 @@ class SshProvider:
     def _price(self, item: Available) -> Price | None:
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
         return translate.price(host, item.accelerators, self._clock()) if host else None
+
+    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
+        """Return the electricity of a host of ours by what its GPUs drew; None where its settings say its watts."""
+        host = self._hosts.get(item.zone) if item.provider == self.kind else None
+        drew = electricity.metered(watts, over, item.accelerators)
+        return translate.metered_price(host, item.accelerators, drew, self._clock()) if host else None
 
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""

@@ -149,6 +149,14 @@ def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
     return Price(Money.usd(drawn.watts * tariff / 1000), source, now, basis)
 
 
+def metered_price(host: Host, gpus: Sequence[Accelerator], drew: electricity.Drawn, now: datetime) -> Price | None:
+    """Return measured watts times the settings' tariff; None where those say the watts themselves, or no tariff."""
+    if not gpus or host.watts is not None or host.usd_per_kwh is None:
+        return None
+    source = f"your own machine's electricity: {drew.words}, x {host.usd_per_kwh} $/kWh ({host.field})"
+    return Price(Money.usd(drew.watts * host.usd_per_kwh / 1000), source, now, Basis.MEASURED)
+
+
 def instance(
     account: str, host: Host, address: Address, said: Mapping[str, Any], gpus_now: tuple[str, ...] = ()
 ) -> Instance:

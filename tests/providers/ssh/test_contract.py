@@ -12,6 +12,7 @@ from cloudgpu.core.facts import Attempt, Market, Want
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (
+    HasMeteredPriceContract,
     HasPricesContract,
     KnowsHostKeysContract,
     LeavesFilesContract,
@@ -54,6 +55,7 @@ class TestSsh(
     PausableContract,
     TaggableContract,
     HasPricesContract,
+    HasMeteredPriceContract,
     KnowsHostKeysContract,
     TellsProcessesContract,
     WritesAtHomeContract,

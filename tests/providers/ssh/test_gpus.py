@@ -6,6 +6,8 @@ import getpass
 import json
 import os
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -202,6 +204,17 @@ def test_a_part_of_a_host_costs_its_part(lab):
     assert (guessed.per_hour.text(4), guessed.basis) == ("$0.0990", Basis.ASSUMED)
     assert "2 x 400 W for NVIDIA A100-SXM4-80GB + 25 W for the rest x 0.12 $/kWh" in guessed.source
     assert "has no watts and no usd_per_kwh" in guessed.source
+
+
+def test_what_its_gpus_drew_makes_the_price_where_the_settings_leave_that_open(lab):
+    (item,) = offered(lab, Want(gpu="a100", gpu_count=2))
+    measured = (item, Decimal(212), timedelta(hours=3, minutes=20))
+    price = provider(lab, {"usd_per_kwh": 0.2}).metered_price(*measured)  # with a quarter of 100 W
+    assert (price.per_hour.text(4), price.basis) == ("$0.0474", Basis.MEASURED)
+    assert "measured: 212 W on average over 3h 20m + 25 W assumed for the rest, x 0.2 $/kWh" in price.source
+    assert provider(lab, {}).metered_price(*measured) is None
+    assert provider(lab, {"usd_per_kwh": 0.2, "watts": 900}).metered_price(*measured) is None
+    assert provider(lab, {"usd_per_kwh": 0.2}).metered_price(replace(item, accelerators=()), *measured[1:]) is None
 
 
 def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_path):

@@ -1,0 +1,23 @@
+"""A fake cloud whose machines cost their electricity, by the very figures of an own host's settings and its meter."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from cloudgpu.providers import electricity
+from cloudgpu.providers.ssh import translate
+from cloudgpu.providers.ssh.options import Host
+from cloudgpu.testing import FakeProvider
+
+
+class MeteredProvider(FakeProvider):
+    """The fake cloud, but for that; `own` are the settings, which a test changes."""
+
+    own = Host("desk", "10.0.0.5", "accounts.lab.hosts[0]", usd_per_kwh=Decimal("0.5"))
+
+    def prices(self, offers):
+        return [translate.price(self.own, one.accelerators, self.clock()) for one in offers]
+
+    def metered_price(self, item, watts, over):
+        drew = electricity.metered(watts, over, item.accelerators)
+        return translate.metered_price(self.own, item.accelerators, drew, self.clock())
