@@ -21,7 +21,8 @@ def command(
 
     Budgets, renew-until and schedules are stronger: which of them will end it before that is said at once.
     """
-    from cloudgpu.cli.render import is_owned, when
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.accounts import is_owned
     from cloudgpu.control.asked import moment
     from cloudgpu.control.hold_loses import hold_loses_to
     from cloudgpu.control.law import others_note

@@ -7,7 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.cli.render import dollars, facts, gpus, is_owned, place, price, when
+from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
+from cloudgpu.control.accounts import is_owned
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import duration_text
 

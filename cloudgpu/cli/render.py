@@ -71,13 +71,6 @@ def next_steps(name: str, *, jupyter: bool) -> str:
     return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
-def is_owned(value: dict[str, Any]) -> bool:
-    """Say whether a machine stands on a computer of the user's: no cloud bills it, and none has a name for it."""
-    from cloudgpu.control.accounts import HERE
-
-    return value["provider"] in HERE
-
-
 def place(value: dict[str, Any]) -> str:
     """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
     at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
@@ -258,6 +251,8 @@ def machine(value: dict[str, Any], now: datetime) -> str:
 
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
+    from cloudgpu.control.accounts import is_owned
+
     owned = is_owned(value)
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
@@ -293,6 +288,8 @@ def machine(value: dict[str, Any], now: datetime) -> str:
 
 def _market(value: dict[str, Any]) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
+    from cloudgpu.control.accounts import is_owned
+
     return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
 
 

@@ -36,7 +36,8 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 
 def _said(value: dict[str, Any]) -> str:
-    from cloudgpu.cli.render import dollars, is_owned, stays, steps, while_stopped
+    from cloudgpu.cli.render import dollars, stays, steps, while_stopped
+    from cloudgpu.control.accounts import is_owned
 
     name = value["name"]
     if not stays(value):

@@ -98,7 +98,7 @@ def command(
 
 def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
-    from cloudgpu.cli.render import is_owned
+    from cloudgpu.control.accounts import is_owned
     from cloudgpu.control.on_start import on_start_of, wait_for_on_start
 
     if not wait:
@@ -164,7 +164,8 @@ def _differs(one: dict[str, str]) -> str:
 
 def _at_cloud(machine: dict[str, Any]) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    from cloudgpu.cli.render import at_cloud, is_owned
+    from cloudgpu.cli.render import at_cloud
+    from cloudgpu.control.accounts import is_owned
 
     found = None if is_owned(machine) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,21 @@ from cloudgpu.errors import InvalidRequest
 
 LOOKED_BACK = timedelta(days=30)
 HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+
+
+def is_owned(machine: Mapping[str, Any]) -> bool:
+    """Say whether a machine stands on a computer of the user's: no cloud bills it, and none has a name for it."""
+    return machine["provider"] in HERE
+
+
+def and_billed(machine: Mapping[str, Any], words: str) -> str:
+    """Return `words` for a machine that is rented; nothing for one that its user owns."""
+    return "" if is_owned(machine) else words
+
+
+def may_go_on(machine: Mapping[str, Any]) -> str:
+    """Return what may still be the case with a machine whose end is not proved."""
+    return "may still run" if is_owned(machine) else "may still be billed"
 
 
 def used_accounts(session: Session) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.facts import Elsewhere
 from cloudgpu.core.times import iso
@@ -278,7 +279,7 @@ def _ended(session: Session, row: Row) -> Ended | CloudgpuError:
         return fault
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
         return StopUnproved(
-            f"{row['name']} may still be billed: ending it failed ({type(bug).__name__}: {bug}).",
+            f"{row['name']} {may_go_on(row)}: ending it failed ({type(bug).__name__}: {bug}).",
             field="name",
             value=row["name"],
             next=f"Run: cloudgpu down {row['name']}, and report this.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.target import Barred
 from cloudgpu.control import kept, timers
-from cloudgpu.control.accounts import is_forgotten
+from cloudgpu.control.accounts import and_billed, is_forgotten
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
@@ -98,9 +98,9 @@ def launch(
 
 
 def _launched(row: Row) -> AbstractContextManager[None]:
-    name = row["name"]
+    name, billed = row["name"], and_billed(row, " and billed")
     return changing(
-        f"{name} is launched and billed. The same up waits for it again; cloudgpu down {name} ends it."
+        f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
         if row["ended"] is None
         else f"{name} does not run: its disk is kept."
     )
@@ -191,7 +191,8 @@ def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
             if not found:
                 remove_unfit(session, row, fault)
             raise
-        left = f"{row['name']} is launched and billed meanwhile; to end it: cloudgpu down {row['name']}"
+        billed = and_billed(row, " and billed meanwhile")
+        left = f"{row['name']} is launched{billed}; to end it: cloudgpu down {row['name']}"
         fault.next = f"{fault.next} {left}" if fault.next else left
         raise
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept, saved, timers
+from cloudgpu.control.accounts import and_billed
 from cloudgpu.control.admission import carried, decided, look_first, row_until
 from cloudgpu.control.gone import gone
 from cloudgpu.control.law import by, check_may, check_override
@@ -197,7 +198,8 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
     session.check_launchable()
     look_first(session, {}, lambda budget: budget.scope.covers(row))
     name = row["name"]
-    left = f"{name} may be starting, and billed. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
+    billed = and_billed(row, ", and billed")
+    left = f"{name} may be starting{billed}. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
     with alone(session, row), changing(left):
         latest = refresh(session, _settled(session, row))
         if latest["ended"]:
@@ -251,7 +253,8 @@ def _not_started(session: Session, row: Row) -> None:
 
 def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
     """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
-    fault.next = f"It may be running, and billed. Run: cloudgpu show {row['name']} --refresh"
+    billed = and_billed(row, ", and billed")
+    fault.next = f"It may be running{billed}. Run: cloudgpu show {row['name']} --refresh"
     try:
         return refresh(session, row)
     except ProviderUnavailable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.missing import got
 from cloudgpu.control.observe import not_before, too_fresh, vanished
@@ -69,7 +70,7 @@ def prove(
         if session.clock() >= deadline or silence.lasts():
             word = last if silence.word in ("", last) else f"{last}; {silence.word}"
             raise StopUnproved(
-                f"{row['name']} may still be billed: its end could not be proved (last word: {word})."
+                f"{row['name']} {may_go_on(row)}: its end could not be proved (last word: {word})."
                 f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
                 field="name",
                 value=row["name"],

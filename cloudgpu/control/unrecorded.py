@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.kept import leftovers_at, things_of
 from cloudgpu.control.protected import stop_anyway
 from cloudgpu.control.prove import PROVED_WITHIN
@@ -110,7 +111,7 @@ def _prove(session: Session, row: Row, done: Callable[[], bool]) -> None:
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{row['name']} may still be billed: its end could not be proved, and the ledger cannot be written.",
+                f"{row['name']} {may_go_on(row)}: its end could not be proved, and the ledger cannot be written.",
                 field="name",
                 value=row["name"],
                 next=f"Run the same again: cloudgpu down {row['name']}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudgpu.control.accounts import and_billed, may_go_on
 from cloudgpu.control.end_words import end_words
 from cloudgpu.control.session import open_session
 from cloudgpu.providers.ssh.translate import END_MEANS
@@ -44,3 +45,13 @@ def test_machines_of_both_kinds_are_told_apart_and_a_volume_stays(tmp_path):
     both = said(tmp_path, row("fox"), row("box", "ssh", "desk"))
     assert both == f"What is on fox is deleted. box: {END_MEANS}"
     assert said(tmp_path, row("fox", volume="data")) == "What is on it is deleted. The volume data stays."
+
+
+def test_no_word_says_that_a_machine_is_billed_which_its_user_owns():
+    for provider in ("ssh", "local"):
+        assert (and_billed(row("fox", provider), " and billed"), may_go_on(row("fox", provider))) == (
+            "",
+            "may still run",
+        )
+    rented = row("fox", "aws")
+    assert (and_billed(rented, " and billed"), may_go_on(rented)) == (" and billed", "may still be billed")
