@@ -350,11 +350,23 @@ def test_a_start_killed_before_its_record_is_written_is_stopped_too(machine):
     assert not running(server["pid"])
 
 
-@pytest.mark.soak  # many seconds
-def test_a_token_that_jupyters_own_configuration_sets_is_named(machine):
+def _configured(machine, settings):
     config = machine.dir / "jupyter" / "config"
     config.mkdir(parents=True)
-    (config / "jupyter_server_config.json").write_text('{"IdentityProvider": {"token": "another"}}')
+    (config / "jupyter_server_config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.soak  # many seconds
+def test_a_token_of_jupyters_own_configuration_does_not_win(machine):
+    _configured(machine, {"IdentityProvider": {"token": "another"}})
+    server = machine.lab("ensure")
+    assert machine.ask("GET", "/api/status", server["port"])["started"]
+    machine.lab("stop")
+
+
+@pytest.mark.soak  # many seconds
+def test_a_token_that_jupyters_own_configuration_sets_past_ours_is_named(machine):
+    _configured(machine, {"PasswordIdentityProvider": {"token": "another"}})
     try:
         assert "Jupyter's own configuration" in machine.lab("ensure")["error"]
     finally:
