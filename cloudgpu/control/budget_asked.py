@@ -19,10 +19,10 @@ from cloudgpu.control.session import living
 from cloudgpu.core import budget_words as words
 from cloudgpu.core.budget import Action, Budget, PaidIn, Scope
 from cloudgpu.core.budget_stops import Stop, stops
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import gentlest
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.policy import Do
 from cloudgpu.core.standing import Standing
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest

@@ -10,9 +10,8 @@ from cloudgpu.control.budgets import budgets
 from cloudgpu.control.policies import policy_of
 from cloudgpu.core.budget import Action
 from cloudgpu.core.budget_stops import WARNINGS
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import agreed, at_last, gentlest, only_warned
-from cloudgpu.core.policy import Act, Policy
+from cloudgpu.core.policy import Act, Do, Policy
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest

@@ -32,12 +32,12 @@ from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unbegun import not_begun_line
 from cloudgpu.control.underway import changing, unproved
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import gentlest
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.policy import Do
 from cloudgpu.core.policy_words import off_now
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import iso

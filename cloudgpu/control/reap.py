@@ -29,8 +29,9 @@ from cloudgpu.control.session import living
 from cloudgpu.control.terms import changed_terms
 from cloudgpu.control.timers import Repaired, repair
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.decisions import Decision, Seen
 from cloudgpu.core.passes import Done, Left, Pass
+from cloudgpu.core.policy import Do
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.parallel import Pool

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.reap_carry import Item, each_alone
-from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.decisions import Decision, Seen
 from cloudgpu.core.passes import Done, Left
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.policy import Do
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 

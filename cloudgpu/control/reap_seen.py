@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.hearing import Word, heard_of
 from cloudgpu.control.samples import Report, probe
 from cloudgpu.core.activity import up_since
-from cloudgpu.core.decisions import Rule, Seen
+from cloudgpu.core.decisions import Seen
 from cloudgpu.core.facts import State
 from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.idle import Thresholds
-from cloudgpu.core.policy import Act, Policy, thresholds
+from cloudgpu.core.policy import Act, Policy, Rule, thresholds
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError
 

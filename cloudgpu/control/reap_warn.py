@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session import present
 from cloudgpu.core.alerts import Finding
-from cloudgpu.core.decisions import Decision, Lifted, Rule, Warned
+from cloudgpu.core.decisions import Decision, Lifted, Warned
 from cloudgpu.core.events import Draft
 from cloudgpu.core.passes import Told
+from cloudgpu.core.policy import Rule
 from cloudgpu.core.times import iso, minute
 from cloudgpu.core.told import not_before_said
 from cloudgpu.errors import CloudgpuError

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core import budget_stops
 from cloudgpu.core.activity import Known
-from cloudgpu.core.decisions import Do, Rule, Seen, Warned
+from cloudgpu.core.decisions import Seen, Warned
 from cloudgpu.core.endings import ERASES
-from cloudgpu.core.policy import Policy
+from cloudgpu.core.policy import Do, Policy, Rule
 from cloudgpu.core.times import from_iso
 
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice

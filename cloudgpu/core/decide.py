@@ -9,38 +9,13 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.activity import Known, known, up_since
 from cloudgpu.core.budget_stops import Stop
-from cloudgpu.core.cases import WAIT_OUT, Case, Found, clock
-from cloudgpu.core.decisions import (
-    ACTIVE,
-    ENDS,
-    IDLE,
-    UNKNOWN,
-    Decision,
-    Do,
-    Lifted,
-    Rule,
-    Seen,
-    Warned,
-)
+from cloudgpu.core.cases import Case, Found, clock
+from cloudgpu.core.decisions import ENDS, UNKNOWN, Decision, Lifted, Seen
 from cloudgpu.core.ends import RULES
 from cloudgpu.core.ends_kept import image_since, images, stopped, stopped_since
+from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.times import from_iso
-
-__all__ = [
-    "ACTIVE",
-    "IDLE",
-    "MAX_IDLE_STOPS",
-    "UNKNOWN",
-    "WAIT_OUT",
-    "Decision",
-    "Do",
-    "Lifted",
-    "Rule",
-    "Seen",
-    "Warned",
-    "decide",
-]
 
 MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
 _STRENGTH = {rule: place for place, rule in enumerate(Rule)}

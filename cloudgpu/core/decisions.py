@@ -5,46 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.policy import Do, Policy, Rule
 
 if TYPE_CHECKING:
     from cloudgpu.core.idle import Judged
-    from cloudgpu.core.policy import Policy
 
 Row = Mapping[str, Any]
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
-
-
-class Do(StrEnum):
-    """What is to be done with a machine, or with what is kept of it."""
-
-    KEEP = "keep"
-    WARN = "warn"
-    RENEW = "renew"  # its lease
-    STOP = "stop"
-    PARK = "park"  # it cannot be stopped: it ends, and an image of its disk stays
-    TERMINATE = "terminate"
-    IMAGE = "image"  # keep a stopped machine as an image, then terminate it
-    REMOVE = "remove"  # an image that is kept
-
-
-class Rule(StrEnum):
-    """Why something is done or left, the strongest first."""
-
-    BUDGET = "budget"
-    RENEW_UNTIL = "renew-until"
-    SCHEDULE = "schedule"
-    HOLD = "hold"
-    LEASE = "lease"
-    IDLE = "idle"
-    UNLABELLED = "unlabelled"
-    STOPPED = "stopped"
-    IMAGES = "images"
-    NONE = "none"
-
-
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.decisions import Do
-from cloudgpu.core.policy import Policy, Unpausable
+from cloudgpu.core.policy import Do, Policy, Unpausable
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Available, Setup

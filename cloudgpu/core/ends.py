@@ -9,8 +9,8 @@ from cloudgpu.core import budget_stops, endings
 from cloudgpu.core.activity import SHUT_DOWN, window
 from cloudgpu.core.bill import spent
 from cloudgpu.core.cases import LAST, Case, Found, before, clock, told, waited, warned
-from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Do, Rule, Warned
-from cloudgpu.core.policy import Act, Policy, Unknown
+from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Warned
+from cloudgpu.core.policy import Act, Do, Policy, Rule, Unknown
 from cloudgpu.core.schedule import missed_off, next_off, off_until
 from cloudgpu.core.times import duration_text, from_iso
 

@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.decisions import Decision, Do, Rule, Seen
+from cloudgpu.core.decisions import Decision, Seen
 from cloudgpu.core.facts import Asked, Elsewhere, Unanswered
+from cloudgpu.core.policy import Do, Rule
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Offer
 from cloudgpu.core.guards import Agent, Guards, Timer, lease_ends
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
-from cloudgpu.core.policy import Origin, Policy
+from cloudgpu.core.policy import Do, Origin, Policy
 from cloudgpu.core.policy_words import Says, off_now
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch

@@ -16,6 +16,34 @@ MOST_OFFS = 60  # of a schedule, that a machine is told ahead
 BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
 
 
+class Do(StrEnum):
+    """What is to be done with a machine, or with what is kept of it."""
+
+    KEEP = "keep"
+    WARN = "warn"
+    RENEW = "renew"  # its lease
+    STOP = "stop"
+    PARK = "park"  # it cannot be stopped: it ends, and an image of its disk stays
+    TERMINATE = "terminate"
+    IMAGE = "image"  # keep a stopped machine as an image, then terminate it
+    REMOVE = "remove"  # an image that is kept
+
+
+class Rule(StrEnum):
+    """Why something is done or left, the strongest first."""
+
+    BUDGET = "budget"
+    RENEW_UNTIL = "renew-until"
+    SCHEDULE = "schedule"
+    HOLD = "hold"
+    LEASE = "lease"
+    IDLE = "idle"
+    UNLABELLED = "unlabelled"
+    STOPPED = "stopped"
+    IMAGES = "images"
+    NONE = "none"
+
+
 class Unpausable(StrEnum):
     """What becomes of a machine that cannot be stopped (a one-time spot machine) where it would be.
 

@@ -10,9 +10,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from cloudgpu.core import endings
-from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.guards import has_no_agent
-from cloudgpu.core.policy import Act, Policy, Unknown, Unpausable
+from cloudgpu.core.policy import Act, Do, Policy, Rule, Unknown, Unpausable
 from cloudgpu.core.schedule import Schedule, next_off, off_until
 from cloudgpu.core.times import duration_text, from_iso
 

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Decision, Do, Seen
+from cloudgpu.core.decisions import Decision, Seen
 from cloudgpu.core.events import Line
 from cloudgpu.core.fold import folded, follow
 from cloudgpu.core.idle import METERS, Judged, Thresholds, judge
-from cloudgpu.core.policy import Policy, thresholds
+from cloudgpu.core.policy import Do, Policy, thresholds
 from cloudgpu.core.times import from_iso, iso
 
 Row = Mapping[str, Any]

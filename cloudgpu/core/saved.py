@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.billing import EXACT
-from cloudgpu.core.decisions import ENDS, Rule
+from cloudgpu.core.decisions import ENDS
 from cloudgpu.core.events import Said
 from cloudgpu.core.money import HOUR
 from cloudgpu.core.names import lock_name
+from cloudgpu.core.policy import Rule
 from cloudgpu.core.times import from_iso, iso
 
 Row = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.core.backtest import Amount, Ended, Tested, added, off_seconds
 from cloudgpu.core.billing import money
-from cloudgpu.core.decisions import Do
+from cloudgpu.core.policy import Do
 from cloudgpu.core.replay import Work
 from cloudgpu.core.times import iso
 from cloudgpu.report.values import usd

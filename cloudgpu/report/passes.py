@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.decisions import Do
+from cloudgpu.core.policy import Do
 from cloudgpu.core.times import iso
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.why import decision_value, why_value

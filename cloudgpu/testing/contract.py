@@ -25,10 +25,10 @@ from typing import Any, cast
 import pytest
 
 from cloudgpu.core import endings
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.facts import TAG_ID, Attempt, Available, Instance, Market, State, Want
 from cloudgpu.core.guards import Guards, Timer
 from cloudgpu.core.names import digest
+from cloudgpu.core.policy import Do
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import (

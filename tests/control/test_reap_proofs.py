@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.decisions import Do, Rule
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, State
+from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from tests.control.conftest import Lab

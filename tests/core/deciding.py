@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.decide import Decision, Seen, decide
+from cloudgpu.core.decide import decide
+from cloudgpu.core.decisions import Decision, Seen
 from cloudgpu.core.events import Event
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.idle import Judged, Signal

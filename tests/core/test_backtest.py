@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.backtest import Amount, cut, off_seconds
 from cloudgpu.core.billing import EXACT, charge
-from cloudgpu.core.decisions import Do
 from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, MachineBudget, Policy
+from cloudgpu.core.policy import Act, Do, Idle, MachineBudget, Policy
 from cloudgpu.core.replay import _Watch, covered
 from cloudgpu.core.schedule import Schedule
 from cloudgpu.core.times import from_iso

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from cloudgpu.core import budget_stops
-from cloudgpu.core.decide import MAX_IDLE_STOPS, Decision, Do, Rule, decide
+from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.decisions import Decision
 from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.schedule import Schedule
 from cloudgpu.core.times import iso
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, Machine, active, idle, minute

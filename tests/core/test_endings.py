@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core import budget_stops
-from cloudgpu.core.decisions import ENDS, Decision, Do, Rule
+from cloudgpu.core.decisions import ENDS, Decision
 from cloudgpu.core.endings import gentlest
 from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unpausable
+from cloudgpu.core.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unpausable
 from cloudgpu.core.schedule import Schedule
 from cloudgpu.core.times import iso
 from tests.core.deciding import DEFAULT, UNKNOWN, Machine, active, idle, minute

@@ -6,9 +6,8 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 
-from cloudgpu.core.decisions import Rule
 from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policy_words import holding, rules_for, rules_of
 from cloudgpu.core.schedule import Schedule
 

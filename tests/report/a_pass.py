@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Do, Rule, Seen
+from cloudgpu.core.decisions import Seen
 from cloudgpu.core.facts import Asked, Unanswered
 from cloudgpu.core.fold import folded
 from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.core.passes import Done, Left, Pass, Told
+from cloudgpu.core.policy import Do, Rule
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)
