@@ -1,7 +1,7 @@
 """Runs every benchmark here and prints one table: what, ours, against what, the ratio, the aim, whether it is met.
 
-A benchmark is a module with `measure() -> dict`; its `rows` go into the table. All compare two things in one run, so
-that a busy or slow machine changes both: read the ratios, not the seconds.
+A benchmark is a module with `measure() -> dict`; its `rows` go into the table. All but `walks`, which measures no time,
+compare two things in one run, so that a busy or slow machine changes both: read the ratios, not the seconds.
 """
 
 from __future__ import annotations
