@@ -1,0 +1,154 @@
+"""The texts that are sent to machines, held by their hashes: a change of one is meant, or it is a fault.
+
+Moving a module, sorting its imports or renaming what only we read must change none of them. Each text is made by the
+function that makes it for a launch or a command; where a text depends on a machine, the machine is made up here.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloudgpu.access import guests, jupyter, terminals
+from cloudgpu.access.connection import Completed
+from cloudgpu.agent import own_source, source
+from cloudgpu.control import on_start, samples, traffic
+from cloudgpu.core.facts import Accelerator, Available, Market, Part, Setup, Volume
+from cloudgpu.providers.machine import source as file_source
+from cloudgpu.providers.machine.bootdata import Given, startup_script, user_data
+from cloudgpu.providers.ssh import client
+from cloudgpu.testing import make_attempt
+
+NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
+KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
+HASHES = {  # of each text as UTF-8; a failing test says the line to write here
+    "agent, as what it means": "c51a25ff1673a336edcd41798749c6740f7ded42006940d8a2a4c877466700fd",
+    "agent, as Python 3.11 writes it": "907ee02cba449807e741d09f94ad9bdd086045508eff4b90625aa38421adbf47",
+    "agent's own.py": "1a0419afb6b050d528637624d53619716128a406966f76f10824fb4a738ded46",
+    "program on a host (ssh)": "490e3b11a4826a63d45c0868f250d6fb8128bbb6bcd4bff563a451c9b8b8a3ae",
+    "program that runs JupyterLab": "da3ca5d1b13c0b370f29e0ad734b651c37b0dc6a599cb84d92981668ff120921",
+    "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
+    "program that lets a key in": "778d0732831682323d37e8286e2c9bcbf02034ec8c4b0cb22f665fb999be46e6",
+    "program that writes to terminals": "92ba50fb20bfc9e9cbfeb5ca4d962faab22f5193c18a5b54006328949a831f98",
+    "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
+    "command that asks the agent for traffic": "a9d9957e88a3e9580779f12f69d659fd90365586aa96ca880b2d1ee2d076a4b6",
+    "command that asks how far on_start is": "72e744592cd08c1b899d93a563d3cfebcc934b6cc89a78fc45a3901e980c4306",
+    "boot data on AWS": "621893210b6842a1ca3b744c26f37cfc27a0189512b3dedc0da4721325607e6a",
+    "boot data on Google Cloud": "589601e8aeab94165926527d10677488c072e41fed990f56f4fcda32e7b7ffac",
+    "boot data on Azure": "1c69c2d31b7d29db988350be7b18b184e951cfede3452201eff8600171a5f8de",
+    "boot data of an on-demand machine": "ec741cb441c675788a6adacc8e9564e3619843dd5fd3abe42a932d795d478e0e",
+    "startup script on Google Cloud": "03042ec822f4b53db363790d1a6854fada66ea892345e55a58a42402dcde5242",
+    "cloud_aws.sh": "8bff20e87adca2f623d56d7b6e5e30733110692e533cea1cfc1127e98fbfb053",
+    "cloud_azure.sh": "5326611332d349e6043d634c9956f84d4884e22e512fa0b31f410f4a68379659",
+    "cloud_gcp.sh": "a6795854b030c0572a3e94444586d59da33538204885b9990d28b60114f88f8f",
+    "jupyter.sh": "ce0e353cf490f5178e903ca7904fbc4fe320ec40d2b35d70ab10107b1b8e11d5",
+    "lease.sh": "8c6bc40d1ee5dffe255a2431ac26348810c87d92d071338026e1bfb17711aa4a",
+    "report_aws.py": "b29d0163750ddd206169b38532eb52d0ea4985f7786166e7181ff94e966ebcb4",
+    "settle.sh": "b84d3303c67ad4e5c79c888fd103f8115a3b3278a5943c2e8c47371a4d2128a7",
+    "start.sh": "1d5a212f5d66df000912d5d33ad82cd243023d67d01a718bfc27c7f804c4e3f5",
+    "volume.sh": "4a6f92b64395657931836b3fb45cfdfdaf7d80131e9a6399648613cbe6c83117",
+}
+
+
+@dataclass
+class Recorder:
+    """Stands where a connection stands, keeps what is sent over it, and answers as a machine would."""
+
+    answer: dict[str, Any]
+    target: Any = field(default_factory=lambda: SimpleNamespace(id="cg-1", name="fox"))
+    sent: list[str] = field(default_factory=list)
+
+    def capture(self, command: str, *, input: bytes = b"", **_: Any) -> Completed:  # noqa: A002
+        self.sent.append(f"{command}\n{input.decode()}")
+        return Completed(0, json.dumps(self.answer).encode(), b"")
+
+
+def over(send: Callable[[Any], object], **answer: Any) -> str:
+    """Return what `send` says to a machine that answers so."""
+    connection = Recorder(answer)
+    send(connection)
+    return "".join(connection.sent)
+
+
+def shape(node: Any) -> Any:
+    """Return a program as lists: what it means, the same in every Python, however that writes it."""
+    if isinstance(node, ast.AST):
+        parts = [(name, shape(value)) for name, value in ast.iter_fields(node)]
+        return [type(node).__name__, *((name, value) for name, value in parts if value not in (None, []))]
+    return [shape(one) for one in node] if isinstance(node, list) else repr(node)
+
+
+def attempt(cloud: str, market: Market) -> Any:
+    """Return a launch that uses everything that boot data have."""
+    item = Available(cloud, "lab", "here", "here-a", "big-1", market, accelerators=(Accelerator("T4", 1),))
+    made = make_attempt(
+        item,
+        now=NOW,
+        agent_source="print('agent')\n",
+        user="cloudgpu",
+        client_public_keys=["ssh-ed25519 CLIENT"],
+        host_key=("ssh-ed25519 HOST", "PRIVATE"),
+        jupyter=("jupyter", "lab"),
+        parts=[
+            Part("packages", "git tmux"),
+            Part("on_start", "echo begun\n"),
+            Part("cloud_init", "#cloud-config\n{}\n"),
+        ],
+        policy={"after": 3600.0, "off": [1, 2]},
+    )
+    return replace(made, request=replace(made.request, setup=Setup(volume=Volume("data"))))
+
+
+def boot_data(cloud: Any, market: Market = Market.SPOT, write: Callable[..., str] = user_data) -> str:
+    given = Given(cloud, ssh_port=2222, reports=True, volume="vol-1", can_deallocate=cloud == "azure")
+    return write(attempt(cloud, market), given)
+
+
+def beside() -> list[str]:
+    """Return the names of the files that travel as they lie there."""
+    here = Path(inspect.getfile(file_source)).parent
+    return sorted(one.name for one in here.iterdir() if one.suffix == ".sh" or one.name == "report_aws.py")
+
+
+TEXTS: dict[str, Callable[[], str]] = {
+    "agent, as what it means": lambda: json.dumps(shape(ast.parse(source()))),
+    **({"agent, as Python 3.11 writes it": source} if sys.version_info[:2] == (3, 11) else {}),
+    "agent's own.py": own_source,
+    "program on a host (ssh)": lambda: client._request("list", {"ledger": "led-1"}).decode(),
+    "program that runs JupyterLab": lambda: over(jupyter.stop, stopped=True),
+    "command that reads JupyterLab's token": lambda: jupyter._TOKEN,
+    "program that lets a key in": lambda: over(lambda to: guests.let_in(to, KEY), changed=True),
+    "program that writes to terminals": lambda: terminals._RUN,
+    "command that asks the agent for samples": lambda: samples.ASK,
+    "command that asks the agent for traffic": lambda: traffic.ASK,
+    "command that asks how far on_start is": lambda: on_start._LOOK,
+    "boot data on AWS": lambda: boot_data("aws"),
+    "boot data on Google Cloud": lambda: boot_data("gcp"),
+    "boot data on Azure": lambda: boot_data("azure"),
+    "boot data of an on-demand machine": lambda: boot_data("gcp", Market.ON_DEMAND),
+    "startup script on Google Cloud": lambda: boot_data("gcp", write=startup_script),
+    **{name: partial(file_source, name) for name in beside()},
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_that_is_sent_to_machines_is_what_it_was(name: str) -> None:
+    now = hashlib.sha256(TEXTS[name]().encode()).hexdigest()
+    renew = f'If it was changed on purpose, write into HASHES of this file: "{name}": "{now}",'
+    assert now == HASHES.get(name), f"What is sent to machines has changed: {name}. {renew}"
+
+
+def test_no_hash_is_left_of_a_text_that_is_sent_no_more() -> None:
+    assert set(HASHES) - set(TEXTS) <= {"agent, as Python 3.11 writes it"}
