@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="where README.md and docs/ are")
     asked = parser.parse_args()
     if asked.write:
-        for name, text in generated().items():
+        for name, text in generated(asked.root).items():
             (asked.root / name).write_text(text, encoding="utf-8")
         return 0
     faults = list(check(asked.root))
@@ -73,7 +73,7 @@ def check(root: Path) -> Iterator[str]:
 
 
 def _check_generated(root: Path) -> Iterator[str]:
-    for name, text in generated().items():
+    for name, text in generated(root).items():
         path = root / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             yield f"{name}:1: is not what the code says; run: python docs/check.py --write"

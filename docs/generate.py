@@ -1,10 +1,11 @@
-"""The pages that are made from the code: reference/cli.md and reference/errors.md."""
+"""What is made from the code: reference/cli.md, reference/errors.md, and the table of rules in policies.md."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -13,6 +14,7 @@ from cloudgpu import errors
 from cloudgpu.cli.app import VERBS, app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.config.settings import SHIPPED_KINDS
+from cloudgpu.core.ends import RULES
 from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
@@ -37,11 +39,25 @@ _OTHER_CODES = {
     141: "Whoever read the output closed it (as `| head` does).",
     255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
 }
+_RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
 
 
-def generated() -> dict[str, str]:
-    """Return the text of every generated page, by its path from the root."""
-    return {"docs/reference/cli.md": cli_page(), "docs/reference/errors.md": errors_page()}
+def generated(root: Path) -> dict[str, str]:
+    """Return the text of every page that is generated, or has a part that is, by its path from the root."""
+    policies = (root / "docs/policies.md").read_text(encoding="utf-8")
+    return {
+        "docs/reference/cli.md": cli_page(),
+        "docs/reference/errors.md": errors_page(),
+        "docs/policies.md": with_rules(policies),
+    }
+
+
+def with_rules(page: str) -> str:
+    """Return a page with the reaper's rules between its two marks, as a table in the order in which they are tried."""
+    before, _, rest = page.partition(_RULES)
+    rows = [[f"`{one.rule}`", ", ".join(one.stages), one.says, "yes" if one.waits else "no"] for one in RULES]
+    table = _table(["rule", "tried on", "what it does", "waits for a hold"], rows)
+    return f"{before}{_RULES}{table}{_RULES_END}{rest.partition(_RULES_END)[2]}"
 
 
 def commands() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from cloudgpu.core import budget_stops
 from cloudgpu.core.activity import Known
@@ -15,6 +16,14 @@ from cloudgpu.core.times import from_iso
 FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
 WAIT_OUT = timedelta(seconds=60)  # passes do not come to the second: so much is waited for rather than left to the next
 AGAIN = timedelta(days=1)  # what is only told is told again after that
+
+
+class Stage(StrEnum):
+    """What there is of a machine when a pass decides about it."""
+
+    RUNNING = "a running machine"
+    STOPPED = "a stopped machine"
+    IMAGE = "a kept image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Case:
     """One machine with all that its rules ask for. `held` is the end of a hold that has not ended."""
 
     seen: Seen
+    stage: Stage
     known: Known
     started: datetime
     stop: budget_stops.Stop | None

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from cloudgpu.core.activity import Known, known, up_since
 from cloudgpu.core.budget_stops import Stop
-from cloudgpu.core.cases import Case, Found, clock
+from cloudgpu.core.cases import Case, Found, Stage, clock
 from cloudgpu.core.decisions import ENDS, UNKNOWN, Decision, Lifted, Seen
 from cloudgpu.core.ends import RULES
-from cloudgpu.core.ends_kept import image_since, images, stopped, stopped_since
+from cloudgpu.core.ends_kept import image_since, stopped_since
 from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.promises import runs_on
 from cloudgpu.core.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a pass: what was judged wrongly for all of them must not stop all of them
-_STRENGTH = {rule: place for place, rule in enumerate(Rule)}
+_STRENGTH = {one.rule: place for place, one in enumerate(RULES)}
 
 
 def decide(
@@ -31,9 +32,9 @@ def decide(
 ) -> list[Decision]:
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
-    `stops` are what budgets that are passed do (`core.budget_stops`), `interval` is how often passes come. Precedence:
-    budget, renew-until, schedule, hold, lease, idle, and what concerns no use after these. Idle time, with a label
-    missing or without, ends at most `max_idle_stops` machines in a pass, those that are idle longest.
+    `stops` are what budgets that are passed do (`core.budget_stops`), `interval` is how often passes come. The rules
+    are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops` machines
+    in a pass, those that are idle longest.
     """
     over = {stop.machine: stop for stop in stops}
     found = [_decided(one, over.get(one.row["id"]), now, interval) for one in seen]
@@ -53,18 +54,17 @@ def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) 
     if not seen.answered:
         at = case.time("renew_until") if runs_on(row) else None  # by the machine's own timer
         return replace(_left(seen, f"{case.known.why}: it is left alone"), at=at)
-    if row["ended"] is not None or row.get("thing"):
-        return _joined(case, [images])
-    return _joined(case, RULES if runs_on(row) else [stopped])
+    return _joined(case, [found for one in RULES for found in one.found(case)])
 
 
 def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> Case:
-    row = seen.row
+    row, stage = seen.row, _stage(seen.row)
     held = from_iso(row["hold_until"]) if row["hold_until"] else None
-    kept = image_since(row) if row["ended"] is not None or row.get("thing") else None
+    kept = image_since(row) if stage is Stage.IMAGE else None
     started = kept or (up_since(row) if runs_on(row) else stopped_since(row))
     return Case(
         seen=seen,
+        stage=stage,
         known=known(seen, now) if runs_on(row) else Known(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
@@ -74,9 +74,14 @@ def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> 
     )
 
 
-def _joined(case: Case, rules: Sequence[Callable[[Case], Found | None]]) -> Decision:
+def _stage(row: Mapping[str, Any]) -> Stage:
+    if row["ended"] is not None or row.get("thing"):
+        return Stage.IMAGE
+    return Stage.RUNNING if runs_on(row) else Stage.STOPPED
+
+
+def _joined(case: Case, found: Sequence[Found]) -> Decision:
     """Return what follows from what the rules find: the strongest end, else a renewal, else what is told, else keep."""
-    found = [one for one in (rule(case) for rule in rules) if one is not None]
     warnings = [one.warn for one in found if one.warn is not None]
     first = min(found, key=_order, default=None)
     base = Decision(
@@ -96,7 +101,8 @@ def _joined(case: Case, rules: Sequence[Callable[[Case], Found | None]]) -> Deci
     if first is not None and first.stands:
         do = Do.WARN if warnings else Do.KEEP
         return _with_policy(case, replace(_of(base, first), do=do, after=first.after, warnings=tuple(warnings)))
-    return _with_policy(case, _kept_alone(case, base))
+    held = [replace(base, rule=Rule.HOLD, why=one.why) for one in found if one.rule is Rule.HOLD]
+    return _with_policy(case, held[0] if held else base)
 
 
 def _order(found: Found) -> tuple[int, float, int]:
@@ -108,12 +114,6 @@ def _order(found: Found) -> tuple[int, float, int]:
 
 def _of(base: Decision, found: Found) -> Decision:
     return replace(base, do=found.do, rule=found.rule, why=found.why, urgent=found.urgent)
-
-
-def _kept_alone(case: Case, base: Decision) -> Decision:
-    if case.held is None:
-        return base
-    return replace(base, rule=Rule.HOLD, why=f"held until {clock(case.held, case.now)}; {base.why}")
 
 
 def _with_policy(case: Case, decision: Decision) -> Decision:

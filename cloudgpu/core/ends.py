@@ -1,16 +1,22 @@
-"""The rules that end a machine that runs, one function each: what each one finds of one machine. Pure."""
+"""The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
+
+Each rule says what it finds of one machine; `core.decide` makes one decision of all that was found.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core import budget_stops, endings
 from cloudgpu.core.activity import SHUT_DOWN, window
 from cloudgpu.core.bill import spent
-from cloudgpu.core.cases import LAST, Case, Found, before, clock, told, waited, warned
+from cloudgpu.core.cases import LAST, Case, Found, Stage, before, clock, told, waited, warned
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN, Warned
+from cloudgpu.core.ends_kept import images, stopped
 from cloudgpu.core.policy import Act, Do, Policy, Rule, Unknown
+from cloudgpu.core.policy_words import HOLD
 from cloudgpu.core.schedule import missed_off, next_off, off_until
 from cloudgpu.core.times import duration_text, from_iso
 
@@ -93,10 +99,18 @@ def kept_off(case: Case) -> Found | None:
     return waited(case, Rule.SCHEDULE, due, why, end)
 
 
+def hold(case: Case) -> Found | None:
+    """Say until when a machine is held, where no rule has more to say of it."""
+    if case.held is None:
+        return None
+    why = f"held until {clock(case.held, case.now)}; {case.known.why}"
+    return Found(Rule.HOLD, Do.KEEP, why, stands=False)
+
+
 def shut_down(case: Case) -> Found | None:
     """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
     row = case.seen.row
-    if row["state"] not in SHUT_DOWN or case.held is not None or row["stoppable"] is False:
+    if row["state"] not in SHUT_DOWN or row["stoppable"] is False:
         return None
     return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
 
@@ -104,7 +118,7 @@ def shut_down(case: Case) -> Found | None:
 def lease(case: Case) -> Found | None:
     """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
     at, last = case.time("expires"), case.time("renew_until")
-    if at is None or case.held is not None or (last is not None and at >= last):
+    if at is None or (last is not None and at >= last):
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
@@ -120,7 +134,7 @@ def lease(case: Case) -> Found | None:
 def idle(case: Case) -> Found | None:
     """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
     policy, known = case.policy, case.known
-    if policy is None or case.held is not None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
+    if policy is None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
         return None
     if known.activity == UNKNOWN:
         return _still_warned(case)
@@ -136,7 +150,7 @@ def unlabelled(case: Case) -> Found | None:
     """Tell of a machine that does not say whose it is or what for; end it only when nobody uses it."""
     policy = case.policy
     rule = policy and policy.unlabelled
-    if policy is None or not rule or case.held is not None:
+    if policy is None or not rule:
         return None
     missing = [name for name in rule.require if not case.seen.row.get(name)]
     begun = case.time("launched_at") or case.time("intended_at") or case.now
@@ -159,16 +173,82 @@ def silence(case: Case) -> Found | None:
     return told(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
 
 
-RULES: tuple[Callable[[Case], Found | None], ...] = (
-    budget,
-    renew_until,
-    schedule,
-    kept_off,
-    shut_down,
-    lease,
-    idle,
-    unlabelled,
-    silence,
+@dataclass(frozen=True, slots=True)
+class ReaperRule:
+    """One of RULES: what it does, in a clause, and the functions that find what it says of one machine.
+
+    It is tried at these stages alone, and not of a machine that is held where it `waits` for the end of a hold.
+    """
+
+    rule: Rule
+    says: str
+    find: tuple[Callable[[Case], Found | None], ...]
+    stages: tuple[Stage, ...] = (Stage.RUNNING,)
+    waits: bool = False
+
+    def found(self, case: Case) -> list[Found]:
+        """Return what it finds of this machine; nothing where it is not tried."""
+        if case.stage not in self.stages or (self.waits and case.held is not None):
+            return []
+        return [one for one in (find(case) for find in self.find) if one is not None]
+
+
+RULES = (
+    ReaperRule(
+        Rule.BUDGET,
+        "ends a machine once a budget that stops machines is passed, or what the policy lets one machine cost; "
+        "a held machine is warned twice first",
+        (budget,),
+    ),
+    ReaperRule(Rule.RENEW_UNTIL, "ends a machine at its renew-until, even while it is in use", (renew_until,)),
+    ReaperRule(
+        Rule.SCHEDULE,
+        "ends a machine at its off time, even while it is in use; a machine that is started while its schedule keeps "
+        "it off (`until`) is ended too, unless it is held",
+        (schedule, kept_off),
+    ),
+    ReaperRule(Rule.HOLD, HOLD, (hold,), stages=tuple(Stage)),
+    ReaperRule(
+        Rule.LEASE,
+        "ends a machine when its lease is over; while the machine is in use, or nobody knows whether it is "
+        "(`unknown: renew`), the lease is renewed by the hour, up to renew-until",
+        (lease,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.IDLE,
+        "ends a machine that nobody has used for `idle.after`, once a warning is `idle.grace` old; a machine that was "
+        "shut down and is still billed is stopped at once",
+        (shut_down, idle),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.UNLABELLED,
+        "ends an idle machine that does not say whose it is or what it is for, once a warning is `idle.grace` old; "
+        "while the machine is in use, it only warns",
+        (unlabelled,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.STOPPED,
+        "makes an image of a machine that is stopped for longer than the policy allows, or terminates it, "
+        "a day after a warning",
+        (stopped,),
+        stages=(Stage.STOPPED,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.IMAGES,
+        "removes an image that is kept for longer than the policy allows, a day after a warning",
+        (images,),
+        stages=(Stage.IMAGE,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.NONE,
+        "warns when nobody has known for `idle.after` whether a machine is used; it ends nothing",
+        (silence,),
+    ),
 )
 _SPARED = "; it cannot be stopped, and its policy only warns of that"
 

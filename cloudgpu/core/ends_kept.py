@@ -42,7 +42,7 @@ def images(case: Case) -> Found | None:
 
 def _kept(case: Case, rule: Rule, kept: Kept, since: datetime, what: str) -> Found | None:
     at = since + kept.after
-    if case.held is not None or case.now < at:
+    if case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
     if kept.do is Act.IMAGE and case.seen.row.get("parkable") is False:

@@ -18,7 +18,7 @@ from cloudgpu.core.times import duration_text, from_iso
 Row = Mapping[str, Any]
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
-_HOLD = (
+HOLD = (
     "keeps a machine from the rules below until it ends; renew-until and schedules do not wait for it, "
     "and a budget for two warnings at most"
 )
@@ -105,7 +105,7 @@ def _general(policy: Policy, now: datetime) -> Iterator[Says]:
     yield Says(Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before")
     for one in policy.schedules:
         yield Says(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
-    yield Says(Rule.HOLD, _HOLD)
+    yield Says(Rule.HOLD, HOLD)
     yield Says(Rule.LEASE, _lease_text(policy))
     yield Says(Rule.IDLE, _idle_text(policy))
     yield from _of_what_stays(policy)

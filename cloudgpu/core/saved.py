@@ -23,7 +23,7 @@ from cloudgpu.core.times import from_iso, iso
 
 Row = Mapping[str, Any]
 Use = Mapping[str, Any]
-RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
+SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
 KINDS = (  # the kinds of line that `stops` reads
     "stop_asked", "park_asked", "end_asked", "decision_made", "warning_given", "launch_intended", "machine_adopted",
     "lease_set",
@@ -117,7 +117,7 @@ def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], launched: Seque
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
         rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
-        if rule not in RULES:
+        if rule not in SAVING_RULES:
             continue
         following = bisect_right(launched, use["end"])
         bounds = (
@@ -158,7 +158,7 @@ class _History:
         if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
             return self._decided(asked, use["begin"])
         reason = str(use["reason"] or "")
-        if reason in RULES:
+        if reason in SAVING_RULES:
             return reason  # the agent's own word
         if reason != _INSIDE:
             return None
@@ -208,7 +208,7 @@ class _History:
             place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
             body = {} if place is None else self._lines[place].body
             due = body.get(key)
-            if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in RULES:
+            if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in SAVING_RULES:
                 return str(body["rule"])
         return None
 

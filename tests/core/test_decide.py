@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from cloudgpu.core import budget_stops
+from cloudgpu.core import decide as deciding_module
+from cloudgpu.core.activity import Known
+from cloudgpu.core.cases import Case, Found, Stage
 from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.decisions import Decision
+from cloudgpu.core.ends import RULES, ReaperRule
 from cloudgpu.core.money import Money
 from cloudgpu.core.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.schedule import Schedule
@@ -28,6 +32,29 @@ def what(decision: Decision) -> tuple[str, str]:
 
 def over(machine: Machine, do: budget_stops.Do = budget_stops.Do.STOP) -> budget_stops.Stop:
     return budget_stops.Stop(machine.id, machine.id, "lab", do, "the budget lab is passed: $301.00 of $300.00")
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_are_every_rule_once_the_strongest_first() -> None:
+    assert [one.rule for one in RULES] == list(Rule)
+
+
+def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Rule] = []
+    spies = [replace(one, find=(lambda _, rule=one.rule: tried.append(rule),), stages=tuple(Stage)) for one in RULES]
+    monkeypatch.setattr(deciding_module, "RULES", spies)
+    assert what(Machine().decided(100, idle(62))) == ("keep", "none")
+    assert tried == list(Rule)
+
+
+@pytest.mark.parametrize("rule", [one for one in RULES if one.waits], ids=lambda one: one.rule)
+def test_a_rule_that_waits_for_a_hold_finds_nothing_of_a_held_machine(rule: ReaperRule) -> None:
+    found = Found(rule.rule, Do.STOP, "it would end")
+    case = Case(Machine().known(), rule.stages[0], Known(UNKNOWN, ""), START, None, START, TEN, held=None)
+    always = replace(rule, find=(lambda _: found,))
+    assert (always.found(case), always.found(replace(case, held=minute(5)))) == ([found], [])
 
 
 # --- idle time -----------------------------------------------------------------------------------------------------

@@ -87,12 +87,18 @@ def test_what_is_right_passes(copy, text):
     assert list(check(copy)) == []
 
 
-def test_a_generated_page_that_was_edited_is_noticed_and_written_anew(copy):
-    page = copy / "docs" / "reference" / "cli.md"
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("docs/reference/cli.md", "Only this region.", "Only that region."),
+        ("docs/policies.md", "ends a machine at its renew-until", "ends no machine at its renew-until"),
+    ],
+)
+def test_a_generated_page_or_part_that_was_edited_is_noticed_and_written_anew(copy, name, old, new):
+    page = copy / name
     right = page.read_text()
-    page.write_text(right.replace("Only this region.", "Only that region."))
-    fault = "docs/reference/cli.md:1: is not what the code says; run: python docs/check.py --write\n"
-    assert run(copy) == (1, fault)
+    page.write_text(right.replace(old, new))
+    assert run(copy) == (1, f"{name}:1: is not what the code says; run: python docs/check.py --write\n")
     assert run(copy, "--write") == (0, "")
     assert page.read_text() == right
 
