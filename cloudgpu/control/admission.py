@@ -11,13 +11,13 @@ from cloudgpu.control.budgets import budgets, counted_prices
 from cloudgpu.control.law import check_override
 from cloudgpu.control.look import look_at
 from cloudgpu.control.refusal import Way, refusal
-from cloudgpu.control.view import scope_of
 from cloudgpu.core.admission import Asking, asking
 from cloudgpu.core.budget import Budget, overridden_line
 from cloudgpu.core.events import Draft, Event
 from cloudgpu.core.facts import gap_text
 from cloudgpu.core.fold import machine_row
 from cloudgpu.core.money import Money
+from cloudgpu.core.names import scope_of
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 

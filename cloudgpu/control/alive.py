@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.facts import State
+from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import iso
 
 if TYPE_CHECKING:

@@ -32,9 +32,8 @@ from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.identity import by_account, is_there, words_of
 from cloudgpu.control.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
-from cloudgpu.control.session import Session, open_session, utc_now
+from cloudgpu.control.session import Session, is_mine, open_session, utc_now
 from cloudgpu.control.teams import team_checks
-from cloudgpu.control.view import is_mine
 from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 

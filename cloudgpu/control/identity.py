@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.absent import absence
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import BY_REGION, remember, said_another
-from cloudgpu.control.view import is_mine, scope_of_row
+from cloudgpu.control.session import is_mine
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
-from cloudgpu.core.rows import stays
+from cloudgpu.core.rows import scope_of_row, stays
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.asking import heard

@@ -24,11 +24,10 @@ from cloudgpu.control.strays import taken_up
 from cloudgpu.control.thing_lines import is_silent, news
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unbegun import given_up
-from cloudgpu.control.view import scope_of
 from cloudgpu.core.events import Draft
 from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_SEQ, Asked, Instance, Leftover, Listing, State, Unanswered
 from cloudgpu.core.keeping import is_of_earlier_life
-from cloudgpu.core.names import lock_name
+from cloudgpu.core.names import lock_name, scope_of
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import scopes_of
 from cloudgpu.control.paid import paid_prices
-from cloudgpu.control.view import scope_of_row
 from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.discounts import agreed
 from cloudgpu.core.events import OWN, PROVIDER, Draft
 from cloudgpu.core.facts import Accelerator, Available, Basis, Instance, Market, Offer, Price
+from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.place import use
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
-from cloudgpu.core.names import near
+from cloudgpu.core.names import near, tag_value
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger import locks
@@ -343,6 +343,11 @@ def living(rows: list[Row]) -> list[Row]:
 def present(rows: list[Row]) -> list[Row]:
     """Return the rows of machines that are not proved gone, or of which something is kept."""
     return [row for row in rows if row["ended"] is None or stays(row)]
+
+
+def is_mine(session: Session, row: Row) -> bool:
+    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
+    return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
 
 
 def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: bool = False) -> Row:

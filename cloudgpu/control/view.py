@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.absent import absences
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.reachable import reachable
-from cloudgpu.control.session import Session, living, present
-from cloudgpu.core.names import tag_value
+from cloudgpu.control.session import Session, is_mine, living, present
+from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import iso
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import foreign_value, machine_value
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.look import Look
     from cloudgpu.core.events import Event
-
-
-def scope_of(provider: str, identity: str) -> str:
-    """Return the subject under which looks at one account are written, by the account's identity."""
-    return f"scope:{provider}/{identity}"
-
-
-def scope_of_row(row: dict[str, Any]) -> str:
-    """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
-    identity = row["identity"]
-    return scope_of(row["provider"] or "", row["account"] or "" if identity is None else identity["id"])
 
 
 def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
@@ -66,11 +55,6 @@ def _as_seen(row: dict[str, Any], reached: dict[str, str]) -> dict[str, Any]:
     if row["seen_at"] is None or row["thing"] or row["id"] not in reached:  # a look may ask for machines alone
         return row
     return row | {"seen_at": max(row["seen_at"], reached[row["id"]])}
-
-
-def is_mine(session: Session, row: dict[str, Any]) -> bool:
-    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
-    return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
 
 
 def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> dict[str, Any]:

@@ -75,3 +75,8 @@ def lock_name(key: str) -> str:
     """Return the lock under which this key is launched: all generations of one request share it."""
     found = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
     return found[1] if found else f"key-{key}"
+
+
+def scope_of(provider: str, identity: str) -> str:
+    """Return the subject under which looks at one account are written, by the account's identity."""
+    return f"scope:{provider}/{identity}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cloudgpu.core.names import scope_of
+
 Row = Mapping[str, Any]
 
 
@@ -31,3 +33,9 @@ def account_key(row: Row) -> str:
     """Return what tells the account of a row from all others: its identity, whatever a member calls it."""
     identity = row.get("identity")
     return str(row["account"] if identity is None else identity["id"])
+
+
+def scope_of_row(row: Row) -> str:
+    """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
+    identity = row["identity"]
+    return scope_of(row["provider"] or "", row["account"] or "" if identity is None else identity["id"])
