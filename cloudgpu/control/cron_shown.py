@@ -9,13 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from cloudgpu.control.cron import CARRIED, SECRETS
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+# What names a credential or a place and is no secret itself: cron knows nothing of the shell in which it was set.
+CARRIED = """
+AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AWS_CA_BUNDLE
+GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT CLOUDSDK_CONFIG CLOUDGPU_GCP_ENDPOINT
+AZURE_CONFIG_DIR AZURE_SUBSCRIPTION_ID CLOUDGPU_AZURE_ENDPOINT HTTPS_PROXY NO_PROXY
+PGPASSFILE PGSERVICEFILE PGSSLMODE PGSSLROOTCERT PGSSLCERT PGSSLKEY
+""".split()
+# What may be a secret: it is never written into a table that others may read.
+SECRETS = """
+AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID
+CLOUDGPU_ALERTS CLOUDGPU_DEADMAN PGPASSWORD
+""".split()
 HIDDEN = "***"
 _WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
 _SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.cron_text import trial_text
-from cloudgpu.control.cron import SECRETS, carry_out, plan_install, plan_remove, shown
+from cloudgpu.control.cron import carry_out, plan_install, plan_remove, shown
+from cloudgpu.control.cron_shown import SECRETS
 from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.launch import launch
 from cloudgpu.control.prepare import prepare
