@@ -101,8 +101,7 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
 def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.lifecycle import new_lease
-    from cloudgpu.control.preview import check_move
-    from cloudgpu.control.resume import move, plan_move
+    from cloudgpu.control.resume import check_move, move, plan_move
 
     found = plan_move(session, row)
     check_move(session, found, new_lease(session, row, asked.lease, asked.renew_until), asked.override)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.admission import ask_budgets, look_first, row_until
+from cloudgpu.control.admission import ask_budgets, look_first
 from cloudgpu.control.observe import beside_entry
 from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.refusal import Way, period_text, refusal, shorter_launch
@@ -15,11 +15,9 @@ from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared
-    from cloudgpu.control.resume import Move
     from cloudgpu.control.session import Session
     from cloudgpu.core.admission import Asking, Verdict
     from cloudgpu.core.facts import Offer
-    from cloudgpu.core.plan import Lease
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -96,29 +94,11 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
     """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would."""
     ask = asked_of_plan(session, prepared)
     if ask is not None:
-        _check(ask, prepared.override, way_of(session, prepared))
+        check_asking(ask, prepared.override, way_of(session, prepared))
 
 
-def check_move(session: Session, move: Move, lease: Lease, override: str | None) -> None:
-    """Raise BudgetRefused where a budget does not carry a machine at the cheapest place to which it can be moved.
-
-    Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
-    """
-    session.check_launchable()
-    row, offer = move.row, move.offers[0]
-    look_first(session, {}, lambda budget: budget.scope.covers(row))
-    session.check_launchable()
-    item, price = offer.available, on_demand_of(session, offer, move.offers)
-    there = {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}
-    wanted = row_until(row, lease.renew_until) | there
-    wanted["on_demand"] = None if price is None else price_to_json(price)
-    now = session.clock()
-    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']} --move")
-    ask = session.ledger.read(lambda view: ask_budgets(session, view, wanted))
-    _check(ask, override, Way(shorter, offers=move.offers))
-
-
-def _check(ask: Asking, override: str | None, way: Way) -> None:
+def check_asking(ask: Asking, override: str | None, way: Way) -> None:
+    """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
     refusals = ask.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
         raise refusal(ask, way)

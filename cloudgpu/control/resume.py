@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import kept
+from cloudgpu.control.admission import ask_budgets, look_first, row_until
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.launch import launch
 from cloudgpu.control.law import check_may, check_override
@@ -14,14 +15,16 @@ from cloudgpu.control.lifecycle import alone, new_lease, start
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.park import park
 from cloudgpu.control.prepare import Prepared, prepare_again
-from cloudgpu.control.preview import check_move
+from cloudgpu.control.preview import check_asking
+from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reach import wait_until_ready
+from cloudgpu.control.refusal import Way, shorter_launch
 from cloudgpu.control.settle import settle
 from cloudgpu.control.timers import drop
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core import keeping
-from cloudgpu.core.attempts import setup_from_json
+from cloudgpu.core.attempts import price_to_json, setup_from_json
 from cloudgpu.core.facts import Kind, LaunchRequest, Market, Setup, Want
 from cloudgpu.core.names import machine_id
 from cloudgpu.core.orphan import PAUSED
@@ -186,6 +189,25 @@ def plan_move(session: Session, row: Row) -> Move:
             next=f"Its disk is kept. Try again later: cloudgpu start {row['name']}",
         )
     return Move(row, _image_price(session, row), tuple(offers))
+
+
+def check_move(session: Session, move: Move, lease: Lease, override: str | None) -> None:
+    """Raise BudgetRefused where a budget does not carry a machine at the cheapest place to which it can be moved.
+
+    Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
+    """
+    session.check_launchable()
+    row, offer = move.row, move.offers[0]
+    look_first(session, {}, lambda budget: budget.scope.covers(row))
+    session.check_launchable()
+    item, price = offer.available, on_demand_of(session, offer, move.offers)
+    there = {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}
+    wanted = row_until(row, lease.renew_until) | there
+    wanted["on_demand"] = None if price is None else price_to_json(price)
+    now = session.clock()
+    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']} --move")
+    ask = session.ledger.read(lambda view: ask_budgets(session, view, wanted))
+    check_asking(ask, override, Way(shorter, offers=move.offers))
 
 
 def move(session: Session, row: Row, *, why: str) -> Row:
