@@ -150,7 +150,7 @@ def _ls(session: Session, output: Format) -> None:
 
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.budget_asked import removed
-    from cloudgpu.control.law import payers_only
+    from cloudgpu.control.last_role import payers_only
 
     payers_only(session, "Removing a budget")
     confirm(f"Remove the budget {name}? Nothing is held against it then.", yes=yes, why="This lets more be spent")

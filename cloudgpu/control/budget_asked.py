@@ -14,7 +14,7 @@ from cloudgpu.config.zones import zone_of
 from cloudgpu.control.accounts import provider_kinds
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
-from cloudgpu.control.law import payers_only
+from cloudgpu.control.last_role import payers_only
 from cloudgpu.control.session import living
 from cloudgpu.core import budget_words as words
 from cloudgpu.core.budget import Action, Budget, PaidIn, Scope

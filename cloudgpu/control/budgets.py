@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.zones import zone_of
+from cloudgpu.control.last_role import payers_only
 from cloudgpu.control.lastpass import are_made
-from cloudgpu.control.law import payers_only
 from cloudgpu.core.admission import accounts, earliest
 from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
 from cloudgpu.core.names import near

@@ -1,4 +1,7 @@
-"""Which role this home's user last had, kept for when the ledger cannot be asked: whose machines `down --all` ends."""
+"""Which role this home's user has: what payers alone may do, and what is kept for when the ledger cannot be asked.
+
+By what is kept, `down --all` tells then whose machines it ends.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.names import tag_value
-from cloudgpu.core.roles import Role
+from cloudgpu.core.roles import Role, check_payer
 from cloudgpu.core.times import iso
 from cloudgpu.ledger.files import open_to_write, read_own
 
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from cloudgpu.control.law import Law
     from cloudgpu.control.session import Session
+    from cloudgpu.core.law import Law
 
 MOST = 64 * 1024  # bytes
 
@@ -49,6 +52,14 @@ class LastRole:
         if not self.day:
             return "Nobody shares a ledger in a file: all of them are yours."
         return f"Nobody shared the ledger on {self.day}: machines of {names}, and those launched here, are yours."
+
+
+def payers_only(session: Session, what: str) -> None:
+    """Raise RoleNeeded where a member asks for what payers do; `what` begins a sentence: "Setting a budget"."""
+    ledger = session.ledger
+    role = ledger.role()
+    if role is Role.MEMBER:
+        check_payer(what, role, ledger.person(), ledger.payers)
 
 
 def remember(session: Session, law: Law) -> None:

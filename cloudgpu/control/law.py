@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.last_role import remember
+from cloudgpu.control.last_role import payers_only, remember
 from cloudgpu.core.budget_stops import Stop, stops
 from cloudgpu.core.facts import TAG_OWNER
-from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
+from cloudgpu.core.law import Claim, Law, Right, Stoppers, claim, right_to
 from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
-from cloudgpu.core.roles import Role, check_payer
+from cloudgpu.core.roles import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.faults import LedgerAway
 
@@ -27,41 +26,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.base import View
 
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """Who asks, in which role, and whose each owner's name is.
-
-    `person` is the user of the database, `usual` the owner of config.toml.
-    """
-
-    role: Role
-    person: str
-    people: People
-    usual: str = ""
-    for_lab: bool = False
-
-    @property
-    def is_member(self) -> bool:
-        """Say whether some things here are not theirs to do."""
-        return self.role is Role.MEMBER
-
-    def owns(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
-        owner = row["owner"]
-        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
-
-    def takes(self, owner: str | None) -> bool:
-        """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
-        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
-
-    def whose(self, row: Mapping[str, Any]) -> str:
-        """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
-        owner, person = row["owner"], self.people.person(row["owner"])
-        if not owner:
-            return "nobody's, as far as is known"
-        return f"{owner}'s" + (f" ({person})" if person != owner else "")
 
 
 def law_of(session: Session) -> Law:
@@ -87,14 +51,6 @@ def for_the_lab(session: Session) -> Iterator[None]:
         yield
     finally:
         session.for_lab = before
-
-
-def payers_only(session: Session, what: str) -> None:
-    """Raise RoleNeeded where a member asks for what payers do; `what` begins a sentence: "Setting a budget"."""
-    ledger = session.ledger
-    role = ledger.role()
-    if role is Role.MEMBER:
-        check_payer(what, role, ledger.person(), ledger.payers)
 
 
 def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> Right:

@@ -12,7 +12,7 @@ from cloudgpu.config.policies import LIMITS, Found, check_policy_name
 from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.textfile import read_text
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.control.law import payers_only
+from cloudgpu.control.last_role import payers_only
 from cloudgpu.core.limits import NO_LIMITS, Limits
 from cloudgpu.core.names import near
 from cloudgpu.core.published import SUBJECT, Published, published_line, published_of, withdrawn_line

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cloudgpu.control.budgets import pass_budgets, standings
 from cloudgpu.control.collecting import collected_seldom
 from cloudgpu.control.identity import judged_here
-from cloudgpu.control.law import for_the_lab, law_of, payers_only, stops_of
+from cloudgpu.control.last_role import payers_only
+from cloudgpu.control.law import for_the_lab, law_of, stops_of
 from cloudgpu.control.outage import going_on, way_of
 from cloudgpu.control.outage_told import over
 from cloudgpu.control.policies import find_policy, policies_of

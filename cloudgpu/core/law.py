@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from cloudgpu.core.people import People, plain
 from cloudgpu.core.roles import Role
@@ -61,3 +64,38 @@ def right_to(
     if role is Role.PAYER:
         return Right.PAYER
     return Right.MEMBERS if stops and stoppers is Stoppers.MEMBERS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Who asks, in which role, and whose each owner's name is.
+
+    `person` is the user of the database, `usual` the owner of config.toml.
+    """
+
+    role: Role
+    person: str
+    people: People
+    usual: str = ""
+    for_lab: bool = False
+
+    @property
+    def is_member(self) -> bool:
+        """Say whether some things here are not theirs to do."""
+        return self.role is Role.MEMBER
+
+    def owns(self, row: Mapping[str, Any]) -> bool:
+        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
+        owner = row["owner"]
+        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
+
+    def takes(self, owner: str | None) -> bool:
+        """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
+        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
+
+    def whose(self, row: Mapping[str, Any]) -> str:
+        """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
+        owner, person = row["owner"], self.people.person(row["owner"])
+        if not owner:
+            return "nobody's, as far as is known"
+        return f"{owner}'s" + (f" ({person})" if person != owner else "")
