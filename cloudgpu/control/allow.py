@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.caller import CallerUnknown, caller_cidr
 from cloudgpu.control.check import gravest
-from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
+from cloudgpu.control.doors import doorkeeper, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.guest import label_of, let_in, own_key
 from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.underway import changing
-from cloudgpu.core.network import ANYWHERE, cidr_wish
+from cloudgpu.core.network import ANYWHERE, cidr_wish, is_behind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:

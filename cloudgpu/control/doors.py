@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
 from cloudgpu.control.identity import reachable
-from cloudgpu.core.network import Jump, covers, jump_wish, plain
+from cloudgpu.core.network import covers, is_behind, is_told, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -19,29 +19,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def jump_of(row: Row) -> Jump | None:
-    """Return the host through which this machine is reached, None for the straight way."""
-    text = _network(row).get("jump")
-    return None if text is None else jump_wish(text)
-
-
 def doorkeeper(session: Session, row: Row) -> Reachable | None:
     """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
     from cloudgpu.providers.base import Reachable
 
     provider = session.provider_of(row)
     return provider if isinstance(provider, Reachable) and row["provider_id"] else None
-
-
-def is_behind(row: Row) -> bool:
-    """Say whether this client's public address has no part in it: the machine is reached from inside its network."""
-    network = _network(row)
-    return network.get("jump") is not None or network.get("public_ip") is False
-
-
-def is_told(row: Row) -> bool:
-    """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
-    return row.get("setup") is None or bool(_network(row)["ssh_from"])
 
 
 def closed(session: Session, row: Row) -> Barred | None:
@@ -122,7 +105,3 @@ def refuse_unkept(session: Session, row: Row, field: str) -> InvalidRequest:
         value=row["name"],
         next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",
     )
-
-
-def _network(row: Row) -> Mapping[str, Any]:
-    return (row.get("setup") or {}).get("network") or {}

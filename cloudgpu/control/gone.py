@@ -1,44 +1,19 @@
-"""A machine that is gone: says when it ended and what it cost, so that no verb acts on what was known before."""
+"""Asks for a machine before a verb acts on it, so that none acts on what was known of one that is gone by now."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.bill import spent
-from cloudgpu.core.rows import comes_back, stays
-from cloudgpu.core.times import minute
+from cloudgpu.control.ended import gone
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.report.values import unpriced_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
-
-
-def gone(row: Row, now: datetime) -> InstanceNotFound:
-    """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
-    name, reason = row["name"], f" ({row['reason']})" if row["reason"] else ""
-    kept = " Something of it is kept." if stays(row) else ""
-    return InstanceNotFound(
-        f"{name} ended at {minute(row['ended'])}{reason}. {cost_text(row, now)}.{kept}",
-        field="name",
-        value=name,
-        next=_next(row),
-    )
-
-
-def cost_text(row: Row, now: datetime) -> str:
-    """Return what a machine has cost, as a sentence without its full stop."""
-    missing = unpriced_of(row)
-    if not missing:
-        return f"It cost {spent(row, now).text(4)}"
-    known = spent(row, now)
-    return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 
 def looked_at(session: Session, row: Row) -> Row:
@@ -66,10 +41,3 @@ def told_if_gone(session: Session, row: Row) -> Iterator[None]:
         with suppress(ProviderUnavailable):
             looked_at(session, row)
         raise
-
-
-def _next(row: Row) -> str:
-    name = row["name"]
-    if comes_back(row):
-        return f"Run: cloudgpu start {name} (to bring it back), or: cloudgpu down {name} (to remove what is kept)"
-    return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

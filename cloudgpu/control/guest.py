@@ -15,10 +15,10 @@ from cloudgpu.access.guests import GuestKey, guest_key
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.target import Barred, LoginRefused
 from cloudgpu.control import saved
-from cloudgpu.control.doors import is_behind, is_told
 from cloudgpu.control.identity import words_of
 from cloudgpu.control.law import law_of
 from cloudgpu.core.names import digest
+from cloudgpu.core.network import is_behind, is_told
 from cloudgpu.core.roles import Role
 from cloudgpu.errors import WrongHostKey
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import kept_until
-from cloudgpu.control.gone import gone
+from cloudgpu.control.ended import gone
 from cloudgpu.control.law import by
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.control.silence import Silence

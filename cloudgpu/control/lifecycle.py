@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control import kept, saved, timers
 from cloudgpu.control.accounts import and_billed
 from cloudgpu.control.admission import carried, decided, look_first, row_until
-from cloudgpu.control.gone import gone
+from cloudgpu.control.ended import gone
 from cloudgpu.control.law import by, check_may, check_override
 from cloudgpu.control.limits import start_within
 from cloudgpu.control.look import refresh

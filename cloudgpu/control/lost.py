@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control import saved
 from cloudgpu.control.alive import alive_at
-from cloudgpu.control.gone import gone
+from cloudgpu.control.ended import gone
 from cloudgpu.control.identity import is_on_computer
 from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.lifecycle import alone

@@ -12,12 +12,13 @@ from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
 from cloudgpu.control import guest
-from cloudgpu.control.doors import closed, is_behind, is_told
-from cloudgpu.control.gone import gone
+from cloudgpu.control.doors import closed
+from cloudgpu.control.ended import gone
 from cloudgpu.control.host_keys import pin_confirmed, pin_told, wait_for_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
+from cloudgpu.core.network import is_behind, is_told
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import (
     AuthFailed,

@@ -215,8 +215,8 @@ class Session:
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.target import Target
-        from cloudgpu.control.doors import jump_of
         from cloudgpu.core.facts import Address
+        from cloudgpu.core.network import jump_of
 
         if row["address"] is None and stays(row):
             raise Unreachable(
@@ -377,7 +377,7 @@ def _only(alive: list[Row]) -> Row:
 
 
 def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
-    from cloudgpu.control.gone import gone
+    from cloudgpu.control.ended import gone
 
     ended = [row for row in rows if name in (row["name"], row["id"])]
     if ended:

@@ -9,14 +9,14 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.guests import GuestKey, let_in, let_out
 from cloudgpu.control.allow import alone
 from cloudgpu.control.caller import caller_cidr
-from cloudgpu.control.doors import doorkeeper, is_behind, refuse_unkept
+from cloudgpu.control.doors import doorkeeper, refuse_unkept
 from cloudgpu.control.gone import told_if_gone
 from cloudgpu.control.guest import label_of
 from cloudgpu.control.law import by, check_may
 from cloudgpu.control.reach import reached
 from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
-from cloudgpu.core.network import cidr_wish
+from cloudgpu.core.network import cidr_wish, is_behind
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
 
