@@ -21,8 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import ledger_life
 
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.report import reported
-from cloudgpu.control.session import Session, open_session
+from cloudgpu.control.session import Session
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.ledger.open import open_ledger

@@ -44,7 +44,7 @@ def open_here(*, warn: bool = True) -> Session:
 
     So is, unless `warn` is false, that no pass has succeeded for too long: by every verb but those that make passes.
     """
-    from cloudgpu.control.session import open_session
+    from cloudgpu.control.opening import open_session
 
     session = open_session(os.environ, tell=tell)
     if warn:

@@ -38,7 +38,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     activity and cost beside an owned desktop, stops it, ends it, and proves that nothing is left. Uses a home of
     its own and touches neither your settings nor your ledger.
     """
-    from cloudgpu.control.session import open_session
+    from cloudgpu.control.opening import open_session
 
     root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
     environ = {**os.environ, "CLOUDGPU_HOME": str(root)}

@@ -31,7 +31,7 @@ def command(
     Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
     account did not answer: its machines are shown as last seen.
     """
-    from cloudgpu.control.session import open_session
+    from cloudgpu.control.opening import open_session
     from cloudgpu.control.view import listed
 
     session = open_session(os.environ, tell=tell)

@@ -53,7 +53,7 @@ def command(
     from cloudgpu.control.asked import duration
     from cloudgpu.control.outage_told import told_where_away
     from cloudgpu.control.reap import INTERVAL, ReapWish, reap
-    from cloudgpu.control.session import silent
+    from cloudgpu.control.session_base import silent
     from cloudgpu.core.decide import MAX_IDLE_STOPS
 
     session = open_here(warn=False)

@@ -17,7 +17,7 @@ from cloudgpu.core.rows import stays
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session_base import SessionBase
 
 Row = dict[str, Any]
 
@@ -31,7 +31,7 @@ class Absent:
     way: str
 
 
-def absences(session: Session, rows: Sequence[Row]) -> list[Absent | None]:
+def absences(session: SessionBase, rows: Sequence[Row]) -> list[Absent | None]:
     """Return for each of these machines what of it the settings do not name any more; None where they do.
 
     Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
@@ -41,7 +41,7 @@ def absences(session: Session, rows: Sequence[Row]) -> list[Absent | None]:
     return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
 
 
-def absence(session: Session, row: Row) -> Absent | None:
+def absence(session: SessionBase, row: Row) -> Absent | None:
     """Return what of a machine the settings do not name, by its names alone."""
     mine = row["owner"] in (session.settings.owner, tag_value(session.settings.owner), "", None)
     if not mine or row["identity"] is None or (row["ended"] is not None and not stays(row)):

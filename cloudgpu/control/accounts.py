@@ -114,31 +114,6 @@ def found_here(session: Session) -> set[str]:
     return {kind for kind in further if not is_forgotten(session, kind) and session.account(kind) is not None}
 
 
-def gone_from_settings(session: Session, account: str) -> InvalidRequest | None:
-    """Return the error for an account that the ledger knows and config.toml does not; None for one it does not know.
-
-    It names both ways out, and the account that may be the same one under a new name.
-    """
-    names = session.names()
-    kinds = {names.account(row["account"]): row["provider"] for row in session.ledger.bills()}
-    if account not in kinds:
-        return None
-    new = sorted(
-        name
-        for name, one in session.settings.accounts.items()
-        if one.provider == kinds[account] and name not in kinds and name != one.provider
-    )
-    renamed = f" If {' or '.join(new)} is its new name: cloudgpu init --rename {account} {new[0]}." if new else ""
-    return InvalidRequest(
-        f"Account {account} has machines in the ledger and is not in config.toml. Put [accounts.{account}] back, or "
-        f"retire it: cloudgpu init --forget {account}.{renamed}",
-        field="account",
-        value=account,
-        next=f'Add [accounts.{account}] with provider = "{kinds[account]}" to {session.home.config_file}, or, when '
-        f"nothing of it costs any more, run: cloudgpu init --forget {account}",
-    )
-
-
 def _stays(row: dict[str, Any]) -> bool:
     return not row["thing"] and stays(row)
 

@@ -30,9 +30,11 @@ from cloudgpu.control.asking import gap_of, told_apart
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.identity import by_account, is_there, words_of
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.permitted import finding_checks, permission_checks, quota_checks
-from cloudgpu.control.session import Session, is_mine, open_session, utc_now
+from cloudgpu.control.session import Session
+from cloudgpu.control.session_base import is_mine, utc_now
 from cloudgpu.control.teams import team_checks
 from cloudgpu.core.facts import gap_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable

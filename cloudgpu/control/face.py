@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
 from cloudgpu.control.face_advice import Advice
-from cloudgpu.control.session import open_session, silent, utc_now
+from cloudgpu.control.opening import open_session
+from cloudgpu.control.session_base import silent, utc_now
 from cloudgpu.control.view import listed
 from cloudgpu.control.words import check_reason
 from cloudgpu.core.facts import Kind

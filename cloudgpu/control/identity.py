@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.absent import absence
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import BY_REGION, remember, said_another
-from cloudgpu.control.session import is_mine
+from cloudgpu.control.session_base import is_mine
 from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import scope_of_row, stays
 from cloudgpu.core.times import from_iso
@@ -19,7 +19,7 @@ from cloudgpu.providers.asking import heard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session_base import SessionBase
     from cloudgpu.core.facts import AccountIdentity
 
 Row = dict[str, Any]
@@ -35,7 +35,7 @@ class Whose:
     `is_told` says whether all that was asked for was answered, if by an error.
     """
 
-    def __init__(self, session: Session, account: str) -> None:
+    def __init__(self, session: SessionBase, account: str) -> None:
         self.account = account
         self.fault: CloudgpuError | None = None
         self.is_told = False
@@ -113,21 +113,21 @@ class Whose:
         return "" if found is None else found.provider
 
 
-def identity_of(session: Session, account: str, region: str | None) -> AccountIdentity:
+def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return what this account says it is; it is remembered for those who may not ask."""
     found = session.provider(account).identity(region)
     remember(session, account, region, found)
     return found
 
 
-def _tried(session: Session, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
+def _tried(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
     try:
         return identity_of(session, account, region)
     except CloudgpuError as fault:
         return fault
 
 
-def account_here(session: Session, row: Row, said: Said | None = None) -> str:
+def account_here(session: SessionBase, row: Row, said: Said | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
     `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
@@ -155,7 +155,7 @@ def account_here(session: Session, row: Row, said: Said | None = None) -> str:
     raise _not_reachable(session, row, here) if absent is None else _not_configured(session, row, absent)
 
 
-def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
+def by_account(session: SessionBase, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
     """Return these machines by what their accounts are called here, and by machine why that is not known.
 
     The providers are made by that, so that threads make none. A silent host is waited for beside the others.
@@ -171,7 +171,7 @@ def by_account(session: Session, rows: Sequence[Row]) -> tuple[dict[str, list[Ro
     return groups, faults
 
 
-def _said(session: Session, rows: Sequence[Row]) -> Said:
+def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
     wanted = {_place(account, row): row["region"] for row in rows for account in _likely(session, row)}
     for account in {one for one, _ in wanted}:
@@ -182,7 +182,7 @@ def _said(session: Session, rows: Sequence[Row]) -> Said:
     return dict(zip(places, answers, strict=False))
 
 
-def _likely(session: Session, row: Row) -> list[str]:
+def _likely(session: SessionBase, row: Row) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
     found, named = names_of(session, row), name_now(session, row)
     return [named] if named in found else found
@@ -201,13 +201,13 @@ def _is_of_a_region(row: Row) -> bool:
     return row["identity"] is None or row["identity"]["kind"] == BY_REGION
 
 
-def reachable(session: Session, rows: Sequence[Row]) -> list[Row]:
+def reachable(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
     """Return these machines without those of which it is known that no account here is theirs."""
     _, faults = by_account(session, rows)
     return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
 
 
-def judged_here(session: Session, rows: Sequence[Row]) -> list[Row]:
+def judged_here(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
     """Return those of these machines that a pass from here may judge: not those of an account that is not here.
 
     Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
@@ -217,13 +217,13 @@ def judged_here(session: Session, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["id"] not in faults or _may_be_here(session, row, faults[row["id"]])]
 
 
-def _may_be_here(session: Session, row: Row, fault: CloudgpuError) -> bool:
+def _may_be_here(session: SessionBase, row: Row, fault: CloudgpuError) -> bool:
     if isinstance(fault, NotReachableHere):
         return False
     return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
 
 
-def _not_reachable(session: Session, row: Row, here: AccountIdentity | None) -> NotReachableHere:
+def _not_reachable(session: SessionBase, row: Row, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
     of, account = words_of(row), row["account"]
     lost = absence(session, row)
@@ -247,7 +247,7 @@ def _own_way(row: Row, there: str) -> str:
     return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
 
 
-def _not_configured(session: Session, row: Row, absent: NotReachableHere) -> NotReachableHere:
+def _not_configured(session: SessionBase, row: Row, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
     way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
     message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
@@ -264,7 +264,7 @@ def words_of(row: Row) -> str:
     return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
 
 
-def elsewhere(session: Session, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
+def elsewhere(session: SessionBase, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
@@ -285,14 +285,14 @@ def elsewhere(session: Session, rows: Sequence[Row], asked: Sequence[Whose]) -> 
     return [*gaps.values(), *there]
 
 
-def _is_tended(session: Session, rows: Iterable[Row]) -> bool:
+def _is_tended(session: SessionBase, rows: Iterable[Row]) -> bool:
     """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
     looks = [(row["intended_at"], session.ledger.last(scope_of_row(row))) for row in rows]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG
 
 
-def _why(session: Session, rows: Sequence[Row]) -> str:
+def _why(session: SessionBase, rows: Sequence[Row]) -> str:
     names = [row["name"] for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
     listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
     owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
@@ -300,7 +300,7 @@ def _why(session: Session, rows: Sequence[Row]) -> str:
     return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
 
 
-def _named_here(session: Session, row: Row) -> str:
+def _named_here(session: SessionBase, row: Row) -> str:
     lost = absence(session, row)
     if lost is not None:
         return f". {lost.why} {lost.way}".removesuffix(".")
@@ -326,7 +326,7 @@ def is_there(row: Row) -> bool:
     return row["ended"] is None or stays(row)
 
 
-def names_of(session: Session, row: Row) -> list[str]:
+def names_of(session: SessionBase, row: Row) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
     named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
@@ -335,12 +335,12 @@ def names_of(session: Session, row: Row) -> list[str]:
     return sorted(of_kind, key=lambda name: (name != named, name))
 
 
-def name_now(session: Session, row: Row) -> str:
+def name_now(session: SessionBase, row: Row) -> str:
     """Return the name of a machine's account: as it was launched, or as it was renamed since."""
     return session.names().account(row["account"])
 
 
-def _may_be(session: Session, account: str, row: Row, fault: CloudgpuError) -> bool:
+def _may_be(session: SessionBase, account: str, row: Row, fault: CloudgpuError) -> bool:
     """Say whether an account that cannot say now who it is may be a machine's.
 
     One of another name is not where it last said that it is another one, nor where its settings list no such host.

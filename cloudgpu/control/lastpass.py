@@ -11,7 +11,7 @@ from cloudgpu.core.times import duration_text, from_iso, iso
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session_base import SessionBase
     from cloudgpu.core.events import Event
     from cloudgpu.ledger.base import Ledger
 
@@ -81,7 +81,7 @@ def _text(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def overdue(session: Session, rows: list[dict[str, Any]] | None = None, last: LastPass | None = None) -> str | None:
+def overdue(session: SessionBase, rows: list[dict[str, Any]] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
 
     `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.reachable import BY_REGION
-from cloudgpu.control.session import is_mine
+from cloudgpu.control.session_base import is_mine
 from cloudgpu.core.accounts import hosts_in
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest

@@ -14,7 +14,7 @@ from cloudgpu.core.accounts import hosts_in
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session_base import SessionBase
     from cloudgpu.core.facts import AccountIdentity
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ BY_REGION = "ssh host"  # the only kind of which an account is several
 _lock = Lock()
 
 
-def remember(session: Session, account: str, region: str | None, found: AccountIdentity) -> None:
+def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
     place = _place(region, found.kind)
     if session.identified.get((account, place)) == found or not session.home.root.is_dir():
@@ -40,20 +40,20 @@ def remember(session: Session, account: str, region: str | None, found: AccountI
         session.identified[account, place] = found
 
 
-def reachable(session: Session, rows: Sequence[Row]) -> list[bool | None]:
+def reachable(session: SessionBase, rows: Sequence[Row]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
     known = remembered(session) if rows else {}
     return [_is_here(session, row, known) for row in rows]
 
 
-def names_here(session: Session, rows: Sequence[Row]) -> set[str]:
+def names_here(session: SessionBase, rows: Sequence[Row]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
     known, names = remembered(session) if rows else {}, {row["account"] for row in rows}
     wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
     return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
 
 
-def said_another(session: Session, account: str, row: Row) -> bool:
+def said_another(session: SessionBase, account: str, row: Row) -> bool:
     """Say whether this account last said that it is another one than a machine's.
 
     Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
@@ -72,7 +72,7 @@ def said_another(session: Session, account: str, row: Row) -> bool:
     return bool(said) and all(one is not None and one != wanted for one in said.values())
 
 
-def _said_by_hosts(session: Session, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
+def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
     """Return what the hosts of an account last said they are, None for nothing; without a region the first was asked.
 
     Only those that the settings name: what another one said tells of no machine any more.
@@ -85,7 +85,7 @@ def _place(region: str | None, kind: str) -> str:
     return (region or "") if kind == BY_REGION else ""
 
 
-def _is_here(session: Session, row: Row, known: Said) -> bool | None:
+def _is_here(session: SessionBase, row: Row, known: Said) -> bool | None:
     identity = row["identity"]
     accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
     if identity is None:
@@ -102,7 +102,7 @@ def _is_here(session: Session, row: Row, known: Said) -> bool | None:
     return None if None in said else False
 
 
-def remembered(session: Session) -> Said:
+def remembered(session: SessionBase) -> Said:
     """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(session.home.identities.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def remembered(session: Session) -> Said:
     return {}
 
 
-def _here(session: Session) -> list[str]:
+def _here(session: SessionBase) -> list[str]:
     from cloudgpu.access.computer import computer
 
     return [computer(), str(os.geteuid()), os.path.realpath(session.home.root)]

@@ -2,72 +2,32 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog.place import use
-from cloudgpu.config.paths import Home, find_home
-from cloudgpu.config.settings import CLOUDS, Account, Settings, load_settings
-from cloudgpu.core.names import near, tag_value
+from cloudgpu.control.session_base import SessionBase
+from cloudgpu.core.names import near
 from cloudgpu.core.rows import stays
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger import locks
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.target import Target
-    from cloudgpu.core.accounts import Names
-    from cloudgpu.core.alerts import Told
-    from cloudgpu.core.events import Event
-    from cloudgpu.core.facts import AccountIdentity
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]
-Tell = Callable[[str], None]
-NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
 _LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
 
 
-def silent(_sentence: str) -> None:
-    """Tell nobody."""
-
-
-def utc_now() -> datetime:
-    """Return the present as aware UTC."""
-    return datetime.now(UTC)
-
-
 @dataclass
-class Session:
+class Session(SessionBase):
     """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
-
-    home: Home
-    settings: Settings
-    ledger: Ledger
-    clock: Callable[[], datetime] = utc_now
-    tell: Tell = silent
-    pause: Callable[[float], None] = time.sleep  # seconds between two looks
-    _providers: dict[str, Provider] = field(default_factory=dict)
-    found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
-    tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
-    for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
-    apart: bool = False  # the ledger is away, and what stands in for it waits to be written
-    alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
-    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
-    _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
-
-    def provider(self, account: str) -> Provider:
-        """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
-        if account not in self._providers:
-            self._providers[account] = self._make(account)
-        return self._providers[account]
 
     def provider_of(self, row: Row) -> Provider:
         """Return the provider of the account to which this machine belongs, by that account's identity.
@@ -77,22 +37,6 @@ class Session:
         """
         return self.provider(self.account_here(row))
 
-    def names(self) -> Names:
-        """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
-        from cloudgpu.core.accounts import SUBJECT, Names, names_now
-
-        now = self.clock()
-        if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
-            found = Names()
-            with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
-                found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
-            self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
-        return self._names[1]
-
-    def forget_names(self) -> None:
-        """Read anew what was renamed: this process has just written it."""
-        self._names = None
-
     def account_here(self, row: Row) -> str:
         """Return what the account of this machine is called here; it may bear another name at a colleague's.
 
@@ -101,57 +45,6 @@ class Session:
         from cloudgpu.control.identity import account_here
 
         return account_here(self, row)
-
-    def _make(self, account: str) -> Provider:
-        from cloudgpu.providers.base import ProviderSettings
-        from cloudgpu.providers.registry import open_provider
-
-        configured = self.account(account)
-        if configured is None:
-            raise self.unknown_account(account)
-        home = self.home.provider(configured.provider, account)
-        options, ledger = dict(configured.options), self.ledger
-        called = self.names().hosts_of(account)
-        whose = ("", lambda: ledger.id, self._told)
-        with suppress(LedgerUnavailable):  # what only asks an account does without
-            whose = (ledger.id, *whose[1:])
-        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose, called=called)
-        return open_provider(configured.provider, made)
-
-    def waits(self, sentence: str) -> None:
-        """Say what is waited for, also where nothing else is said."""
-        (self.tell_waits or self.tell)(sentence)
-
-    def _told(self, sentence: str) -> None:
-        self.tell(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
-
-    def account(self, name: str) -> Account | None:
-        """Return the account called `name`, None for none such.
-
-        Where no account of a cloud is configured, its own name stands for one with the usual settings, from then on.
-        """
-        accounts = self.settings.accounts
-        if name in CLOUDS and all(one.provider != name for one in accounts.values()):
-            self.settings = replace(self.settings, accounts={**accounts, name: Account(name, name)})
-            self.found.add(name)
-        return self.settings.accounts.get(name)
-
-    def unknown_account(self, account: str) -> InvalidRequest:
-        """Return the error that names the accounts there are, or how to retire one that the ledger alone knows."""
-        from cloudgpu.control.accounts import gone_from_settings
-
-        with suppress(LedgerUnavailable):
-            gone = gone_from_settings(self, account)
-            if gone is not None:
-                return gone
-        known = sorted(self.settings.accounts)
-        meant = near(account, known)
-        return InvalidRequest(
-            f"No account is called {account!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-            field="account",
-            value=account,
-            next=f"Use one of: {', '.join(known)}; or add [accounts.{account}] to {self.home.config_file}.",
-        )
 
     @contextmanager
     def beside(self) -> Iterator[Session]:
@@ -173,35 +66,6 @@ class Session:
         own.found, own.tell_waits = self.found, self.tell_waits
         own.for_lab, own.apart = self.for_lab, self.apart
         return own
-
-    @contextmanager
-    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
-        """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
-
-        Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
-        holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
-        """
-        self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
-        with ExitStack() as both:
-            try:
-                both.enter_context(locks.hold(self.home.locks, name, wait=wait))
-            except LedgerUnavailable:
-                if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
-                    raise
-            both.enter_context(self.ledger.hold(name, wait=wait))
-            yield
-
-    def held(self, name: str) -> bool:
-        """Say whether a living process holds the lock `name`, this one too, here or at another client."""
-        with suppress(*[LedgerUnavailable] if self.apart else []):
-            return locks.held(self.home.locks, name) or self.ledger.held(name)
-        return False
-
-    def check_hold(self, name: str) -> None:
-        """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
-        if not self.apart:  # else a full disk may have refused the file of the lock
-            locks.check(self.home.locks, name)
-        self.ledger.check_hold(name)
 
     def find(self, name: str | None, *, ended: bool = False) -> Row:
         """Return the row of the machine called `name` (or of the only one there is, for None).
@@ -345,11 +209,6 @@ def present(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["ended"] is None or stays(row)]
 
 
-def is_mine(session: Session, row: Row) -> bool:
-    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
-    return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
-
-
 def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: bool = False) -> Row:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
     alive = living(rows)
@@ -390,23 +249,3 @@ def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
         value=name,
         next="Run: cloudgpu ls" + (" --all" if rows else ", or: cloudgpu up"),
     )
-
-
-def open_session(
-    environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Tell = silent
-) -> Session:
-    """Return the session of CLOUDGPU_HOME and its config.toml. Asks no cloud and makes no file.
-
-    What was done while the ledger was away is written into it first, if it is back.
-    Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
-    """
-    home = find_home(environ)
-    use(home.price_lists)
-    settings = load_settings(home, environ)
-    ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
-    session = Session(home, settings, ledger, clock, tell)
-    if ledger.has_outbox:
-        from cloudgpu.control.outage import replay
-
-        replay(session)
-    return session

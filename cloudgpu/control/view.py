@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.absent import absences
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.reachable import reachable
-from cloudgpu.control.session import Session, is_mine, living, present
+from cloudgpu.control.session import Session, living, present
+from cloudgpu.control.session_base import is_mine
 from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import iso
 from cloudgpu.report.asked import asked_value

@@ -15,15 +15,17 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.outage_told import told_once
-from cloudgpu.control.session import Session, open_session, utc_now
+from cloudgpu.control.session import Session
+from cloudgpu.control.session_base import utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Tell
+    from cloudgpu.control.session_base import Tell
 
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).

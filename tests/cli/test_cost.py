@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.core.cost import By
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso

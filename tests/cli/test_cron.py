@@ -16,8 +16,8 @@ from cloudgpu.control.cron import carry_out, plan_install, plan_remove, shown
 from cloudgpu.control.cron_shown import SECRETS
 from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
-from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.errors import InvalidRequest

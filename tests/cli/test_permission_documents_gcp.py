@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.config.data import data_dir
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.providers.gcp.actions import ACTIONS
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process

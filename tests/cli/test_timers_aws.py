@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from cloudgpu.cli.common import open_here
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.control.guards import guard_checks
 from cloudgpu.core.times import from_iso
 from tests.cli.aws_line import CONFIG, Line

@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
-from cloudgpu.control.session import open_session
 from cloudgpu.control.watch import Watch
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want

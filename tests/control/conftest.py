@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from cloudgpu.control import opening
 from cloudgpu.control import session as sessions
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.core.roles import Role
@@ -59,7 +60,7 @@ class Colleague(Lab):
             "USER": self.name,
             "CLOUDGPU_LEDGER": f"sqlite://{self.root}/shared.db",
         }
-        session = sessions.open_session(environ, clock=self.clock, tell=self.said.append)
+        session = opening.open_session(environ, clock=self.clock, tell=self.said.append)
         session.pause = self.clock.advance
         conftest.OPENED.append(weakref.ref(session))
         return session
@@ -87,7 +88,7 @@ class Colleague(Lab):
 
 def know_who_asks(monkeypatch):
     """Let every ledger that is opened from a home of the team be that person's."""
-    real = sessions.open_ledger
+    real = opening.open_ledger
 
     def opened(url, directory, *, actor, clock):
         ledger = real(url, directory, actor=actor, clock=clock)
@@ -96,7 +97,8 @@ def know_who_asks(monkeypatch):
         ledger._store = store
         return ledger
 
-    monkeypatch.setattr(sessions, "open_ledger", opened)
+    for place in (opening, sessions):
+        monkeypatch.setattr(place, "open_ledger", opened)
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def test_no_secret_is_in_text_log_ledger_output_or_repr(lab_to, web, mail, caplo
 KILLED = """
 import sys
 from cloudgpu.control.alerts import deliver
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 import os
 from tests.control.test_alerts import LAB80
 deliver(open_session(os.environ), [LAB80])

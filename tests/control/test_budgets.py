@@ -19,8 +19,8 @@ from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refus
 from cloudgpu.control.budgets import budgets, standings, the_budgets
 from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
-from cloudgpu.control.session import open_session
 from cloudgpu.core.budget import Action
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from cloudgpu.control import caller
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.errors import InvalidRequest
 from tests.address_service import AddressService
 

@@ -16,7 +16,7 @@ from cloudgpu.control.compare_asked import compare_wish
 from cloudgpu.control.compare_rows import clouds_of
 from cloudgpu.control.cost_desktop import desktop_line
 from cloudgpu.control.lifecycle import end
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.core.billing import money
 from cloudgpu.core.cost import Asked as CostAsked
 from cloudgpu.core.cost import By

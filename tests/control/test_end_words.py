@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.accounts import and_billed, may_go_on
 from cloudgpu.control.end_words import end_words
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.providers.ssh.translate import END_MEANS
 
 CONFIG = """provider = "ssh"

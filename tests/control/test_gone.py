@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.control.face import Cloudgpu
 from cloudgpu.control.launch import launch
 from cloudgpu.control.look import look_at_all

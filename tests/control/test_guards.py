@@ -11,9 +11,9 @@ from cloudgpu.cli.planned import plan
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.guards import guard_checks
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.preview import asked_of_plan
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.session import open_session
 from cloudgpu.errors import BudgetRefused
 from cloudgpu.report.values import machine_value, plan_value
 from tests.control.conftest import Lab

@@ -14,9 +14,9 @@ from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.documents import ended, to_end
 from cloudgpu.control.law import assign_owner
 from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.policies import limits_of
 from cloudgpu.control.published import publish
-from cloudgpu.control.session import open_session
 from cloudgpu.core.budget import budget_from, set_line
 from cloudgpu.core.people import claimed_line
 from cloudgpu.core.published import published_line

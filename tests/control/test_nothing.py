@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu import errors
 from cloudgpu.control.offering import offers_or_known
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.core.facts import Market, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.nearest import nearest

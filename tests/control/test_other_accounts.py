@@ -17,10 +17,10 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end_all_of, stop
 from cloudgpu.control.look import look_at_all, refresh
 from cloudgpu.control.lost import lose
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.orphans import survey
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.session import open_session
 from cloudgpu.control.settle import settle, settle_others
 from cloudgpu.control.things import remove_named, save, the_one
 from cloudgpu.control.timers import repair

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.look import look_at_all
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.core.money import Money
 from cloudgpu.core.times import from_iso, iso
 from tests.cli.aws_line import Line

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.control.look import look_at_all
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.settle import settle_others
 from cloudgpu.errors import LedgerUnavailable
 from tests.control.conftest import Lab

@@ -15,8 +15,8 @@ from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.control.allow import allow
 from cloudgpu.control.guest import explained, own_key
 from cloudgpu.control.look import refresh
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.reach import find_way, reached
-from cloudgpu.control.session import open_session
 from cloudgpu.control.share import share, unshare
 from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.events import Draft

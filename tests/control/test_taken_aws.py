@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.look import look_at_all
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.core.billing import charge, money
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.uses import use_from_json

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.control.face import Cloudgpu
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.view import listed

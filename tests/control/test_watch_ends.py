@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.moving import carry_out, plan
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.watch import Watch, ended_by_signals
 from cloudgpu.control.watch_jobs import Job
 from cloudgpu.core.events import Draft

@@ -11,8 +11,8 @@ from cloudgpu.cli.ls import _text
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.costs import costs
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.report import reported
-from cloudgpu.control.session import open_session
 from cloudgpu.control.view import listed
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.html import to_html as html

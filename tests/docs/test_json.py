@@ -14,7 +14,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.control.teams import document
 from cloudgpu.core.roles import Role
 from cloudgpu.ledger.teams import Missing, Sharing, Team

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.lifecycle import end
-from cloudgpu.control.session import open_session
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.settle_ledger import settle_ledger
 from cloudgpu.errors import LedgerUnavailable
 from tests.cli.program import Program

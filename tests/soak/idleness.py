@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.control.launch import launch
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.samples import Report
-from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Market, State, Want
 from cloudgpu.core.times import from_iso

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from cloudgpu.cli.app import run
-from cloudgpu.control import session as sessions
+from cloudgpu.control import opening as sessions
 from cloudgpu.core.facts import TAG_RENEW_UNTIL, AccountIdentity, State
 from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab
 from tests.soak.lab_clock import SharedClock

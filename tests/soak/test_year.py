@@ -18,9 +18,9 @@ from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, stop
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.resume import started
-from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import EXACT

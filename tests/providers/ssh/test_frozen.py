@@ -17,9 +17,9 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.look_again import look_again
 from cloudgpu.control.look_asked import listed_all
+from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.session import open_session
 from cloudgpu.control.words import Wish
 from cloudgpu.core.facts import Want
 from cloudgpu.errors import ProviderUnavailable

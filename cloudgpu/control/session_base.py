@@ -1,0 +1,188 @@
+"""What a session knows without asking whose account a machine is of: settings, ledger, providers, names and locks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.settings import CLOUDS, Account
+from cloudgpu.core.names import near, tag_value
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger import locks
+
+if TYPE_CHECKING:
+    from cloudgpu.config.paths import Home
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.core.accounts import Names
+    from cloudgpu.core.alerts import Told
+    from cloudgpu.core.events import Event
+    from cloudgpu.core.facts import AccountIdentity
+    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+Tell = Callable[[str], None]
+NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
+
+
+def silent(_sentence: str) -> None:
+    """Tell nobody."""
+
+
+def utc_now() -> datetime:
+    """Return the present as aware UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class SessionBase:
+    """What every verb works with, as far as it needs no machine's account. The fields are told at `Session`."""
+
+    home: Home
+    settings: Settings
+    ledger: Ledger
+    clock: Callable[[], datetime] = utc_now
+    tell: Tell = silent
+    pause: Callable[[float], None] = time.sleep  # seconds between two looks
+    _providers: dict[str, Provider] = field(default_factory=dict)
+    found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
+    tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
+    for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
+    apart: bool = False  # the ledger is away, and what stands in for it waits to be written
+    alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
+    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
+    _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
+
+    def provider(self, account: str) -> Provider:
+        """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
+        if account not in self._providers:
+            self._providers[account] = self._make(account)
+        return self._providers[account]
+
+    def names(self) -> Names:
+        """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
+        from cloudgpu.core.accounts import SUBJECT, Names, names_now
+
+        now = self.clock()
+        if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
+            found = Names()
+            with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
+                found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
+            self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
+        return self._names[1]
+
+    def forget_names(self) -> None:
+        """Read anew what was renamed: this process has just written it."""
+        self._names = None
+
+    def _make(self, account: str) -> Provider:
+        from cloudgpu.providers.base import ProviderSettings
+        from cloudgpu.providers.registry import open_provider
+
+        configured = self.account(account)
+        if configured is None:
+            raise self.unknown_account(account)
+        home = self.home.provider(configured.provider, account)
+        options, ledger = dict(configured.options), self.ledger
+        called = self.names().hosts_of(account)
+        whose = ("", lambda: ledger.id, self._told)
+        with suppress(LedgerUnavailable):  # what only asks an account does without
+            whose = (ledger.id, *whose[1:])
+        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose, called=called)
+        return open_provider(configured.provider, made)
+
+    def waits(self, sentence: str) -> None:
+        """Say what is waited for, also where nothing else is said."""
+        (self.tell_waits or self.tell)(sentence)
+
+    def _told(self, sentence: str) -> None:
+        self.tell(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
+
+    def account(self, name: str) -> Account | None:
+        """Return the account called `name`, None for none such.
+
+        Where no account of a cloud is configured, its own name stands for one with the usual settings, from then on.
+        """
+        accounts = self.settings.accounts
+        if name in CLOUDS and all(one.provider != name for one in accounts.values()):
+            self.settings = replace(self.settings, accounts={**accounts, name: Account(name, name)})
+            self.found.add(name)
+        return self.settings.accounts.get(name)
+
+    def unknown_account(self, account: str) -> InvalidRequest:
+        """Return the error that names the accounts there are, or how to retire one that the ledger alone knows."""
+        with suppress(LedgerUnavailable):
+            gone = gone_from_settings(self, account)
+            if gone is not None:
+                return gone
+        known = sorted(self.settings.accounts)
+        meant = near(account, known)
+        return InvalidRequest(
+            f"No account is called {account!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            field="account",
+            value=account,
+            next=f"Use one of: {', '.join(known)}; or add [accounts.{account}] to {self.home.config_file}.",
+        )
+
+    @contextmanager
+    def hold(self, name: str, *, wait: bool | float) -> Iterator[None]:
+        """Hold the lock `name` alone, among this home's processes and among all clients of a shared ledger.
+
+        Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
+        holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
+        """
+        self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
+        with ExitStack() as both:
+            try:
+                both.enter_context(locks.hold(self.home.locks, name, wait=wait))
+            except LedgerUnavailable:
+                if not self.apart:  # else no lock can be made on a full disk: `AsideLedger.hold` takes one elsewhere
+                    raise
+            both.enter_context(self.ledger.hold(name, wait=wait))
+            yield
+
+    def held(self, name: str) -> bool:
+        """Say whether a living process holds the lock `name`, this one too, here or at another client."""
+        with suppress(*[LedgerUnavailable] if self.apart else []):
+            return locks.held(self.home.locks, name) or self.ledger.held(name)
+        return False
+
+    def check_hold(self, name: str) -> None:
+        """Raise LedgerUnavailable where the lock `name`, which this process held by `hold`, is lost unawares."""
+        if not self.apart:  # else a full disk may have refused the file of the lock
+            locks.check(self.home.locks, name)
+        self.ledger.check_hold(name)
+
+
+def is_mine(session: SessionBase, row: Row) -> bool:
+    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
+    return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
+
+
+def gone_from_settings(session: SessionBase, account: str) -> InvalidRequest | None:
+    """Return the error for an account that the ledger knows and config.toml does not; None for one it does not know.
+
+    It names both ways out, and the account that may be the same one under a new name.
+    """
+    names = session.names()
+    kinds = {names.account(row["account"]): row["provider"] for row in session.ledger.bills()}
+    if account not in kinds:
+        return None
+    new = sorted(
+        name
+        for name, one in session.settings.accounts.items()
+        if one.provider == kinds[account] and name not in kinds and name != one.provider
+    )
+    renamed = f" If {' or '.join(new)} is its new name: cloudgpu init --rename {account} {new[0]}." if new else ""
+    return InvalidRequest(
+        f"Account {account} has machines in the ledger and is not in config.toml. Put [accounts.{account}] back, or "
+        f"retire it: cloudgpu init --forget {account}.{renamed}",
+        field="account",
+        value=account,
+        next=f'Add [accounts.{account}] with provider = "{kinds[account]}" to {session.home.config_file}, or, when '
+        f"nothing of it costs any more, run: cloudgpu init --forget {account}",
+    )
