@@ -11,13 +11,12 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.currency import Currency
-from cloudgpu.core.events import Draft, Event
+from cloudgpu.core.events import BUDGET_OVERRIDDEN, BUDGET_REMOVED, BUDGET_SET, Draft, Event
 from cloudgpu.core.money import NANO, Money
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.times import iso
 
 SUBJECT = "budgets"  # of every line about a budget
-SET, REMOVED, OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
 Row = Mapping[str, Any]
 
 
@@ -169,25 +168,25 @@ def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict
     """Return the budgets that these lines leave, by name, in the order in which their names first came."""
     found: dict[str, Budget] = {}
     for line in sorted(lines, key=lambda line: line.seq):
-        if line.kind == SET:
+        if line.kind == BUDGET_SET:
             found[line.body["name"]] = budget_from(line.body, zone_of)
-        elif line.kind == REMOVED:
+        elif line.kind == BUDGET_REMOVED:
             found.pop(line.body["name"], None)
     return found
 
 
 def set_line(budget: Budget, now: datetime, after: int) -> Draft:
     """Return the line that sets a budget; `after` is the ledger's last line, so that it is a line of its own."""
-    return Draft(SET, SUBJECT, budget.body(), now, f"{SET}:{budget.name}:{after}")
+    return Draft(BUDGET_SET, SUBJECT, budget.body(), now, f"{BUDGET_SET}:{budget.name}:{after}")
 
 
 def removed_line(name: str, now: datetime, after: int) -> Draft:
     """Return the line that removes one."""
-    return Draft(REMOVED, SUBJECT, {"name": name}, now, f"{REMOVED}:{name}:{after}")
+    return Draft(BUDGET_REMOVED, SUBJECT, {"name": name}, now, f"{BUDGET_REMOVED}:{name}:{after}")
 
 
 def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str) -> Draft:
     """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
     over = [{"name": name, "nanos": amount.nanos} for name, amount in passed]
     body = {"machine": row["id"], "name": row["name"], "reason": reason, "passed": over, "host": host}
-    return Draft(OVERRIDDEN, SUBJECT, body, now, f"{OVERRIDDEN}:{row['id']}:{iso(now)}")
+    return Draft(BUDGET_OVERRIDDEN, SUBJECT, body, now, f"{BUDGET_OVERRIDDEN}:{row['id']}:{iso(now)}")

@@ -85,6 +85,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
 LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "ledger_arrived"
 OWN = "own"  # this client's clock
 PROVIDER = "provider"  # the provider's word

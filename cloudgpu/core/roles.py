@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from enum import StrEnum
 
-from cloudgpu.core.budget import OVERRIDDEN, REMOVED, SET
-from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
+from cloudgpu.core.events import (
+    BUDGET_OVERRIDDEN,
+    BUDGET_REMOVED,
+    BUDGET_SET,
+    LEDGER_ARRIVED,
+    LEDGER_MOVED,
+    LEDGER_MOVING,
+)
 from cloudgpu.core.people import ASSIGNED
 from cloudgpu.core.published import PUBLISHED, WITHDRAWN
 from cloudgpu.errors import RoleNeeded
@@ -16,7 +22,7 @@ TEAM_SUBJECT = "team"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
-_DECIDED = frozenset({SET, REMOVED, OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
+_DECIDED = frozenset({BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
 PAYER_KINDS = _DECIDED | {LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED}
 
 
