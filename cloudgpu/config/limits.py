@@ -8,8 +8,7 @@ from pathlib import Path
 from cloudgpu.config.policy_file import read
 from cloudgpu.config.policy_keys import LIMITS
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.law import Stoppers
-from cloudgpu.core.limits import Limits, joined
+from cloudgpu.core.limits import Limits, Stoppers, joined
 from cloudgpu.core.times import duration_text
 
 FILE = "limits.yaml"

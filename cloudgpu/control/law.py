@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.last_role import payers_only, remember
 from cloudgpu.core.budget_stops import Stop, stops
 from cloudgpu.core.facts import TAG_OWNER
-from cloudgpu.core.law import Claim, Law, Right, Stoppers, claim, right_to
+from cloudgpu.core.law import Claim, Law, Right, claim, right_to
+from cloudgpu.core.limits import Stoppers
 from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
 from cloudgpu.core.roles import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded

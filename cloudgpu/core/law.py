@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from cloudgpu.core.limits import Stoppers
 from cloudgpu.core.people import People, plain
 from cloudgpu.core.roles import Role
 
@@ -18,13 +19,6 @@ class Right(StrEnum):
     PAYER = "payer"  # they have the payer's role
     MEMBERS = "members"  # the lab's limits let every member stop it
     PASS = "pass"  # noqa: S105  (a pass acts for the lab, whoever runs it)
-
-
-class Stoppers(StrEnum):
-    """Who may stop a machine, beside payers: its owner alone, or every member."""
-
-    OWNER = "owner"
-    MEMBERS = "members"
 
 
 class Claim(StrEnum):

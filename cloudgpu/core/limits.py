@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from enum import StrEnum
 
-from cloudgpu.core.law import Stoppers
 from cloudgpu.core.policy import Act, Origin, Policy, Spans
 from cloudgpu.core.times import duration_text
 
 PAYERS_WAIT = timedelta(hours=24)  # past its renew-until, before a payer's reaper may stop another ledger's machine
+
+
+class Stoppers(StrEnum):
+    """Who may stop a machine, beside payers: its owner alone, or every member."""
+
+    OWNER = "owner"
+    MEMBERS = "members"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.law import Claim, Right, Stoppers, claim, right_to
-from cloudgpu.core.limits import Limits, joined
+from cloudgpu.core.law import Claim, Right, claim, right_to
+from cloudgpu.core.limits import Limits, Stoppers, joined
 from cloudgpu.core.people import ASSIGNED, CLAIMED, SUBJECT, People, assigned_line, claimed_line, people_of, plain
 from cloudgpu.core.published import PUBLISHED, WITHDRAWN, published_line, published_of, withdrawn_line
 from cloudgpu.core.roles import PAYER_KINDS, Role
