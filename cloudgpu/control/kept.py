@@ -86,8 +86,7 @@ def record(session: Session, row: Row, things: Sequence[Leftover], *, asked_at: 
         return row
     gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
     alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
-    session.ledger.append([kept_line(row, entries, now, alive)])
-    return session.ledger.machine(row["id"]) or row
+    return session.ledger.append_to(row, [kept_line(row, entries, now, alive)])
 
 
 def carry_out(session: Session, step: Step) -> Leftover | None:
@@ -224,8 +223,8 @@ def discard_line(session: Session, row: Row, why: str) -> None:
 
 def park_line(session: Session, row: Row, why: str, now: datetime) -> Row:
     """Write that a machine is to be kept as an image; return its row."""
-    session.ledger.append([asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))])
-    return session.ledger.machine(row["id"]) or row
+    line = asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))
+    return session.ledger.append_to(row, [line])
 
 
 def _nothing_is_left(session: Session, row: Row) -> InstanceNotFound:

@@ -160,8 +160,8 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
                 provider.tag(row["provider_id"], hold_tags(until))
             now, end = session.clock(), iso(until) if until else None
             body = {"until": end, "why": "asked", "host": platform.node(), **by(session, row, "hold")}
-            session.ledger.append([Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")])
-        return session.ledger.machine(row["id"]) or row
+            line = Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")
+            return session.ledger.append_to(row, [line])
 
 
 def check_hold(name: str, until: object, *, release: bool) -> None:

@@ -143,8 +143,8 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     provider = _pausable(session, latest)
     if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
         if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
-            _not_started(session, latest)
-        return session.ledger.machine(row["id"]) or latest
+            return _not_started(session, latest)
+        return latest
     session.tell(f"{row['name']}: stopping")
     count_before_end(session, latest)
     session.ledger.append(
@@ -246,9 +246,9 @@ def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], 
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
 
-def _not_started(session: Session, row: Row) -> None:
-    """Write that the start that was asked has surely not begun, so that no budget counts it."""
-    session.ledger.append([not_begun_line(row, "the provider did not take it", session.clock())])
+def _not_started(session: Session, row: Row) -> Row:
+    """Write that the start that was asked has surely not begun, so that no budget counts it; return the row then."""
+    return session.ledger.append_to(row, [not_begun_line(row, "the provider did not take it", session.clock())])
 
 
 def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:

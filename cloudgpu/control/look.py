@@ -133,23 +133,21 @@ def refresh(session: Session, row: Row, *, note: bool = False) -> Row:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row
         alive = alive_at(session.ledger, row)
-        session.ledger.append([vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)])
+        news = [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
     else:
         close_request(session, row, instance)
         news = news_of(session, row, instance, now)
         if note and not news:
             return _noted(session, row, observed(instance, now, row=row))
-        session.ledger.append(news)
-    return session.ledger.machine(row["id"]) or row
+    return session.ledger.append_to(row, news)
 
 
 def _noted(session: Session, row: Row, line: Draft) -> Row:
     """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
     try:
-        session.ledger.append([line])
+        return session.ledger.append_to(row, [line])
     except CloudgpuError:
         return row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
-    return session.ledger.machine(row["id"]) or row
 
 
 def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:

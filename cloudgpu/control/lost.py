@@ -41,10 +41,10 @@ def lose(session: Session, row: Row, why: str) -> Row:
         lines = [vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
         if row["attempt"] == "open":
             lines = [settled(row["id"], row["token"], "void", proof, now)]
-        session.ledger.append(lines)
+        lost = session.ledger.append_to(row, lines)
         if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
             saved.forget(session.home.attempts, row["token"] or "none")
-    return session.ledger.machine(row["id"]) or row
+    return lost
 
 
 def check_lost(session: Session, row: Row, option: str) -> None:

@@ -25,8 +25,7 @@ def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefus
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    note(session, row, "end", refusal)
-    row = session.ledger.machine(row["id"]) or row
+    row = note(session, row, "end", refusal)
     outcome, lifts = _stopped(session, row, refusal)
     refusal.message = f"{row['name']} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
@@ -35,9 +34,12 @@ def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefus
     return refusal
 
 
-def note(session: Session, row: Row, what: str, refusal: EndRefused) -> None:
-    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
-    session.ledger.append([end_refused(row, what, refusal, not_before(row, session.clock()))])
+def note(session: Session, row: Row, what: str, refusal: EndRefused) -> Row:
+    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over.
+
+    Returns the machine's row as it is then.
+    """
+    return session.ledger.append_to(row, [end_refused(row, what, refusal, not_before(row, session.clock()))])
 
 
 def with_way(fault: CloudgpuError) -> str:

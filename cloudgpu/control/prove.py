@@ -107,7 +107,7 @@ def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tu
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
-        session.ledger.append([vanished(row["id"], row["provider_id"], proof, now, alive)])
+        news = [vanished(row["id"], row["provider_id"], proof, now, alive)]
     else:
-        session.ledger.append(news_of(session, row, instance, now, watched=watched))
-    return session.ledger.machine(row["id"]) or row, True
+        news = news_of(session, row, instance, now, watched=watched)
+    return session.ledger.append_to(row, news), True

@@ -71,9 +71,8 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
         session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, row, attempt, deadline)
-    else:
-        settle_by_listing(session, row)
-    return session.ledger.machine(row["id"]) or row
+        return session.ledger.machine(row["id"]) or row
+    return settle_by_listing(session, row)
 
 
 def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
@@ -83,7 +82,7 @@ def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
     replay is refused for another reason and the listing cannot tell yet.
     """
     try:
-        settle_by_listing(session, row)
+        return settle_by_listing(session, row)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable:  # too early to tell, or a silence
@@ -92,7 +91,7 @@ def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
         row = session.ledger.machine(row["id"]) or row
         if row["attempt"] == "open":
             raise
-    return session.ledger.machine(row["id"]) or row
+        return row
 
 
 def _send_again(session: Session, row: Row, attempt: Attempt, deadline: datetime) -> None:
@@ -164,16 +163,18 @@ def _sent(
     return instance
 
 
-def settle_by_listing(session: Session, row: Row) -> None:
-    """Close the attempt by what a complete listing proves; raise LaunchUncertain when it proves nothing yet."""
+def settle_by_listing(session: Session, row: Row) -> Row:
+    """Close the attempt by what a complete listing proves, and return the row as it is then.
+
+    Raises LaunchUncertain when it proves nothing yet.
+    """
     provider = session.provider_of(row)
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
     for instance in listing.instances:
         ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
         if ours and not is_of_earlier_life(row, instance.tags):
-            session.ledger.append(_found(row, instance, now))
-            return
+            return session.ledger.append_to(row, _found(row, instance, now))
     if not listing.is_whole(row["region"]):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
@@ -192,8 +193,10 @@ def settle_by_listing(session: Session, row: Row) -> None:
             value=row["name"],
             next=f"Run the same up again where it was started, or: cloudgpu down {row['name']}",
         )
-    session.ledger.append([settled(row["id"], row["token"], "void", "absent from a complete listing", now)])
+    line = settled(row["id"], row["token"], "void", "absent from a complete listing", now)
+    closed = session.ledger.append_to(row, [line])
     saved.forget(session.home.attempts, row["token"])
+    return closed
 
 
 def covers(listing: Listing, row: Row) -> bool:

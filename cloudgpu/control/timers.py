@@ -307,8 +307,7 @@ def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:
 def _written(session: Session, row: Row, at: datetime | None, why: str) -> Row:
     now, text = session.clock(), at and iso(at)
     dedupe = f"timer:{row['id']}:{text}:{iso(now)}"
-    session.ledger.append([Draft("timer_set", row["id"], {"at": text, "why": why}, now, dedupe)])
-    return session.ledger.machine(row["id"]) or row
+    return session.ledger.append_to(row, [Draft("timer_set", row["id"], {"at": text, "why": why}, now, dedupe)])
 
 
 def _able(session: Session, row: Row) -> SetsTimer | None:

@@ -171,6 +171,11 @@ class AsideLedger:
                 self.offer()
             return taken
 
+    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+        """Write these lines as `append`; return this machine's row as it is known here, `row` where it is not."""
+        self.append(drafts)
+        return self.machine(row["id"]) or row
+
     def offer(self) -> bool:
         """Write what waits into the ledger, if it takes lines after all; return whether nothing waits any more.
 

@@ -104,6 +104,15 @@ class Ledger(View, Protocol):
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         ...
 
+    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+        """Write these lines as `append` does, and return this machine's row as it stands then.
+
+        `row` says which machine is meant. The lines may be about other subjects too, and may all stand already. `row`
+        itself is returned where the ledger knows no such machine: for a thing kept by name, or for one that was found
+        by its tags alone.
+        """
+        ...
+
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction.
 

@@ -247,6 +247,11 @@ class Book:
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         return self.decide(lambda _view: drafts)
 
+    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+        """Write these lines; return this machine's row as it stands then, `row` where no such machine is known."""
+        self.append(drafts)
+        return self.machine(row["id"]) or row
+
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
         from cloudgpu.ledger.doubt import undoubted_id

@@ -171,6 +171,20 @@ class LedgerSuite:
             assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
         assert ledger.machines() == [ledger.machine("cg-1")]
 
+    def test_an_append_to_a_machine_returns_its_row_whoever_the_lines_are_about(self, store: Store) -> None:
+        ledger, given = store(), {"id": "cg-1", "name": "as it was given"}
+        assert ledger.append_to(given, [note(1)]) is given, "no machine yet"
+        both = [intended(), intended("cg-2", "blue-hare"), seen(seconds=5)]
+        row = ledger.append_to(given, both)
+        assert row == machine_row(ledger.events("cg-1")) == ledger.machine("cg-1")
+        assert row["state"] == "running"
+        other = store(actor="another")
+        other.append([asked("stop", seconds=120)])
+        for again in (both, [], [note(2)]):
+            assert ledger.append_to(row, again) == other.machine("cg-1"), "as it stands, news or none"
+        row["state"] = "its reader's own"
+        assert ledger.append_to(given, both)["state"] == "running"
+
     def test_two_writers_in_turn_keep_the_row_as_one_would_after_a_stop_and_a_start(self, store: Store) -> None:
         writers, body = (
             (store(), store()),
