@@ -11,7 +11,7 @@ from cloudgpu.core.periods import Period, period
 from cloudgpu.errors import InvalidRequest
 
 LAST = "last"
-_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+_CALENDAR_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
 def month_asked(text: str, now: datetime, tz: str) -> Period:
@@ -23,7 +23,7 @@ def month_asked(text: str, now: datetime, tz: str) -> Period:
     if word == LAST:
         return month_before(now, zone)
     try:
-        day = datetime.fromisoformat(f"{word}-15" if _MONTH.fullmatch(word) else "no month")
+        day = datetime.fromisoformat(f"{word}-15" if _CALENDAR_MONTH.fullmatch(word) else "no month")
         found = period("month", day.replace(tzinfo=zone), zone)
     except (ValueError, OverflowError):
         raise _no_month(f"{text!r} is no month.", text) from None

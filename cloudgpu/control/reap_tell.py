@@ -8,8 +8,7 @@ from cloudgpu.control.alerting_deadman import ping
 from cloudgpu.control.alerting_home import budget_findings
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.reap_record import TOPIC, findings
-from cloudgpu.control.reap_warn import TOPIC as WARNING
-from cloudgpu.control.reap_warn import warning_findings
+from cloudgpu.control.reap_warn import WARNING, warning_findings
 from cloudgpu.control.session import present
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SAID_WITHIN_S = 5.0
 AT_ONCE = 16
-TOPIC = "warning"  # the first word of the keys of its alerts
+WARNING = "warning"  # the first word of the keys of its alerts
 _WAYS_OUT = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
     Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
@@ -120,7 +120,7 @@ def _finding(row: Row, rule: str, given: Mapping[str, Any]) -> Finding:
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
     facts = {"machine": name, "rule": rule, "owner": row["owner"] or "", "account": row["account"] or ""}
     return Finding(
-        key=f"{TOPIC}:{row['id']}:{rule}:{given['count']}",
+        key=f"{WARNING}:{row['id']}:{rule}:{given['count']}",
         kind="machine ends" if due else "machine",
         title=f"{ends} ({rule})",
         text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
