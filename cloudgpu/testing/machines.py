@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -54,6 +54,9 @@ class FakeMachine:
     run_s: float = 0.0  # how long it may run from each start, where that was fixed at its launch
 
 
+_NAMES = tuple(field.name for field in fields(FakeMachine))  # asdict would copy each value of each
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A state, since when, and why (None: because it was asked for)."""
@@ -88,7 +91,9 @@ def timer(machine: FakeMachine) -> datetime | None:
 def to_json(machine: FakeMachine) -> dict[str, Any]:
     """Return the machine as plain JSON values."""
     times = {name: (at := getattr(machine, name)) and iso(at) for name in _TIMES}
-    return {**asdict(machine), "market": str(machine.market), "wish": str(machine.wish), **times}
+    kinds = {"market": str(machine.market), "wish": str(machine.wish)}
+    gpus = [asdict(gpu) for gpu in machine.accelerators]
+    return {**{name: getattr(machine, name) for name in _NAMES}, **kinds, "accelerators": gpus, **times}
 
 
 def from_json(data: Mapping[str, Any]) -> FakeMachine:

@@ -98,10 +98,14 @@ class MemoryStore:
 
 
 class FileStore:
-    """Keeps the cloud in a JSON file (0600), under a lock that every process takes."""
+    """Keeps the cloud in a JSON file (0600), under a lock that every process takes.
+
+    What this process wrote last it does not read again: while the file still says it, the cloud is as it was.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._last: tuple[bytes, Cloud] | None = None
 
     @contextmanager
     def open(self) -> Iterator[Cloud]:
@@ -118,10 +122,14 @@ class FileStore:
                 self._write(cloud)
 
     def _read(self) -> Cloud:
+        last, self._last = self._last, None  # from now on it changes; what cannot be written is not kept either
         if not self._path.exists():
             return Cloud()
+        said = self._path.read_bytes()
+        if last is not None and last[0] == said:
+            return last[1]
         try:
-            return _from_json(json.loads(self._path.read_bytes()))
+            return _from_json(json.loads(said))
         except (ValueError, KeyError, TypeError) as error:
             message = f"the fake cloud's state file {self._path} cannot be read: {error}"
             raise ProviderUnavailable(message, field="state_file", value=str(self._path)) from error
@@ -129,8 +137,10 @@ class FileStore:
     def _write(self, cloud: Cloud) -> None:
         fresh = self._path.with_name(self._path.name + ".new")
         fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(_to_json(cloud), indent=1, sort_keys=True))
+        says = json.dumps(_to_json(cloud)).encode()
+        fresh.write_bytes(says)
         fresh.replace(self._path)
+        self._last = says, cloud
 
 
 def _to_json(cloud: Cloud) -> dict[str, Any]:
