@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from cloudgpu.config.textfile import shown
 from cloudgpu.core.currency import Currency, check_code
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from cloudgpu.config.settings import Settings
 
 KEYS = ("per_usd", "as_of", "source")
 MOST = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
@@ -28,12 +24,12 @@ def currencies_from(table: object) -> Mapping[str, Currency]:
     return MappingProxyType({code: _currency(code, entry) for code, entry in table.items()})
 
 
-def rate_of(settings: Settings, code: str, *, field: str = "--currency") -> Currency:
-    """Return the configured rate of a currency; raise InvalidRequest where the code is none or has no rate."""
+def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--currency") -> Currency:
+    """Return the rate of a currency from those of the settings; raise InvalidRequest where the code is none or has no rate."""
     known = check_code(code, field)
     if known == "USD":
         return Currency("USD", Decimal(1), date(1970, 1, 1), "by definition")
-    found = settings.currencies.get(known)
+    found = currencies.get(known)
     if found is None:
         raise InvalidRequest(
             f"There is no rate for {known}: none is ever fetched or guessed.",

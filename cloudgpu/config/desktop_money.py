@@ -40,7 +40,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     if settings is None or code not in settings.currencies:
         next_ = f"Add per_usd:, rate_as_of: and rate_source: here, or {code} under [currencies] of config.toml."
         raise table.fault("currency", f"is {code}, and no rate of it is known: none is fetched or guessed", next=next_)
-    return rate_of(settings, code, field="currency")
+    return rate_of(settings.currencies, code, field="currency")
 
 
 def check_past(table: Table, currency: Currency | None, today: date) -> None:

@@ -92,7 +92,7 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
         if asked.rate_date is not None:
             says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
             raise InvalidRequest(says, field="--rate-date", value=asked.rate_date, next=way)
-        found = rate_of(session.settings, code)
+        found = rate_of(session.settings.currencies, code)
         return None if found.code == "USD" else PaidIn(amount, found)
     if code == "USD":
         raise InvalidRequest(

@@ -108,7 +108,7 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     if currency is not None and currency.code == known:
         return currency
     today = session.clock().date()
-    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings, known)
+    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings.currencies, known)
 
 
 def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _currency(
         _check_unused("--rate-date", rate_date)
         return None
     if rate is None and rate_date is None:
-        found = rate_of(settings, code)
+        found = rate_of(settings.currencies, code)
         return None if found.code == "USD" else found
     if rate is None or rate_date is None:
         missing = "--rate" if rate is None else "--rate-date"

@@ -97,7 +97,7 @@ def _per_usd(found: Read, code: str, rate: Callable[[str], Currency]) -> Decimal
 
 
 def _rates(session: Session) -> Callable[[str], Currency]:
-    return lambda code: rate_of(session.settings, code, field="BillingCurrency")
+    return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
 
 
 def _compared(read: Read, provider: str | None) -> set[str]:

@@ -99,10 +99,10 @@ def test_what_cannot_be_names_its_option_and_the_way_out(asked, field, says):
 
 def test_a_rate_that_is_missing_can_be_typed_only_where_there_are_options_for_it():
     with pytest.raises(InvalidRequest) as typed:
-        rate_of(settings_from_text("", login="ada"), "KRW")
+        rate_of(settings_from_text("", login="ada").currencies, "KRW")
     assert typed.value.next.startswith("Add --currency KRW, --rate with how many KRW one US dollar is")
     with pytest.raises(InvalidRequest) as read:
-        rate_of(settings_from_text("", login="ada"), "KRW", field="BillingCurrency")
+        rate_of(settings_from_text("", login="ada").currencies, "KRW", field="BillingCurrency")
     assert read.value.next.startswith("Add KRW = { per_usd =")
 
 
