@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.events import Draft
-    from cloudgpu.ledger.backup import Copy
-    from cloudgpu.ledger.base import Ledger, Verification, View
+    from cloudgpu.ledger.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import lines, migrations
+from cloudgpu.ledger.base import Copy
 from cloudgpu.ledger.faults import told
 from cloudgpu.ledger.files import make_empty_file
 from cloudgpu.ledger.verify import walk
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SHEAF = 5000  # lines written at once
 _HASH = "SELECT hash FROM line WHERE seq = ?"
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """What a copy holds: the ledger's id, how many lines, hash and time of the last one."""
-
-    path: Path
-    ledger: str
-    lines: int
-    head_hash: str
-    recorded_at: str
 
 
 @dataclass(frozen=True, slots=True)

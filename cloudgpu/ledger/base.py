@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.roles import Role
-    from cloudgpu.ledger.backup import Copy
     from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
@@ -35,6 +34,17 @@ class Verification:
     head_hash: str
     faults: tuple[str, ...]
     rebuildable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy holds: the ledger's id, how many lines, hash and time of the last one."""
+
+    path: Path
+    ledger: str
+    lines: int
+    head_hash: str
+    recorded_at: str
 
 
 class View(Protocol):

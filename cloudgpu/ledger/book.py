@@ -20,8 +20,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
 
     from cloudgpu.core.events import Draft, Event, Said
     from cloudgpu.core.roles import Role
-    from cloudgpu.ledger.backup import Copy
-    from cloudgpu.ledger.base import Row, Verification, View
+    from cloudgpu.ledger.base import Copy, Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
