@@ -8,7 +8,7 @@ from math import ceil
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
 from cloudgpu.core.catalog import DiskPrice
 from cloudgpu.core.facts import Leftover, Market, Offer
-from cloudgpu.core.plan import Extra
+from cloudgpu.core.plan_cost import Extra
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.uses import Per, Resource
 from cloudgpu.errors import InvalidRequest

@@ -30,7 +30,7 @@ from cloudgpu.core.facts import (
     State,
 )
 from cloudgpu.core.names import digest
-from cloudgpu.core.plan import Extra
+from cloudgpu.core.plan_cost import Extra
 from cloudgpu.core.times import from_epoch, from_iso, iso
 from cloudgpu.errors import EndRefused
 

@@ -28,7 +28,7 @@ from cloudgpu.core.attempts import price_to_json, setup_from_json
 from cloudgpu.core.facts import Kind, LaunchRequest, Market, Setup, Want
 from cloudgpu.core.names import machine_id
 from cloudgpu.core.orphan import PAUSED
-from cloudgpu.core.plan import Extra
+from cloudgpu.core.plan_cost import Extra
 from cloudgpu.core.policy import Origin, Spans
 from cloudgpu.core.rows import comes_back, stays
 from cloudgpu.errors import InvalidRequest, NoCapacity

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session import Session
     from cloudgpu.core.events import Draft
-    from cloudgpu.core.plan import Extra
+    from cloudgpu.core.plan_cost import Extra
 
 Row = dict[str, Any]
 

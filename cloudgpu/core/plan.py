@@ -11,32 +11,13 @@ from cloudgpu.core.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Offer
 from cloudgpu.core.guards import Agent, Guards, Timer, lease_ends
 from cloudgpu.core.money import Money, charge
-from cloudgpu.core.plan_cost import RunCost, cost_between, paid_meanwhile
+from cloudgpu.core.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Do, Origin, Policy
 from cloudgpu.core.policy_words import Says, off_now
-from cloudgpu.core.rates import Rate
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)
 ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)
-
-
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
-
-    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
-    it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
-    """
-
-    what: str
-    per_month: Money | None
-    kept: bool
-    source: str
-    upper_bound: bool = False
-    running: bool = True
-    rate: Rate | None = None
-    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,27 @@ from cloudgpu.core.uses import Per, Resource, Segment, Use
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Offer
-    from cloudgpu.core.plan import Extra
+    from cloudgpu.core.rates import Rate
 
 _MAY_COST_LESS = "it may cost less than its price says"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
+
+    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
+    it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
+    """
+
+    what: str
+    per_month: Money | None
+    kept: bool
+    source: str
+    upper_bound: bool = False
+    running: bool = True
+    rate: Rate | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from cloudgpu.report.guards import guards_value, reason_of, unjudged
 
 if TYPE_CHECKING:
     from cloudgpu.core.facts import Accelerator, Instance, Price, Setup
-    from cloudgpu.core.plan import Extra, LaunchPlan, Share
+    from cloudgpu.core.plan import LaunchPlan, Share
+    from cloudgpu.core.plan_cost import Extra
 
 Row = dict[str, Any]
 _PLAIN = (

@@ -10,7 +10,8 @@ import pytest
 from cloudgpu.cli.planned import plan
 from cloudgpu.core.facts import Basis, Market, Network, Setup, Volume, Want
 from cloudgpu.core.money import Money
-from cloudgpu.core.plan import Extra, launch_plan
+from cloudgpu.core.plan import launch_plan
+from cloudgpu.core.plan_cost import Extra
 from cloudgpu.core.policy import Origin
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.uses import Per, Resource

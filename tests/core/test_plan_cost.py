@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.facts import Basis, Market, Offer, Want
 from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.plan import Extra
-from cloudgpu.core.plan_cost import cost_between, paid_meanwhile
+from cloudgpu.core.plan_cost import Extra, cost_between, paid_meanwhile
 from cloudgpu.core.rates import Rate
 from cloudgpu.core.uses import Per, Resource
 from cloudgpu.testing import make_offer, pick
