@@ -6,22 +6,37 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cloudgpu.ledger.backup import write_copy
 from cloudgpu.ledger.files import make_empty_file, make_private_directory
 from cloudgpu.ledger.marks import end_and_mark
 from cloudgpu.ledger.migrations import take_off_mark
 
-if TYPE_CHECKING:
-    from cloudgpu.ledger.connection import SqliteFile
-
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BESIDE = ("", "-wal", "-shm", "-journal")
 
 
+class FileStore(Protocol):
+    """`cloudgpu.ledger.store.Store` in one SQLite file, as far as its replacement needs it."""
+
+    path: Path
+
+    def reader(self) -> sqlite3.Connection | None:
+        """Return a connection to a ledger of the present schema; None where there is none yet."""
+        ...
+
+    def copy_to(self, path: Path) -> None:
+        """Write a consistent copy into the empty file `path`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        ...
+
+
 def replace_file(
-    file: SqliteFile, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
+    file: FileStore, source: sqlite3.Connection, check: Callable[[sqlite3.Connection | None], None], stamp: str
 ) -> str | None:
     """Do what `Store.replace` says. Raises what `check` raises, and what SQLite and the system do.
 
@@ -40,7 +55,7 @@ def replace_file(
     return aside
 
 
-def _present(file: SqliteFile) -> sqlite3.Connection | None:
+def _present(file: FileStore) -> sqlite3.Connection | None:
     """Return the ledger that stands there; None where there is none, or none that can be read."""
     try:
         connection = file.reader()
@@ -54,7 +69,7 @@ def _present(file: SqliteFile) -> sqlite3.Connection | None:
     return connection
 
 
-def _set_aside(file: SqliteFile, present: sqlite3.Connection | None, stamp: str) -> str | None:
+def _set_aside(file: FileStore, present: sqlite3.Connection | None, stamp: str) -> str | None:
     """Copy what can be read to a file of its own, move away what cannot; return that file."""
     aside = file.path.with_name(f"{file.path.name}.before-{stamp}")
     if present is not None:
