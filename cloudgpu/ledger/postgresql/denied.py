@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from shlex import quote
 from typing import TYPE_CHECKING
 
-import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from cloudgpu.core.roles import payer_needed
-from cloudgpu.errors import CloudgpuError, LedgerDenied
-from cloudgpu.ledger.postgresql import rights, schema
-from cloudgpu.ledger.postgresql.speaking import Speaking
+from cloudgpu.errors import LedgerDenied
+from cloudgpu.ledger.postgresql import rights
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.postgresql.address import Address
@@ -34,24 +30,15 @@ _MAY += "(SELECT oid FROM pg_namespace WHERE nspname = ?)"
 Why = tuple[str, str]  # a sentence, and the way out
 
 
-def of_refusal(fault: psycopg.Error, address: Address) -> CloudgpuError:
-    """Return the error for what the database refused: it is asked over a connection of its own why."""
-    from cloudgpu.ledger.postgresql.address import connected
-
-    try:
-        raw, name = connected(address)
-        with closing(raw):
-            return _of_guard(fault, Speaking(raw)) or denied(Speaking(raw), address, name)
-    except CloudgpuError as told:
-        return told
-    except psycopg.Error:
-        return _error(address, f"The ledger {address.place} refuses this user.", "Ask whoever owns it.")
+def refused(address: Address, sentence: str, way: str) -> LedgerDenied:
+    """Return the error that says why the database refused, and the way out."""
+    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)
 
 
 def denied(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a user to whom the schema of this name, or what is in it, is closed."""
     (person,) = connection.execute("SELECT session_user::text").fetchone()
-    return _error(address, *_why(connection, address.place, person, name))
+    return refused(address, *_why(connection, address.place, person, name))
 
 
 def not_connected(address: Address) -> LedgerDenied:
@@ -60,7 +47,7 @@ def not_connected(address: Address) -> LedgerDenied:
     person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
     schema_ = str(parts.get("options") or "").rpartition("search_path=")[2] or "public"
     role = rights.role_name("members", database, schema_)
-    return _error(
+    return refused(
         address,
         f"The database user {person} may not connect to the database of the ledger {address.place}.",
         f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: GRANT {role} TO {person};",
@@ -70,20 +57,11 @@ def not_connected(address: Address) -> LedgerDenied:
 def older(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a ledger whose tables are an older version's, and another user's."""
     (owner, _) = connection.execute(_LINES, (name,)).fetchone()
-    return _error(
+    return refused(
         address,
         f"The ledger {address.place} was made by an older cloudgpu, and only {owner} may bring it up to date.",
         f"Let {owner} run with this version: cloudgpu ledger init --team",
     )
-
-
-def _of_guard(fault: psycopg.Error, connection: Connection) -> CloudgpuError | None:
-    from cloudgpu.ledger.postgresql import team
-
-    if fault.diag.constraint_name != schema.UNPAID:
-        return None
-    what = f"Writing a line of the kind {(fault.diag.message_primary or '').rpartition(' ')[2]}"
-    return payer_needed(what, team.who(connection)[1], team.payers(connection))
 
 
 def _why(connection: Connection, place: str, person: str, name: str) -> Why:
@@ -124,7 +102,3 @@ def _beyond_the_role(connection: Connection, place: str, members: str, owner: st
 def _yes(connection: Connection, question: str, *values: str) -> bool:
     found = connection.execute(question, values).fetchone()
     return found is None or bool(found[0])
-
-
-def _error(address: Address, sentence: str, way: str) -> LedgerDenied:
-    return LedgerDenied(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)

@@ -63,7 +63,7 @@ def told(address: Address) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as fault:
-        from cloudgpu.ledger.postgresql.denied import of_refusal
+        from cloudgpu.ledger.postgresql.refusal import of_refusal
 
         raise of_refusal(fault, address) from None
     except psycopg.Error as fault:

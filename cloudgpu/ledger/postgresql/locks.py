@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.postgresql.address import Address, connected
+from cloudgpu.ledger.postgresql.address import Address
+from cloudgpu.ledger.postgresql.connecting import connected
 from cloudgpu.ledger.postgresql.faults import told
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from cloudgpu.ledger import faults
 from cloudgpu.ledger import patience as waits
 from cloudgpu.ledger.postgresql import denied, locks, schema, team
 from cloudgpu.ledger.postgresql import faults as sentences
-from cloudgpu.ledger.postgresql.address import Address, connected
+from cloudgpu.ledger.postgresql.address import Address
+from cloudgpu.ledger.postgresql.connecting import connected
 from cloudgpu.ledger.postgresql.speaking import Speaking
 
 if TYPE_CHECKING:

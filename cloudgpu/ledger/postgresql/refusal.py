@@ -1,0 +1,41 @@
+"""Finds out why the database refused a statement, over a connection of its own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from cloudgpu.core.roles import payer_needed
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.postgresql import schema
+from cloudgpu.ledger.postgresql.denied import denied, refused
+from cloudgpu.ledger.postgresql.speaking import Speaking
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.postgresql.address import Address
+    from cloudgpu.ledger.sql import Connection
+
+
+def of_refusal(fault: psycopg.Error, address: Address) -> CloudgpuError:
+    """Return the error for what the database refused: it is asked over a connection of its own why."""
+    from cloudgpu.ledger.postgresql.connecting import connected
+
+    try:
+        raw, name = connected(address)
+        with closing(raw):
+            return _of_guard(fault, Speaking(raw)) or denied(Speaking(raw), address, name)
+    except CloudgpuError as told:
+        return told
+    except psycopg.Error:
+        return refused(address, f"The ledger {address.place} refuses this user.", "Ask whoever owns it.")
+
+
+def _of_guard(fault: psycopg.Error, connection: Connection) -> CloudgpuError | None:
+    from cloudgpu.ledger.postgresql import team
+
+    if fault.diag.constraint_name != schema.UNPAID:
+        return None
+    what = f"Writing a line of the kind {(fault.diag.message_primary or '').rpartition(' ')[2]}"
+    return payer_needed(what, team.who(connection)[1], team.payers(connection))
