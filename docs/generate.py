@@ -11,8 +11,9 @@ from typing import Any
 from typer.main import get_command
 
 from cloudgpu import errors
-from cloudgpu.cli.app import VERBS, app
+from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
+from cloudgpu.cli.verbs import VERBS
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.core.ends import RULES
 from cloudgpu.errors import CloudgpuError

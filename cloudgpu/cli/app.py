@@ -15,60 +15,8 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
+from cloudgpu.cli.verbs import HEADINGS, VERBS
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-
-# verb: (module below cloudgpu.cli, one line of help). The order is that of --help. A verb may have two words.
-VERBS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Make or change config.toml: questions, the change, the file."),
-    "doctor": ("doctor", "Check this machine, the settings and the ledger, and say what to do."),
-    "demo": ("demo", "Watch the main job on this machine: launch, notebook, cost, stop, proof."),
-    "up": ("up", "Launch a GPU machine: shows the plan, asks, launches, waits until SSH is verified."),
-    "ls": ("ls", "List machines, what they cost so far and when they end."),
-    "show": ("show", "Show one machine: state, price with its source, lease, access, history."),
-    "ssh": ("ssh", "Open a shell on a machine with the system's ssh."),
-    "exec": ("exec", "Run a command on a machine, with its own streams and exit status."),
-    "cp": ("cp", "Copy files to or from a machine: cloudgpu cp FILE NAME:PATH."),
-    "tunnel": ("tunnel", "Open Jupyter through a verified SSH tunnel."),
-    "stop": ("stop", "Stop or park a machine and prove that it is not billed any more."),
-    "start": ("start", "Start a stopped or parked machine under a new lease."),
-    "down": ("down", "End a machine and all that was made with it, and prove it."),
-    "hold": ("hold", "Keep a machine from being ended by its lease, or for idle time, until a given time."),
-    "extend": ("extend", "Make a machine's lease longer."),
-    "image": ("image", "Save a machine as an image under a name, list images, remove one."),
-    "volume": ("volume", "List data volumes, or remove one."),
-    "allow": ("allow", "Open SSH on machines to the address that you have now."),
-    "share": ("share", "Let a colleague's public key in to a machine until it ends."),
-    "spot": ("spot", "Rehearse a spot interruption."),
-    "gpus": ("gpus", "List the GPU machines that can be bought, with dated prices: GPU, memory, place."),
-    "regions": ("regions", "List an account's regions: what a GPU costs in each now, and how far each is."),
-    "quota": ("quota", "List an account's limits on GPU machines, or ask for a higher one."),
-    "catalog": ("catalog", "Show dated prices and their sources, refresh them from the price lists, compare."),
-    "estimate": ("estimate", "Say what machines would cost on every provider: by the hour, a workload, a past run."),
-    "recommend": ("recommend", "Say which GPU fits a kind of work, to rent or to buy, and why."),
-    "cost": ("cost", "Say what machines have cost so far; --verify checks the ledger."),
-    "cost reconcile": ("reconcile", "Compare the ledger with the cloud's own bill, and say why they differ."),
-    "budget": ("budget", "Limit what is spent: up, start and extend are refused past it; alerts on the way."),
-    "compare": ("compare", "Say what an owned desktop would cost for the same work, and when it pays for itself."),
-    "report": ("report", "Write what was spent, saved and wasted as one page to keep, print or send."),
-    "export": ("export", "Write the bill for other programs: FOCUS 1.0, CSV or JSON."),
-    "ledger": ("ledger", "Write a checked copy of the ledger, put one in its place, or move the ledger."),
-    "ledger init": ("ledger_init", "Have a team share the ledger: roles of the database for members and payers."),
-    "ledger owner": ("ledger_owner", "Say which database user an owner's name belongs to."),
-    "reap": ("reap", "Make one pass over all machines: end what nobody uses or what is over, and prove it."),
-    "watch": ("watch", "Make passes, check budgets, send alerts and refresh prices, until it is ended."),
-    "cron": ("cron", "Have this computer make a pass every ten minutes; try it as cron would run it."),
-    "orphans": ("orphans", "Find what launches have left and goes on costing, in all regions; --clean removes it."),
-    "policy": ("policy", "Say which policies there are, what they say, and which one holds for a machine."),
-    "policy backtest": ("backtest", "Replay the past under a policy: what it would have stopped, saved and killed."),
-}
-# The verb with which each part of --help begins, and how that part is called.
-HEADINGS = {
-    "init": "Begin",
-    "up": "Machines",
-    "gpus": "What can be bought",
-    "cost": "Money",
-    "reap": "Never pay for idle",
-}
 
 
 class VerbCommand(TyperCommand):

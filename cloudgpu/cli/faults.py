@@ -31,7 +31,7 @@ def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
 
 
 def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
-    from cloudgpu.cli.app import VERBS
+    from cloudgpu.cli.verbs import VERBS
 
     if args and args[0] == "cp" and type(fault).__name__ == "NoSuchOption":
         from cloudgpu.cli.cp import needless

@@ -66,7 +66,14 @@ def test_no_heavy_library_is_imported(args, home):
 def test_help_imports_no_verb_and_no_room_of_ours(home):
     _, told = seen(home, "--help")
     ours = {name for name in told["modules"] if name.startswith("cloudgpu")}
-    assert ours == {"cloudgpu", "cloudgpu.cli", "cloudgpu.cli.app", "cloudgpu.cli.interrupt", "cloudgpu.errors"}
+    assert ours == {
+        "cloudgpu",
+        "cloudgpu.cli",
+        "cloudgpu.cli.app",
+        "cloudgpu.cli.interrupt",
+        "cloudgpu.cli.verbs",
+        "cloudgpu.errors",
+    }
 
 
 def test_ls_imports_only_its_own_verb(home):
