@@ -6,21 +6,46 @@ import os
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.core.names import digest
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from cloudgpu.providers.aws.client import Aws
+    from cloudgpu.providers.aws.options import AwsOptions
 
 NUMBER = re.compile(r"[0-9]{12}")
 KEPT_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least
 
 
-def number(aws: Aws) -> str:
+class Credentials(Protocol):
+    """An account's client (`cloudgpu.providers.aws.client.Aws`), as far as its owner is asked for."""
+
+    account: str
+    options: AwsOptions
+    home: Path
+
+    def client(self, service: str, region: str) -> Any:
+        """Return the client of a service in a region."""
+        ...
+
+    def said(self, action: str, region: str) -> AbstractContextManager[None]:
+        """Let the errors of a call out in our own words."""
+        ...
+
+    def access_key(self) -> str:
+        """Return the public part of the credentials."""
+        ...
+
+    def number(self) -> str:
+        """Return the number of the account, asked once."""
+        ...
+
+
+def number(aws: Credentials) -> str:
     """Return the account (12 digits) of the credentials of now: one call, GetCallerIdentity.
 
     It needs no permission, and works even where a policy denies it (AWS STS API Reference, GetCallerIdentity). Where
@@ -42,7 +67,7 @@ def number(aws: Aws) -> str:
     return found
 
 
-def _asked(aws: Aws) -> str:
+def _asked(aws: Credentials) -> str:
     home = aws.options.home_region
     with aws.said("GetCallerIdentity", home):
         found = str(aws.client("sts", home).get_caller_identity()["Account"])
@@ -51,7 +76,7 @@ def _asked(aws: Aws) -> str:
     return found
 
 
-def _of_key(aws: Aws) -> Path:
+def _of_key(aws: Credentials) -> Path:
     return aws.home / "accounts" / digest(aws.access_key())[:16]
 
 
@@ -81,12 +106,12 @@ def _drop_old(directory: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def remember(aws: Aws, own: str, number: str) -> None:
+def remember(aws: Credentials, own: str, number: str) -> None:
     """Write down in which AWS account (12 digits) a machine was launched."""
     _write(_file(aws, own), number)
 
 
-def check(aws: Aws, own: str) -> None:
+def check(aws: Credentials, own: str) -> None:
     """Raise AuthFailed where the credentials of now are another account's than the machine `own` was launched with.
 
     AWS answers for a machine of another account as for one that there is not. No call for a machine that was not
@@ -107,5 +132,5 @@ def check(aws: Aws, own: str) -> None:
         )
 
 
-def _file(aws: Aws, own: str) -> Path:
+def _file(aws: Credentials, own: str) -> Path:
     return aws.home / "owners" / own
