@@ -9,6 +9,7 @@ from cloudgpu.ledger import backup
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
+    from cloudgpu.ledger.base import Copy
 
 Document = dict[str, Any]
 
@@ -42,5 +43,5 @@ def _path(file: str) -> Path:
     return Path(file).expanduser().absolute()
 
 
-def _held(copy: backup.Copy) -> Document:
+def _held(copy: Copy) -> Document:
     return {"ledger": copy.ledger, "lines": copy.lines, "recorded_at": copy.recorded_at}

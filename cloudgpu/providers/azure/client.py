@@ -22,7 +22,7 @@ from cloudgpu.providers.waiting import SOON_S
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.providers.azure.skus import Sku
+    from cloudgpu.providers.azure.ids import Sku
     from cloudgpu.providers.base import ProviderSettings
 
 KIND = "azure"

@@ -26,6 +26,30 @@ _ARM = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """A size in a region. `zones` are those that have it and that the subscription may use.
+
+    `withheld` says why the subscription may not use it there (`NotAvailableForSubscription`), empty where it may.
+    `generations` are those of images that it boots (`V1`, `V2`). `temp_gb` is the temporary disk that a stop erases.
+    """
+
+    name: str
+    family: str
+    vcpus: int | None
+    memory_gib: float | None
+    gpus: int
+    zones: tuple[str, ...]
+    withheld: str
+    generations: frozenset[str]
+    temp_gb: float
+    machine: str = "x86_64"
+    premium: bool = False
+    trusted: bool = True
+    spot: bool = True
+    encrypts_at_host: bool = False
+
+
 def group_of(token: str) -> str:
     """Return the name of a launch's resource group, after which all in it is called: it follows from the token.
 

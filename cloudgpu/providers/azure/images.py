@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.bound import own_image
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.skus import Sku
+    from cloudgpu.providers.azure.ids import Sku
 
 Raw = Mapping[str, Any]
 _READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"

@@ -16,9 +16,10 @@ from cloudgpu.providers import layers
 from cloudgpu.providers.azure import ids, images, network, permissions, usage
 from cloudgpu.providers.azure.bound import data_volume
 from cloudgpu.providers.azure.client import KIND
+from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.images import Choice, Image
 from cloudgpu.providers.azure.request import Call
-from cloudgpu.providers.azure.skus import Sku, skus
+from cloudgpu.providers.azure.skus import skus
 from cloudgpu.providers.azure.storage import LARGEST_GB
 from cloudgpu.providers.azure.timer import no_timer
 from cloudgpu.providers.azure.volumes import SKU as VOLUME_SKU

@@ -8,11 +8,11 @@ this machine's time to read. So it is read as plain JSON, and kept for some minu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.providers.azure import plainly
+from cloudgpu.providers.azure.ids import Sku
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -23,30 +23,6 @@ MACHINES = "virtualmachines"
 _READ = "Microsoft.Compute/skus/read"
 _TRUE = "true"
 Raw = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Sku:
-    """A size in a region. `zones` are those that have it and that the subscription may use.
-
-    `withheld` says why the subscription may not use it there (`NotAvailableForSubscription`), empty where it may.
-    `generations` are those of images that it boots (`V1`, `V2`). `temp_gb` is the temporary disk that a stop erases.
-    """
-
-    name: str
-    family: str
-    vcpus: int | None
-    memory_gib: float | None
-    gpus: int
-    zones: tuple[str, ...]
-    withheld: str
-    generations: frozenset[str]
-    temp_gb: float
-    machine: str = "x86_64"
-    premium: bool = False
-    trusted: bool = True
-    spot: bool = True
-    encrypts_at_host: bool = False
 
 
 def skus(azure: Azure, region: str) -> Mapping[str, Sku]:

@@ -17,8 +17,9 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.asking import each
 from cloudgpu.providers.azure import ids, translate
 from cloudgpu.providers.azure.client import AT_ONCE, KIND
+from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.places import wanted_regions
-from cloudgpu.providers.azure.skus import Sku, skus
+from cloudgpu.providers.azure.skus import skus
 from cloudgpu.providers.fitting import is_meant
 
 if TYPE_CHECKING:

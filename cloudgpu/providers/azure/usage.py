@@ -11,7 +11,7 @@ from cloudgpu.providers.azure import quotas
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
-    from cloudgpu.providers.azure.skus import Sku
+    from cloudgpu.providers.azure.ids import Sku
 
 Raw = Mapping[str, Any]
 
