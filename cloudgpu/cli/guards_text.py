@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from cloudgpu.cli.render import ago, facts, rounded
 from cloudgpu.core.times import from_iso
 
 _NO_AGENT = {
@@ -43,8 +44,6 @@ def _has_no_cloud(value: dict[str, Any]) -> bool:
 
 
 def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
-    from cloudgpu.cli.render import rounded
-
     if at is None:
         return f"{name}: {absent}"
     left = (from_iso(at) - now).total_seconds()
@@ -53,8 +52,6 @@ def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
 
 def guard_lines(values: Sequence[dict[str, Any]], last_pass: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about passes."""
-    from cloudgpu.cli.render import ago, facts
-
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
     passes = f"The last pass that succeeded was {ago(last_pass, now)}." if last_pass else "No pass has ever succeeded."
     return ["\nEnded by", facts(shown), passes] if shown else []

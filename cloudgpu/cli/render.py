@@ -132,7 +132,7 @@ def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str | None 
     rows = [
         [
             value["name"],
-            _state(value),
+            state_text(value),
             value["provider"],
             _what(value),
             "spot" if value["market"] == "spot" else "",
@@ -173,7 +173,7 @@ def without_price(value: dict[str, Any]) -> str:
 
 def state_of(value: dict[str, Any]) -> str:
     """Return a machine's state in one word or two, as all tables say it."""
-    return _state(value).removesuffix(" (free)")
+    return state_text(value).removesuffix(" (free)")
 
 
 def stays(value: dict[str, Any]) -> bool:
@@ -181,7 +181,7 @@ def stays(value: dict[str, Any]) -> bool:
     return bool(value["ended"] and (value["kept"] or value["parked"]))
 
 
-def _state(value: dict[str, Any]) -> str:
+def state_text(value: dict[str, Any]) -> str:
     if value["unsettled"]:
         return "unsettled"
     if value["absent"]:
@@ -191,10 +191,10 @@ def _state(value: dict[str, Any]) -> str:
             (*others, last) = value["kept"] or [None]
             return "parked" if last and last["ready"] and last["kind"] == "image" and not others else "parking"
         return "interrupted" if value["reason"] == "interrupted" else "disk left"
-    return f"{value['state']}{' (free)' if _pauses(value) and _costs_nothing(value) else ''}"
+    return f"{value['state']}{' (free)' if pauses(value) and _costs_nothing(value) else ''}"
 
 
-def _pauses(value: dict[str, Any]) -> bool:
+def pauses(value: dict[str, Any]) -> bool:
     """Say whether a machine is stopped, and only what stands beside it may be billed."""
     return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["ended"])
 
@@ -217,7 +217,7 @@ def _price_of(value: dict[str, Any]) -> str:
     """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
     if stays(value):
         return f"{dollars(value['kept_usd_per_month'])}/mo"
-    if _pauses(value) and while_stopped(value):
+    if pauses(value) and while_stopped(value):
         return f"{dollars(value['stopped_usd_per_month'])}/mo"
     return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
 
@@ -245,102 +245,9 @@ def _lease(value: dict[str, Any], now: datetime) -> str:
     return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
 
 
-def machine(value: dict[str, Any], now: datetime) -> str:
-    """Return what `show` says of one machine."""
-    from cloudgpu.cli.guards_text import guards
-
-    address = value["address"]
-    access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    from cloudgpu.control.accounts import is_owned
-
-    owned = is_owned(value)
-    billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
-    reason = f": {value['reason']}" if value["reason"] else ""
-    state = f"{_state(value) if stays(value) else value['state']}{billed}{reason}"
-    state = "launch interrupted, not settled" if value["unsettled"] else state
-    return facts(
-        [
-            ("name", f"{value['name']}  ({value['id']})"),
-            ("state", state),
-            ("seen", ago(value["seen_at"], now)),
-            ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
-            ("where", place(value)),
-            ("whose", _whose(value)),
-            ("cloud id", None if owned else value["cloud_id"]),
-            ("price", price(value["price"])),
-            ("beside", None if value["ended"] else _beside(value)),
-            ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
-            ("lease", None if value["ended"] else f"until {when(value['expires'], now)}"),
-            ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
-            ("held", when(value["hold_until"], now) if value["hold_until"] else None),
-            ("ended by", guards(value, now)),
-            ("interrupted", _taken(value, now)),
-            ("last active", when(value["last_active"], now) if value["last_active"] else None),
-            ("ssh", access),
-            ("shared with", None if value["ended"] else _shared(value)),
-            ("template", value["template"]),
-            ("owner", f"{value['owner']}, project {value['project']}"),
-            ("ended", when(value["ended"], now) if value["ended"] else None),
-            ("kept", _kept(value)),
-        ]
-    )
-
-
-def _market(value: dict[str, Any]) -> str:
-    """Return on which market a machine was bought; nothing for one that was not."""
-    from cloudgpu.control.accounts import is_owned
-
-    return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
-
-
-def _whose(value: dict[str, Any]) -> str | None:
-    """Return in which account, or on which computer, it is, and whether that is an account of this home."""
-    if value["identity"] is None or value["ended"]:
-        return None
-    unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
-    how = {True: "reachable from here", False: "not reachable from here", None: unknown}
-    return f"{value['identity']['words']}: {value['absent'] or how[value['reachable']]}"
-
-
-def _shared(value: dict[str, Any]) -> str | None:
-    """Return whose keys were let in beside those of the launch, and from where."""
-    said = []
-    for one in value["shared"]:
-        place = f" from {one['from'].removesuffix('/32')}" if one["from"] else ""
-        said.append(f"{one['label'] or one['key']}{place}")
-    return ", ".join(said) or None
-
-
-def _taken(value: dict[str, Any], now: datetime) -> str | None:
-    """Return that a spot interruption is rehearsed, and when it takes the machine; None where there is none."""
-    return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
-
-
 def at_cloud(value: dict[str, Any]) -> str | None:
     """Return what its cloud's console calls a machine, and where it is found; None before its cloud has told that."""
     if value["cloud_id"] is None:
         return None
     place = value["zone"] or value["region"]
     return f"{value['cloud_id']} in {place} ({value['provider']}, account {value['account']})"
-
-
-def _beside(value: dict[str, Any]) -> str | None:
-    """Return what is billed beside the machine as it is now."""
-    paid = [one for one in value["beside"] or () if one["kept" if _pauses(value) else "running"]]
-    return "; ".join(f"{one['what']}, {_a_month(one)}" for one in paid) or None
-
-
-def _a_month(one: dict[str, Any]) -> str:
-    if one["usd_per_month"] is None:
-        return "price not known"
-    return f"{'at most ' if one['at_most'] else ''}{dollars(one['usd_per_month'])} a month"
-
-
-def _kept(value: dict[str, Any]) -> str | None:
-    """Return what stays of a machine without it, what that costs a month, and the next step."""
-    if not value["kept"]:
-        return None
-    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["kept"])
-    name = value["name"]
-    steps = f"; cloudgpu start {name}, or cloudgpu down {name}" if value["ended"] else "; removed by ls --refresh"
-    return f"{things}: at most {dollars(value['kept_usd_per_month'])} a month{steps}"

@@ -37,7 +37,7 @@ def command(
 
 
 def _text(value: dict[str, Any], now: Any) -> str:
-    from cloudgpu.cli.render import machine
+    from cloudgpu.cli.machine_text import machine
 
     parts = []
     if "why" in value:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.ls import _text
-from cloudgpu.cli.render import machine
+from cloudgpu.cli.machine_text import machine
 from cloudgpu.control.regions import sources
 from cloudgpu.report.values import machine_value
 from tests.ledger.lines import PRICE
