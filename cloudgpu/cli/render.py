@@ -182,6 +182,7 @@ def stays(value: dict[str, Any]) -> bool:
 
 
 def state_text(value: dict[str, Any]) -> str:
+    """Return what `ls` says of its state, with whether it costs anything."""
     if value["unsettled"]:
         return "unsettled"
     if value["absent"]:

@@ -25,7 +25,7 @@ def currencies_from(table: object) -> Mapping[str, Currency]:
 
 
 def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--currency") -> Currency:
-    """Return the rate of a currency from those of the settings; raise InvalidRequest where the code is none or has no rate."""
+    """Return the configured rate of a currency; raise InvalidRequest where the code is none or has no rate."""
     known = check_code(code, field)
     if known == "USD":
         return Currency("USD", Decimal(1), date(1970, 1, 1), "by definition")

@@ -3,6 +3,8 @@
 The suites need pytest; the fake cloud does not, and the command line may use it through an entry point.
 """
 
+# ruff: noqa: F403, F405  (the names of the suites are those that `abilities` exports)
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -15,37 +17,8 @@ from cloudgpu.testing.plugin import FAKE, write_plugin
 from cloudgpu.testing.whole import WholeFakeProvider, make, make_reachable, make_whole
 
 if TYPE_CHECKING:
-    from cloudgpu.testing.abilities import ABILITY_SUITES
-    from cloudgpu.testing.accounts import (
-        ChecksPermissionsContract,
-        HasBudgetAlertContract,
-        HasLoginContract,
-        HasMachineRoleContract,
-        HasQuotaContract,
-        HasRegionsContract,
-        HasTimerRoleContract,
-        RaisesQuotaContract,
-    )
+    from cloudgpu.testing.abilities import *
     from cloudgpu.testing.contract import ProviderContract
-    from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
-    from cloudgpu.testing.launching import ReachableContract, ResolvesContract
-    from cloudgpu.testing.leaving import HasOrphansContract
-    from cloudgpu.testing.many import StopsManyContract
-    from cloudgpu.testing.pricing import HasMeteredPriceContract, HasPriceHistoryContract
-    from cloudgpu.testing.running import (
-        CanRehearseInterruptionContract,
-        HasPricesContract,
-        HasTimerContract,
-        KnowsHostKeysContract,
-        LeavesFilesContract,
-        PausableContract,
-        TaggableContract,
-        TellsProcessesContract,
-        WritesAtHomeContract,
-    )
-    from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
-    from cloudgpu.testing.timing import SetsTimerContract
-    from cloudgpu.testing.volumes import HasVolumesContract
 
 __all__ = [
     "ABILITY_SUITES",
@@ -102,6 +75,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from cloudgpu.testing import abilities
+    from cloudgpu.testing import abilities, contract
 
-    return getattr(abilities, name)
+    return getattr(contract if name == "ProviderContract" else abilities, name)

@@ -1,4 +1,4 @@
-"""The table that says which suite belongs to which ability, and what a provider's test class does wrong with them."""
+"""The table that says which suite belongs to which ability."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from cloudgpu.providers.base import (
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
-    Provider,
     RaisesQuota,
     Reachable,
     ReadsHostKeys,
@@ -48,7 +47,7 @@ from cloudgpu.testing.accounts import (
     HasTimerRoleContract,
     RaisesQuotaContract,
 )
-from cloudgpu.testing.contract import ContractBase, ProviderContract
+from cloudgpu.testing.contract_base import ContractBase
 from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
 from cloudgpu.testing.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.leaving import HasOrphansContract
@@ -68,6 +67,40 @@ from cloudgpu.testing.running import (
 from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
 from cloudgpu.testing.timing import SetsTimerContract
 from cloudgpu.testing.volumes import HasVolumesContract
+
+__all__ = [
+    "ABILITY_SUITES",
+    "CanRehearseInterruptionContract",
+    "ChecksPermissionsContract",
+    "ExaminesContract",
+    "HasBudgetAlertContract",
+    "HasLeftoversContract",
+    "HasLoginContract",
+    "HasMachineRoleContract",
+    "HasMeteredPriceContract",
+    "HasOrphansContract",
+    "HasPriceHistoryContract",
+    "HasPricesContract",
+    "HasQuotaContract",
+    "HasRegionsContract",
+    "HasTimerContract",
+    "HasTimerRoleContract",
+    "HasVolumesContract",
+    "ImageableContract",
+    "KnowsHostKeysContract",
+    "LeavesFilesContract",
+    "PausableContract",
+    "RaisesQuotaContract",
+    "ReachableContract",
+    "ReadsHostKeysContract",
+    "ResolvesContract",
+    "SetsTimerContract",
+    "StopsManyContract",
+    "TaggableContract",
+    "TellsActivityContract",
+    "TellsProcessesContract",
+    "WritesAtHomeContract",
+]
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
@@ -101,29 +134,3 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
 }
-
-
-def faults_of(suite: type, provider: Provider) -> list[str]:
-    """Return what a provider's test class leaves out, adds without the ability, overrides or skips."""
-    found = []
-    for protocol, wanted in ABILITY_SUITES.items():
-        able, tested = isinstance(provider, protocol), issubclass(suite, wanted)
-        if able and not tested:
-            found.append(f"{suite.__name__} must inherit {wanted.__name__}: the provider is {protocol.__name__}")
-        if tested and not able:
-            found.append(f"{suite.__name__} inherits {wanted.__name__}, but the provider is not {protocol.__name__}")
-    bases: list[type] = [ProviderContract, *ABILITY_SUITES.values()]
-    for base in bases:
-        if issubclass(suite, base):
-            found += [f"{suite.__name__} overrides {name}" for name in _tests(base) if _other(suite, base, name)]
-    marks = [mark.name for mark in getattr(suite, "pytestmark", [])]
-    found += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]
-    return found
-
-
-def _tests(base: type) -> list[str]:
-    return [name for name in vars(base) if name.startswith("test_")]
-
-
-def _other(suite: type, base: type, name: str) -> bool:
-    return getattr(suite, name) is not getattr(base, name)

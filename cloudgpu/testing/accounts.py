@@ -22,7 +22,7 @@ from cloudgpu.providers.base import (
     Provider,
     RaisesQuota,
 )
-from cloudgpu.testing.contract import ContractBase
+from cloudgpu.testing.contract_base import ContractBase
 
 HIGHEST_PORT = 65535
 

@@ -23,7 +23,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import HasLeftovers, Imageable, Provider
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 IMAGE = "cloudgpu-contract-image"
 

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.core.facts import Instance, Market, Network, Setup, State, Volume, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Bound, Provider, Reachable, Resolves
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"
 

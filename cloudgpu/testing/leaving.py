@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.core.facts import TAG_LEDGER, Attempt, Kind, Leftover, State, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasLeftovers, HasOrphans, Provider
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 KINDS = {Kind.ADDRESS, Kind.INTERFACE, Kind.KEY_PAIR, Kind.SECURITY_GROUP, Kind.SPOT_REQUEST}
 

@@ -9,7 +9,7 @@ from typing import cast
 from cloudgpu.core.facts import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.base import Pausable, Provider, StopsMany
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.core.facts import Available, Basis, Market, Price, Want
 from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory, HasPrices, Provider, ProviderSettings
-from cloudgpu.testing.contract import ContractBase
+from cloudgpu.testing.contract_base import ContractBase
 
 
 class HasMeteredPriceContract(ContractBase):

@@ -27,7 +27,7 @@ from cloudgpu.providers.base import (
     TellsProcesses,
     WritesAtHome,
 )
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 

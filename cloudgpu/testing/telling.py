@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import Examines, Provider, ProviderSettings, ReadsHostKeys, TellsActivity
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 
 class TellsActivityContract(ContractBase):

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.core.facts import Instance, Market, State, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import Firing, Provider, SetsTimer
-from cloudgpu.testing.contract import ContractBase, MakeAttempt
+from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 from cloudgpu.testing.running import PAUSED
 
 LATER = timedelta(hours=5)

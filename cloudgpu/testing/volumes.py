@@ -24,7 +24,7 @@ from cloudgpu.core.facts import (
 )
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import HasVolumes, Provider, Resolves
-from cloudgpu.testing.contract import MakeAttempt
+from cloudgpu.testing.contract_base import MakeAttempt
 from cloudgpu.testing.keeping import KeepingBase
 
 VOLUME_GB = 12

@@ -15,7 +15,8 @@ from cloudgpu.testing import (
     WholeFakeProvider,
     new_host_key,
 )
-from cloudgpu.testing.abilities import ABILITY_SUITES, faults_of
+from cloudgpu.testing.abilities import ABILITY_SUITES
+from cloudgpu.testing.contract import faults_of
 
 pytest_plugins = ["pytester"]
 new_host_key()  # now: each inner run forgets what it imported, and cryptography cannot be imported twice

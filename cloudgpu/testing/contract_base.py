@@ -1,0 +1,120 @@
+"""The fixtures and helpers that the suite of every ability uses."""
+
+# ruff: noqa: S101  (a suite is asserts)
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgpu.core.facts import Attempt, Available, Instance, Market, State, Want
+from cloudgpu.errors import InstanceNotFound
+from cloudgpu.providers.base import (
+    Factory,
+    Provider,
+    ProviderSettings,
+    Resolves,
+)
+from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
+
+MakeAttempt = Callable[..., Attempt]
+PATIENCE_S = 30.0
+DEADLINE_S = 120.0
+GONE = (State.TERMINATED,)
+
+
+class ContractBase:
+    """The fixtures and helpers that every suite uses; override `factory`, `settings` and, rarely, the others."""
+
+    @pytest.fixture
+    def factory(self) -> Factory:
+        """Give the provider's factory; every provider has to."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> ProviderSettings:
+        """Give the settings of an account that the tests may fill with machines."""
+        return ProviderSettings("contract", {}, tmp_path / "provider", lambda: datetime.now(UTC))
+
+    @pytest.fixture
+    def provider(self, factory: Factory, settings: ProviderSettings) -> Iterator[Provider]:
+        """Give a fresh provider, and end all that was launched with it."""
+        provider = factory(settings)
+        yield provider
+        for instance in provider.list().instances:
+            provider.terminate(instance.id)
+            self.settle_gone(provider, instance.id)
+
+    @pytest.fixture
+    def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
+        """Give a maker of valid attempts at the first thing that is available; `market` or `item` choose another.
+
+        Where the provider looks things up for a launch, the attempt has them.
+        """
+        host_key, client_key = new_host_key(), new_host_key()[0]
+
+        def make(*, market: Market = Market.ON_DEMAND, item: Available | None = None, **changes: Any) -> Attempt:
+            offered = item or pick(provider.available(Want(market=market)).items, market)
+            given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
+            attempt = make_attempt(offered, **{**given, **changes})
+            if not isinstance(provider, Resolves):
+                return attempt
+            return replace(attempt, call=provider.resolve(attempt.request, offered).call)
+
+        return make
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; a suite on a manual clock advances that instead."""
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, f"not within {PATIENCE_S:.0f} seconds"
+            time.sleep(0.05)
+
+    def launch(self, provider: Provider, attempt: Attempt) -> Instance:
+        """Launch with a deadline that is far enough."""
+        return provider.launch(attempt, deadline=attempt.made_at + timedelta(seconds=DEADLINE_S))
+
+    def running(self, provider: Provider, attempt: Attempt) -> Instance:
+        """Launch, and return the machine once it runs."""
+        return self.settle(provider, self.launch(provider, attempt).id, State.RUNNING)
+
+    def settle(self, provider: Provider, id: str, *states: State) -> Instance:  # noqa: A002
+        """Wait until the machine is in one of `states` and return it."""
+        seen: list[Instance] = []
+
+        def there() -> bool:
+            seen.append(provider.get(id))
+            return seen[-1].state in states
+
+        try:
+            self.wait_until(there)
+        except AssertionError as error:
+            message = f"{id} came to {[str(look.state) for look in seen[-1:]]}, not to {[str(s) for s in states]}"
+            raise AssertionError(message) from error
+        return seen[-1]
+
+    def settle_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
+        self.wait_until(lambda: self.is_gone(provider, id))
+
+    def pass_by(self, provider: Provider, at: datetime) -> None:
+        """Let the provider's own time pass this moment; here `wait_until` does, where a suite moves no clock."""
+
+    def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether the machine is proved gone."""
+        try:
+            return provider.get(id).state in GONE
+        except InstanceNotFound:
+            return True
+
+    def listed(self, provider: Provider) -> list[Instance]:
+        """Return all living machines of a complete listing."""
+        listing = provider.list()
+        assert listing.unanswered == ()
+        return [instance for instance in listing.instances if instance.state not in GONE]
