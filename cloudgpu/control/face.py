@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
-from cloudgpu.control.face_advice import Advice
+from cloudgpu.control.face_policies import Policies
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.session_base import silent, utc_now
 from cloudgpu.control.view import listed
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.connection import Completed
     from cloudgpu.control.asked import Asked
-    from cloudgpu.control.cost_wish import AskedOfCost, Moment
     from cloudgpu.control.jupyter import JupyterTunnel
     from cloudgpu.control.session import Session
 
@@ -34,7 +32,7 @@ Document = dict[str, Any]
 FIRST_PORT = 8888
 
 
-class Cloudgpu(Advice):
+class Cloudgpu(Policies):
     """One user's machines, ledger and settings: what `cloudgpu.connect()` returns.
 
     Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the
@@ -384,234 +382,6 @@ class Cloudgpu(Advice):
         if remove or guest is None:
             return unshare(self._session, row, guest)
         return share(self._session, row, guest, from_=from_)
-
-    def gpus(
-        self,
-        *,
-        gpu: str | None = None,
-        min_memory: str | None = None,
-        max_price: str | None = None,
-        provider: str | None = None,
-        region: str | None = None,
-        spot: bool = False,
-        sort: str = "price",
-        all: bool = False,  # noqa: A002  (the option's name)
-    ) -> Document:
-        """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
-
-        Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
-        """
-        from cloudgpu.control.market import asked_filters, market_value, order_of
-
-        filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
-        return market_value(filters, order_of(sort), self._clock())
-
-    def catalog(
-        self,
-        action: str = "show",
-        item: str | None = None,
-        *,
-        provider: str | None = None,
-        region: str | None = None,
-        history: bool = False,
-        last: bool = False,
-        factor: float | None = None,
-        accept: bool = False,
-    ) -> Document:
-        """Return what the catalogue says of `item` (of all, for None), what a refresh changed, or what one brings now.
-
-        `action` is `show`, `diff` or `refresh`. What does not answer a refresh raises nothing: it is named.
-        """
-        from cloudgpu.control.prices import catalog_value
-
-        return catalog_value(
-            self._session,
-            action,
-            item,
-            provider,
-            region=region,
-            history=history,
-            last=last,
-            factor=factor,
-            accept=accept,
-        )
-
-    def regions(
-        self,
-        *,
-        gpu: str | None = None,
-        spot: bool = False,
-        ping: bool = False,
-        sort: str | None = None,
-        account: str | None = None,
-        provider: str | None = None,
-    ) -> Document:
-        """Return the regions of an account, with what a GPU costs in each now and how far each is.
-
-        A region that does not answer raises nothing: it is named under `unanswered`.
-        """
-        from cloudgpu.control.regions import question_of, regions_value
-
-        question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
-        return regions_value(self._session, question, account=account, provider=provider)
-
-    def quota(
-        self,
-        *,
-        region: str | None = None,
-        gpu: str | None = None,
-        request: str | None = None,
-        count: int | None = None,
-        spot: bool = False,
-        account: str | None = None,
-        provider: str | None = None,
-    ) -> Document:
-        """Return the account's limits on machines with GPUs; with `request`, ask for a higher one and return that."""
-        from cloudgpu.control.quotas import quotas_value
-        from cloudgpu.control.raising import Asking, carry_out, plan_raise
-        from cloudgpu.core.facts import Market
-
-        if request is None:
-            return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
-
-    def cost(self, **asked: Unpack[AskedOfCost]) -> Document:
-        """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
-
-        Raises InvalidRequest for a group, period, time zone or currency that cannot be.
-        """
-        from cloudgpu.control.cost_wish import cost_wish
-        from cloudgpu.control.costs import costs
-
-        return costs(self._session, cost_wish(self._session.settings, self._session.clock(), **asked))
-
-    def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> Document:
-        """Set a budget, with the options of `budget set` as words (`scope="project=vision"`), and return how it stands.
-
-        `replace=True` sets it anew. Raises InvalidRequest for a word that cannot be, and for a name that is taken.
-        """
-        from cloudgpu.control.budget_asked import Asked, set_value
-
-        anew = words.pop("replace", False)
-        return set_value(self._session, Asked(name, str(amount), period, **words), anew=anew)
-
-    def budgets(self) -> Document:
-        """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
-        from cloudgpu.control.budget_asked import listed
-
-        return listed(self._session)
-
-    def remove_budget(self, name: str) -> Document:
-        """Take a budget of the ledger away; raise InvalidRequest for one that is not there."""
-        from cloudgpu.control.budget_asked import removed
-
-        return removed(self._session, name)
-
-    def check_budgets(self, name: str | None = None) -> Document:
-        """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
-
-        A budget that is passed raises nothing: it is named under `passed`, and `stops` is what it would do.
-        """
-        from cloudgpu.control.budget_asked import checked
-
-        return checked(self._session, name)
-
-    def export(
-        self,
-        out: Path | str,
-        form: str = "focus",
-        *,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        tz: str | None = None,
-    ) -> Document:
-        """Write the bill to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
-
-        Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
-        """
-        from cloudgpu.control.exports import export, form_of
-        from cloudgpu.control.spans import span_asked
-
-        span = span_asked(self._session, since, until, tz)
-        return export(self._session, form_of(form), span, Path(out))
-
-    def reconcile(self, file: Path | str, provider: str | None = None) -> Document:
-        """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
-
-        Raises InvalidRequest for a file that is no such export, or in a currency without a rate. Changes nothing.
-        """
-        from cloudgpu.control.reconcile import reconcile
-
-        return reconcile(self._session, Path(file), provider)
-
-    def policies(self) -> Document:
-        """Return every policy there is, and the lab's limits; one that cannot be read has its fault."""
-        from cloudgpu.control.policy_asked import listed
-
-        return listed(self._session)
-
-    def policy(self, name: str | None = None) -> Document:
-        """Return what a policy says, rule by rule (None: the usual one); raise InvalidRequest for none such."""
-        from cloudgpu.control.policy_asked import shown
-
-        return shown(self._session, name or self._session.settings.policy)
-
-    def explain_policy(self, name: str | None = None) -> Document:
-        """Return which policy holds for a machine, why that one, and when each of its rules would act."""
-        from cloudgpu.control.policy_asked import explained
-
-        return explained(self._session, name)
-
-    def check_policies(self, *files: str | Path) -> Document:
-        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for a fault."""
-        from cloudgpu.control.policy_asked import checked
-
-        return checked(self._session, [str(file) for file in files])
-
-    def owners(self) -> Document:
-        """Return each owner's name that is recorded, with the database user whose it is."""
-        from cloudgpu.control.law import owners
-
-        return owners(self._session)
-
-    def assign_owner(self, owner: str, user: str) -> Document:
-        """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
-        from cloudgpu.control.law import assign_owner
-
-        return assign_owner(self._session, owner, user)
-
-    def publish_policy(self, name_or_file: str | Path) -> Document:
-        """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
-
-        Raises InvalidRequest for a file that is not there or has a fault, RoleNeeded for a member of a team.
-        """
-        from cloudgpu.control.policies import policy_paths
-        from cloudgpu.control.published import publish
-
-        return publish(self._session, str(name_or_file), policy_paths(self._session.home))
-
-    def withdraw_policy(self, name: str) -> Document:
-        """Take back what is published under this name; raise InvalidRequest where nothing is, RoleNeeded."""
-        from cloudgpu.control.published import withdraw
-
-        return withdraw(self._session, name)
-
-    def backtest(
-        self,
-        policy: str | Path,
-        *,
-        since: Moment = "30d",
-        machine: str | None = None,
-        every: timedelta | str = "10m",
-    ) -> Document:
-        """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
-
-        Raises InvalidRequest for a fault in the policy, InstanceNotFound for an unknown machine. Changes nothing.
-        """
-        from cloudgpu.control.backtest import backtested
-
-        return backtested(self._session, str(policy), since=since, machine=machine, every=every)
 
     def verify(self) -> Document:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
