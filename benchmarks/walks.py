@@ -21,8 +21,8 @@ lies.
              then all others, which are one floor; a return is no climb
 
 For changes and climbs three things are set aside, as if whoever called them had made their calls: the class that
-`connect()` returns, the session with its bases, and files of no layer. What runs in a thread of its own is a walk of its own, without
-the file that runs the thread.
+`connect()` returns, the session with its bases, and files of no layer. What runs in a thread of its own is a walk of
+its own, without the file that runs the thread.
 
 At 6c48726 this gives 39 changes for `stop`, 165 for `up`, 23 for `cost` and 220 for `reap`, and 25 climbs for `stop`.
 """
