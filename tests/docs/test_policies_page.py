@@ -14,6 +14,7 @@ from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.policy_schema import limits_schema, policy_schema
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.core.ends import RULES
 from cloudgpu.core.policy import Act, Idle, thresholds
 from cloudgpu.core.times import duration_text, parse_duration
 
@@ -61,3 +62,13 @@ def test_the_table_of_the_shipped_ones_is_what_they_say():
         policy = load_policy(name).policy
         assert (parse_duration(lease), parse_duration(renew)) == (policy.lease, policy.renew_until), name
         assert idle == ("never" if policy.idle.do is Act.OFF else duration_text(policy.idle.after)), name
+
+
+def test_the_page_of_json_names_the_rules_in_the_order_in_which_they_are_tried():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
+    listed = [re.findall(r"`([a-z-]+)`", line)[1:] for line in page.splitlines() if "`budget`, `renew-until`" in line]
+    known = [str(one.rule) for one in RULES]
+    assert len(listed) == 2
+    for names in listed:
+        assert names == [rule for rule in known if rule in names]
+    assert max(listed, key=len) == [rule for rule in known if rule != "none"]
