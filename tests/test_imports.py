@@ -186,17 +186,17 @@ def test_no_test_sleeps_time_away() -> None:
 
 
 BAD = [
-    ("core/facts.py", "import socket"),
-    ("core/facts.py", "import urllib.request"),
-    ("core/facts.py", "from random import choice"),
-    ("core/facts.py", "import numpy"),
-    ("core/facts.py", "def f():\n    import time"),
-    ("core/facts.py", "from datetime import datetime\nx = datetime.now()"),
-    ("core/facts.py", "import datetime\nx = datetime.date.today()"),
-    ("core/facts.py", "x = open('file')"),
-    ("core/facts.py", "from cloudgpu.ledger.base import Ledger"),
-    ("core/facts.py", "from ..ledger import base"),
-    ("core/facts.py", "from cloudgpu import ledger"),
+    ("core/stock.py", "import socket"),
+    ("core/stock.py", "import urllib.request"),
+    ("core/stock.py", "from random import choice"),
+    ("core/stock.py", "import numpy"),
+    ("core/stock.py", "def f():\n    import time"),
+    ("core/stock.py", "from datetime import datetime\nx = datetime.now()"),
+    ("core/stock.py", "import datetime\nx = datetime.date.today()"),
+    ("core/stock.py", "x = open('file')"),
+    ("core/stock.py", "from cloudgpu.ledger.base import Ledger"),
+    ("core/stock.py", "from ..ledger import base"),
+    ("core/stock.py", "from cloudgpu import ledger"),
     ("errors.py", "from cloudgpu.core.money import Money"),
     ("ledger/sqlite.py", "from cloudgpu.providers.base import Provider"),
     ("ledger/sqlite.py", "import cloudgpu.control.launch"),
@@ -230,8 +230,8 @@ def test_a_broken_rule_is_found(file: str, source: str) -> None:
 
 
 GOOD = [
-    ("core/facts.py", "from cloudgpu.core.money import Money\nimport re"),
-    ("core/facts.py", "from .money import Money"),
+    ("core/stock.py", "from cloudgpu.core.money import Money\nimport re"),
+    ("core/stock.py", "from .money import Money"),
     ("cli/up.py", "from cloudgpu.control.launch import up\nprint(up)"),
     ("cli/app.py", "from cloudgpu import __version__"),
     ("control/launch.py", "from cloudgpu.providers import registry\nfrom cloudgpu.providers.base import Provider"),

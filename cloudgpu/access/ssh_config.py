@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.access.files import explained, locked, remove, write_whole
-from cloudgpu.core.facts import Address
+from cloudgpu.core.instances import Address
 from cloudgpu.core.network import Jump
 from cloudgpu.errors import InvalidRequest
 

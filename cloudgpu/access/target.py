@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.core.facts import Address
+from cloudgpu.core.instances import Address
 from cloudgpu.core.network import Jump
 from cloudgpu.errors import Unreachable
 

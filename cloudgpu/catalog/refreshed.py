@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.catalog.place import directory
-from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PriceRow, RowKey
+from cloudgpu.core.stock import Basis, Market
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 

@@ -12,9 +12,9 @@ from cloudgpu.catalog.read import at, catalogue, providers_of, unknown
 from cloudgpu.catalog.refreshed import index
 from cloudgpu.catalog.rules import PROVIDERS, day
 from cloudgpu.core.catalog import DiskPrice
-from cloudgpu.core.facts import Basis
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PriceRow
+from cloudgpu.core.stock import Basis
 
 _CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
 MARGIN = Fraction(3, 2)  # on the dearest known, for a price that nobody knows

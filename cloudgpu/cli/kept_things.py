@@ -8,7 +8,8 @@ import typer
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.cli.render import dollars, table
-from cloudgpu.core.facts import Kind, gap_text
+from cloudgpu.core.identity import gap_text
+from cloudgpu.core.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:

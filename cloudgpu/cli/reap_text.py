@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.decisions import UNKNOWN
-from cloudgpu.core.facts import gap_text
+from cloudgpu.core.identity import gap_text
 from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.times import duration_text
 from cloudgpu.report.asked import asked_value

@@ -11,9 +11,9 @@ from typing import Any
 
 from cloudgpu.config.textfile import shown
 from cloudgpu.core.discounts import ANY, Credit, Discount
-from cloudgpu.core.facts import Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = Decimal(1_000_000_000)  # USD

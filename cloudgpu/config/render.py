@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.templates import Template
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.facts import Part
+from cloudgpu.core.launch_request import Part
 from cloudgpu.core.names import near
 from cloudgpu.errors import InvalidRequest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.facts import Part
+from cloudgpu.core.launch_request import Part
 from cloudgpu.core.names import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 

@@ -14,8 +14,8 @@ from cloudgpu.control.refusal import Way, refusal
 from cloudgpu.core.admission import Asking, asking
 from cloudgpu.core.budget import Budget, overridden_line
 from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.facts import gap_text
 from cloudgpu.core.fold import machine_row
+from cloudgpu.core.identity import gap_text
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import scope_of
 from cloudgpu.core.times import from_iso, iso

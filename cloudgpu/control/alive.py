@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import iso
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.events import Event
-    from cloudgpu.core.facts import Instance
+    from cloudgpu.core.instances import Instance
     from cloudgpu.ledger.base import Ledger
 
 Row = dict[str, Any]

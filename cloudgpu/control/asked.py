@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.control.setups import setup_of
 from cloudgpu.control.wishes import gpu_wish, price_wish
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import Want
+from cloudgpu.core.stock import Want
 from cloudgpu.core.times import from_iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 

@@ -19,13 +19,14 @@ from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.reach import client_key
 from cloudgpu.control.session import Session, present
 from cloudgpu.control.templates import driver_parts, parts_at
-from cloudgpu.core import facts
+from cloudgpu.core import instances
 from cloudgpu.core.endings import is_spared, of_offer
-from cloudgpu.core.facts import Attempt, Boot, LaunchRequest, Offer
+from cloudgpu.core.launch_request import Attempt, Boot, LaunchRequest
 from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.plan import stop_means
 from cloudgpu.core.policy import for_agent
 from cloudgpu.core.rows import stays
+from cloudgpu.core.stock import Offer
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import KnowsHostKeys, Resolved, guarding
@@ -82,16 +83,16 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
     renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
     machine = machine_id(view.id, request.key)
     tags = {
-        facts.TAG_ID: machine,
-        facts.TAG_NAME: tag_value(request.name),
-        facts.TAG_LEDGER: view.id,
-        facts.TAG_SEQ: str(view.head()[0]),
-        facts.TAG_KEY: request.key,
-        facts.TAG_OWNER: tag_value(request.owner),
-        facts.TAG_PROJECT: tag_value(request.project),
-        facts.TAG_POLICY: tag_value(request.policy),
-        facts.TAG_EXPIRES: epoch(expires),
-        facts.TAG_RENEW_UNTIL: epoch(renew_until),
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: tag_value(request.name),
+        instances.TAG_LEDGER: view.id,
+        instances.TAG_SEQ: str(view.head()[0]),
+        instances.TAG_KEY: request.key,
+        instances.TAG_OWNER: tag_value(request.owner),
+        instances.TAG_PROJECT: tag_value(request.project),
+        instances.TAG_POLICY: tag_value(request.policy),
+        instances.TAG_EXPIRES: epoch(expires),
+        instances.TAG_RENEW_UNTIL: epoch(renew_until),
     }
     return Attempt(
         token=token(view.id, request.key, number),

@@ -11,8 +11,8 @@ from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.core.calculated import Calculation, Rent
 from cloudgpu.core.catalog import CatalogOffer, by_price, meant_by
-from cloudgpu.core.facts import Market
 from cloudgpu.core.speed import EQUAL, Work, faster
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.calculated import calculated_value
 

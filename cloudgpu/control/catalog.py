@@ -11,7 +11,7 @@ from cloudgpu.catalog.refreshed import Stored, stored, write
 from cloudgpu.catalog.takeover import Taken, taken
 from cloudgpu.control.accounts import account_of
 from cloudgpu.control.session import Session
-from cloudgpu.core.facts import Unanswered
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import Move, PriceList, jumps
 from cloudgpu.core.times import iso

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.compare_own import Own
     from cloudgpu.core.cost import Ended
     from cloudgpu.core.daily import Daily
-    from cloudgpu.core.facts import Accelerator
     from cloudgpu.core.money import Money
     from cloudgpu.core.speed import Faster
+    from cloudgpu.core.stock import Accelerator
 
 Row = dict[str, Any]
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read

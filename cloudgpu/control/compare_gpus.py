@@ -12,8 +12,8 @@ from cloudgpu import catalog
 from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.compare_own import Own
-from cloudgpu.core.facts import Accelerator, Basis, Market
 from cloudgpu.core.speed import EQUAL, Faster, Work, faster
+from cloudgpu.core.stock import Accelerator, Basis, Market
 from cloudgpu.core.units import Energy
 from cloudgpu.errors import InvalidRequest
 

@@ -18,7 +18,7 @@ from cloudgpu.control.cron_lines import installed_command, shell_command
 from cloudgpu.control.cron_tables import find_tables
 from cloudgpu.control.identity import reachable
 from cloudgpu.core.decisions import UNKNOWN
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.policy import Rule
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable

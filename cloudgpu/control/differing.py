@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
-    from cloudgpu.core.facts import LaunchRequest
+    from cloudgpu.core.launch_request import LaunchRequest
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -36,7 +36,7 @@ from cloudgpu.control.permitted import finding_checks, permission_checks, quota_
 from cloudgpu.control.session import Session
 from cloudgpu.control.session_base import is_mine, utc_now
 from cloudgpu.control.teams import team_checks
-from cloudgpu.core.facts import gap_text
+from cloudgpu.core.identity import gap_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 FREE_BYTES = 500_000_000

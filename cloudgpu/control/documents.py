@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.lifecycle import Ended, end_all_of
-from cloudgpu.core.facts import Elsewhere
+from cloudgpu.core.identity import Elsewhere
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
     from cloudgpu.control.trial import Trial
-    from cloudgpu.core.facts import Asked, Unanswered
+    from cloudgpu.core.identity import Asked, Unanswered
     from cloudgpu.core.money import Money
 
 Row = dict[str, Any]

@@ -18,8 +18,8 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from cloudgpu.control.estimate_asked import Wish
     from cloudgpu.core.catalog import CatalogOffer
-    from cloudgpu.core.facts import Market
     from cloudgpu.core.rates import Rate
+    from cloudgpu.core.stock import Market
 
 AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _USUAL = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type

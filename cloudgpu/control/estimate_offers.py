@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.core.catalog import by_price
 from cloudgpu.core.estimate import Precision, peak_tflops
-from cloudgpu.core.facts import Market
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from cloudgpu.control.estimate_asked import Address
 from cloudgpu.control.estimate_beside import AZURE, disk_at
 from cloudgpu.core.commitments import SOURCE, Term, percent_off
 from cloudgpu.core.estimate import MONTH, WEEK, Precision, steady
-from cloudgpu.core.facts import Market
 from cloudgpu.core.money import HOUR
+from cloudgpu.core.stock import Market
 
 if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings

@@ -7,9 +7,10 @@ from math import ceil
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
 from cloudgpu.core.catalog import DiskPrice
-from cloudgpu.core.facts import Leftover, Market, Offer
 from cloudgpu.core.plan_cost import Extra
 from cloudgpu.core.rates import Rate
+from cloudgpu.core.resources import Leftover
+from cloudgpu.core.stock import Market, Offer
 from cloudgpu.core.uses import Per, Resource
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Beside, Resolved

@@ -16,7 +16,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.session_base import silent, utc_now
 from cloudgpu.control.view import listed
 from cloudgpu.control.words import check_reason
-from cloudgpu.core.facts import Kind
+from cloudgpu.core.resources import Kind
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cloudgpu.control.absent import absence
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import BY_REGION, remember, said_another
 from cloudgpu.control.session_base import is_mine
-from cloudgpu.core.facts import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.identity import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import scope_of_row, stays
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cloudgpu.control.session_base import SessionBase
-    from cloudgpu.core.facts import AccountIdentity
+    from cloudgpu.core.identity import AccountIdentity
 
 Row = dict[str, Any]
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts

@@ -13,8 +13,9 @@ from cloudgpu.control.law import by
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.control.silence import Silence
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_VOLUME, Kind, Leftover, Leftovers
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.keeping import Do, Step
+from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.rows import stays
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (

@@ -28,10 +28,10 @@ from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.volumes import with_volume
-from cloudgpu.core.facts import Market, Offer
 from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.rows import comes_back
+from cloudgpu.core.stock import Market, Offer
 from cloudgpu.core.times import iso
 from cloudgpu.errors import (
     CloudgpuError,

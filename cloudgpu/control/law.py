@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.last_role import payers_only, remember
 from cloudgpu.core.budget_stops import Stop, stops
-from cloudgpu.core.facts import TAG_OWNER
+from cloudgpu.core.instances import TAG_OWNER
 from cloudgpu.core.law import Claim, Law, Right, claim, right_to
 from cloudgpu.core.limits import Stoppers
 from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session import Session
     from cloudgpu.core.events import Draft
-    from cloudgpu.core.facts import Leftover
+    from cloudgpu.core.resources import Leftover
     from cloudgpu.core.standing import Standing
     from cloudgpu.ledger.base import View
 

@@ -34,7 +34,7 @@ from cloudgpu.control.underway import changing, unproved
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
 from cloudgpu.core.endings import gentlest
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.policy import Do
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from cloudgpu.core.facts import Leftover
+    from cloudgpu.core.resources import Leftover
 
 Row = dict[str, Any]
 

@@ -15,10 +15,10 @@ from cloudgpu.control.session import Session
 from cloudgpu.control.trial import LEASE
 from cloudgpu.control.wishes import gpu_wish
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import Want
 from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import HOUR, run_cost
 from cloudgpu.core.rates import MONTH_H
+from cloudgpu.core.stock import Want
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest, NoCapacity
 

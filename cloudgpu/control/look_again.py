@@ -11,7 +11,7 @@ from cloudgpu.control.look import close_request
 from cloudgpu.control.missing import PAUSES, pauses_of
 from cloudgpu.control.observe import not_before, too_fresh, vanished
 from cloudgpu.control.seen import news_of
-from cloudgpu.core.facts import Instance
+from cloudgpu.core.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard

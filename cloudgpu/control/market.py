@@ -26,8 +26,8 @@ from cloudgpu.core.catalog import (
     speed,
     speed_per_dollar,
 )
-from cloudgpu.core.facts import Market
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import price_value
 

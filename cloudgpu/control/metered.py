@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.discounts import agreed
-from cloudgpu.core.facts import Available, Basis, Price, State
+from cloudgpu.core.instances import State
+from cloudgpu.core.stock import Available, Basis, Price
 from cloudgpu.core.times import from_iso
 from cloudgpu.core.worked import draw
 from cloudgpu.ledger.samples import Shelf

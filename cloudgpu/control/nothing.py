@@ -14,8 +14,8 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.control.retired import counted, retired, what
 from cloudgpu.control.unlisted import everything, misspelt
 from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.facts import Accelerator, Available, Market, Offer, Want
 from cloudgpu.core.offers import fits, same_gpu
+from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Want
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.base import HasPriceHistory, Provider
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from cloudgpu.core.attempts import price_to_json, setup_to_json
 from cloudgpu.core.events import OWN, PROVIDER, Draft
-from cloudgpu.core.facts import (
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.instances import (
     TAG_EXPIRES,
     TAG_HOLD_UNTIL,
     TAG_ID,
@@ -21,16 +22,15 @@ from cloudgpu.core.facts import (
     TAG_PROJECT,
     TAG_RENEW_UNTIL,
     TAG_SEQ,
-    AccountIdentity,
     Address,
-    Attempt,
     Instance,
-    Leftover,
-    Price,
     State,
 )
+from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.names import digest
 from cloudgpu.core.plan_cost import Extra
+from cloudgpu.core.resources import Leftover
+from cloudgpu.core.stock import Price
 from cloudgpu.core.times import from_epoch, from_iso, iso
 from cloudgpu.errors import EndRefused
 

@@ -9,8 +9,9 @@ from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.paid import paid_prices
 from cloudgpu.control.refused import Refused
 from cloudgpu.core.attempts import price_from_json
-from cloudgpu.core.facts import Accelerator, Available, LaunchRequest, Market, Offer, Setup, Stock, Want
+from cloudgpu.core.launch_request import LaunchRequest, Setup
 from cloudgpu.core.offers import fits, join, ranked
+from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Stock, Want
 from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves, as_able
 

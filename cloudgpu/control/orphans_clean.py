@@ -19,9 +19,9 @@ from cloudgpu.control.shared_things import LOCK
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Kind, Leftover, Leftovers
 from cloudgpu.core.names import digest, lock_name
 from cloudgpu.core.orphan import Do, Orphan, is_held, is_paused
+from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.rows import Row
 from cloudgpu.core.times import iso
 from cloudgpu.errors import (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Kind, Leftover
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.names import digest, tag_value
 from cloudgpu.core.orphan import Cost, Do, Orphan
+from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.base import Imageable
 

@@ -16,8 +16,10 @@ from cloudgpu.control.outage import going_on
 from cloudgpu.control.session import find_machine
 from cloudgpu.core.attempts import attempt_from_json
 from cloudgpu.core.events import Draft, Said
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Attempt, Elsewhere, Instance, State, Unanswered
 from cloudgpu.core.fold import machine_row
+from cloudgpu.core.identity import Elsewhere, Unanswered
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, State
+from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere

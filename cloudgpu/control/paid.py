@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.facts import Available, Price
+from cloudgpu.core.stock import Available, Price
 from cloudgpu.providers.base import HasPrices, Provider
 
 if TYPE_CHECKING:

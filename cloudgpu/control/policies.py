@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from cloudgpu.config.paths import Home
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session import Session
-    from cloudgpu.core.facts import Market, Setup
+    from cloudgpu.core.launch_request import Setup
+    from cloudgpu.core.stock import Market
 
 Row = Mapping[str, Any]
 _NOTHING = Said()
@@ -295,7 +296,7 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
     `pausable`: its provider can stop machines at all.
     """
-    from cloudgpu.core.facts import Market
+    from cloudgpu.core.stock import Market
 
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE

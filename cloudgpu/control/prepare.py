@@ -20,13 +20,14 @@ from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.volumes import check_volume
 from cloudgpu.control.words import Wish, check_words
 from cloudgpu.core.endings import of_offer
-from cloudgpu.core.facts import LaunchRequest, Offer, Part
 from cloudgpu.core.guards import Agent, Guards, Timer
+from cloudgpu.core.launch_request import LaunchRequest, Part
 from cloudgpu.core.names import derived_key, digest, lock_name
 from cloudgpu.core.plan import LaunchPlan, launch_plan
 from cloudgpu.core.policy import Rule, Spans
 from cloudgpu.core.policy_words import Says, rules_for
 from cloudgpu.core.rows import comes_back
+from cloudgpu.core.stock import Offer
 from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import Provider, WritesAtHome, guarding

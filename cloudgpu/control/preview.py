@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
     from cloudgpu.core.admission import Asking, Verdict
-    from cloudgpu.core.facts import Offer
+    from cloudgpu.core.stock import Offer
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -13,8 +13,9 @@ from cloudgpu.control.paid import paid_prices
 from cloudgpu.core.attempts import price_to_json
 from cloudgpu.core.discounts import agreed
 from cloudgpu.core.events import OWN, PROVIDER, Draft
-from cloudgpu.core.facts import Accelerator, Available, Basis, Instance, Market, Offer, Price
+from cloudgpu.core.instances import Instance
 from cloudgpu.core.rows import scope_of_row
+from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory

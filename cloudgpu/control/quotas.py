@@ -9,9 +9,10 @@ from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
+from cloudgpu.core.account import Quota
 from cloudgpu.core.catalog import InstanceType, ListedQuota, meant_by
-from cloudgpu.core.facts import Market, Quota
 from cloudgpu.core.offers import same_gpu
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import HasQuota, HasRegions

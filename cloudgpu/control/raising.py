@@ -10,8 +10,9 @@ from cloudgpu.config.textfile import shown
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.quotas import Need, needs_of, quota_value
 from cloudgpu.control.session import Session
-from cloudgpu.core.facts import Market, Quota
+from cloudgpu.core.account import Quota
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasQuota, RaisesQuota
 

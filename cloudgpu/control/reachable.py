@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session_base import SessionBase
-    from cloudgpu.core.facts import AccountIdentity
+    from cloudgpu.core.identity import AccountIdentity
 
 Row = dict[str, Any]
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region

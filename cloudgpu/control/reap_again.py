@@ -15,7 +15,8 @@ from cloudgpu.control.reap_seen import probe_twice, with_report
 from cloudgpu.control.samples import Report
 from cloudgpu.control.traffic import record
 from cloudgpu.core.decisions import Seen
-from cloudgpu.core.facts import State, Unanswered
+from cloudgpu.core.identity import Unanswered
+from cloudgpu.core.instances import State
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import Silent
 

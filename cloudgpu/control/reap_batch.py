@@ -16,7 +16,7 @@ from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing, unproved
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Pausable, StopsMany

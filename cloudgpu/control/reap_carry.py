@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.facts import Unanswered
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.passes import Done, Left
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable

@@ -18,11 +18,12 @@ from cloudgpu.control.reap_carry import LOCK, Outcome
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing, unproved
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance, Market
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
 from cloudgpu.core.limits import PAYERS_WAIT
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.passes import Done, Left
 from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.stock import Market
 from cloudgpu.core.times import duration_text, from_epoch, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.base import Imageable, Pausable, Provider

@@ -16,8 +16,10 @@ from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.reachable import names_here
 from cloudgpu.control.session import living
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Asked, Instance, Kind, Listing, State, Unanswered, is_hidden
 from cloudgpu.core.fold import as_told
+from cloudgpu.core.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.rows import stays
 
 if TYPE_CHECKING:

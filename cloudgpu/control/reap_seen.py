@@ -12,9 +12,9 @@ from cloudgpu.control.hearing import Word, heard_of
 from cloudgpu.control.samples import Report, probe
 from cloudgpu.core.activity import up_since
 from cloudgpu.core.decisions import Seen
-from cloudgpu.core.facts import State
 from cloudgpu.core.guards import has_no_agent
 from cloudgpu.core.idle import Thresholds
+from cloudgpu.core.instances import State
 from cloudgpu.core.policy import Act, Policy, Rule, thresholds
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError

@@ -17,7 +17,7 @@ from cloudgpu.errors import BudgetRefused
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Offer
+    from cloudgpu.core.stock import Offer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.facts import Offer
+from cloudgpu.core.stock import Offer
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.core.catalog import ListedQuota
-    from cloudgpu.core.facts import Available
+    from cloudgpu.core.stock import Available
 
 Faults = tuple[type[CloudgpuError], ...]
 _OF_OFFERS: Faults = (NoCapacity, QuotaExceeded)

@@ -13,9 +13,11 @@ from cloudgpu.control.paid import paid_prices
 from cloudgpu.control.ping import Ping, pings
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
+from cloudgpu.core.account import Region
 from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.facts import Market, Offer, Region, Unanswered, Want
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.offers import fits, join, ranked
+from cloudgpu.core.stock import Market, Offer, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasRegions, Provider
 from cloudgpu.report.values import price_value

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from cloudgpu import catalog
 from cloudgpu.core.catalog import CatalogOffer, GpuSpec, InstanceType, by_price
-from cloudgpu.core.facts import Market, Want
 from cloudgpu.core.nearest import nearest
 from cloudgpu.core.offers import same_gpu
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.base import Provider
 

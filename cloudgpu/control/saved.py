@@ -15,7 +15,7 @@ from cloudgpu.errors import LedgerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cloudgpu.core.facts import Attempt
+    from cloudgpu.core.launch_request import Attempt
 
 
 def save(directory: Path, attempt: Attempt) -> None:

@@ -9,7 +9,7 @@ from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.observe import is_news, is_resized, observed
 from cloudgpu.control.pricing import history_of, item_of, list_price
 from cloudgpu.core.attempts import price_to_json
-from cloudgpu.core.facts import Market
+from cloudgpu.core.stock import Market
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session import Session
     from cloudgpu.core.events import Draft
-    from cloudgpu.core.facts import Instance, Price
+    from cloudgpu.core.instances import Instance
+    from cloudgpu.core.stock import Price
 
 Row = dict[str, Any]
 

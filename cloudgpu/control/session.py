@@ -79,7 +79,7 @@ class Session(SessionBase):
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.target import Target
-        from cloudgpu.core.facts import Address
+        from cloudgpu.core.instances import Address
         from cloudgpu.core.network import jump_of
 
         if row["address"] is None and stays(row):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.accounts import Names
     from cloudgpu.core.alerts import Told
     from cloudgpu.core.events import Event
-    from cloudgpu.core.facts import AccountIdentity
+    from cloudgpu.core.identity import AccountIdentity
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.providers.base import Provider
 

@@ -12,7 +12,7 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.shared_things import wait_while_cleaned
 from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.keeping import is_of_earlier_life
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import from_iso
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.events import Draft
-    from cloudgpu.core.facts import Attempt, Instance, Listing
+    from cloudgpu.core.instances import Instance, Listing
+    from cloudgpu.core.launch_request import Attempt
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]

@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.facts import Market, Network, Setup, Volume
+from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.network import WIDEST, cidr_wish, jump_wish
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasVolumes, Provider, Reachable, Resolves
 

@@ -12,7 +12,9 @@ from cloudgpu.control.observe import adopted
 from cloudgpu.control.pricing import history_of, item_of, list_price, pins
 from cloudgpu.control.thing_lines import is_silent
 from cloudgpu.core.attempts import price_to_json
-from cloudgpu.core.facts import TAG_ID, Instance, Kind, Leftovers, Market, Price
+from cloudgpu.core.instances import TAG_ID, Instance
+from cloudgpu.core.resources import Kind, Leftovers
+from cloudgpu.core.stock import Market, Price
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing_rules import RULES
 from cloudgpu.core.events import MACHINE, Draft
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.core.uses import Resource
 from cloudgpu.errors import CloudgpuError

@@ -14,7 +14,7 @@ from cloudgpu.control.prepare import Prepared
 from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.session import Session
 from cloudgpu.core.bill import spent
-from cloudgpu.core.facts import TAG_ID
+from cloudgpu.core.instances import TAG_ID
 from cloudgpu.core.money import Money
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable, SetsTimer

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Instance, State
+from cloudgpu.core.instances import Instance, State
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.times import duration_text, from_iso, iso
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from cloudgpu import catalog
 from cloudgpu.control.accounts import HERE
 from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.facts import Available, Want
 from cloudgpu.core.names import near
 from cloudgpu.core.offers import same_gpu
+from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.base import Provider
 

@@ -9,14 +9,15 @@ from cloudgpu.control.law import check_may_use
 from cloudgpu.control.reach import wait_until_running
 from cloudgpu.control.thing_lines import thing_rows, write
 from cloudgpu.core.attempts import setup_from_json
-from cloudgpu.core.facts import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, Kind
+from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.names import tag_value
+from cloudgpu.core.resources import Kind
 from cloudgpu.providers.base import HasVolumes
 
 if TYPE_CHECKING:
     from cloudgpu.control.candidates import Candidates
     from cloudgpu.control.session import Session
-    from cloudgpu.core.facts import Want
+    from cloudgpu.core.stock import Want
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
-from cloudgpu.core.facts import gap_text
+from cloudgpu.core.identity import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.facts import Setup, Want
+from cloudgpu.core.launch_request import Setup
 from cloudgpu.core.names import NAME, NAME_RULE, tag_value
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 
 _USUAL = Setup()

@@ -12,8 +12,8 @@ from typing import Any
 
 from cloudgpu.core.alerts import Finding
 from cloudgpu.core.events import Event
-from cloudgpu.core.facts import Basis
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis
 from cloudgpu.core.times import duration_text, from_iso, minute
 
 Row = Mapping[str, Any]

@@ -8,24 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from cloudgpu.core.facts import (
-    Accelerator,
-    AccountIdentity,
-    Attempt,
-    Available,
-    Basis,
-    Boot,
-    LaunchRequest,
-    Market,
-    Network,
-    Offer,
-    Part,
-    Price,
-    Setup,
-    Volume,
-    Want,
-)
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.launch_request import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price, Want
 from cloudgpu.core.times import from_iso, iso
 
 

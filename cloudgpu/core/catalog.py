@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import near
 from cloudgpu.core.offers import same_gpu
+from cloudgpu.core.stock import Accelerator, Basis, Market, Price
 from cloudgpu.errors import InvalidRequest
 
 OLD_AFTER = timedelta(days=180)

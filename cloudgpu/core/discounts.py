@@ -8,8 +8,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
-from cloudgpu.core.facts import Available, Basis, Market, Price
 from cloudgpu.core.money import ZERO, Money
+from cloudgpu.core.stock import Available, Basis, Market, Price
 
 ANY = "*"
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.policy import Do, Policy, Unpausable
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Available, Setup
+    from cloudgpu.core.launch_request import Setup
+    from cloudgpu.core.stock import Available
 
 Row = Mapping[str, Any]
 ERASES = "it is terminated then, and what is on its disk is deleted"

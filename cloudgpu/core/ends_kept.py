@@ -7,8 +7,8 @@ from typing import Any
 
 from cloudgpu.core.cases import Case, Found, told, waited, warned
 from cloudgpu.core.decisions import Row
-from cloudgpu.core.facts import Kind
 from cloudgpu.core.policy import Act, Do, Kept, Rule
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile

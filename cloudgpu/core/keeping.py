@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, Kind, Leftover, State
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, State
+from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.rows import Row
 from cloudgpu.core.times import from_iso
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.facts import Available, Market, Offer, Price, Want
+from cloudgpu.core.stock import Available, Market, Offer, Price, Want
 
 if TYPE_CHECKING:
     from cloudgpu.core.money import Money

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, Leftover, State
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
 from cloudgpu.core.money import Money
+from cloudgpu.core.resources import Leftover
 from cloudgpu.core.rows import Row, stays
 from cloudgpu.core.times import from_iso
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cloudgpu.core.facts import Leftover
 from cloudgpu.core.orphan import Do, Known, Orphan, Wish, comes_back, is_paused, is_startable
 from cloudgpu.core.orphans_machines import machines, others
 from cloudgpu.core.orphans_things import counted
+from cloudgpu.core.resources import Leftover
 
 
 def orphans(things: Iterable[Leftover], known: Known, wish: Wish = Wish()) -> list[Orphan]:  # noqa: B008  (frozen)

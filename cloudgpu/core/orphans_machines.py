@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cloudgpu.core.facts import Leftover
 from cloudgpu.core.money import Money
 from cloudgpu.core.orphan import (
     ALLOCATED,
@@ -20,6 +19,7 @@ from cloudgpu.core.orphan import (
     work_on,
 )
 from cloudgpu.core.rates import MONTH_H
+from cloudgpu.core.resources import Leftover
 from cloudgpu.core.rows import Row
 from cloudgpu.core.times import from_iso, minute
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Kind, Leftover, State, is_hidden
+from cloudgpu.core.identity import is_hidden
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.keeping import is_on_purpose
 from cloudgpu.core.orphan import Cost, Do, Known, Orphan, comes_back, is_held, is_paused, lives, origin_of, work_on
+from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.rows import Row
 from cloudgpu.core.times import from_iso, minute
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.facts import Asked, Elsewhere, Unanswered
+from cloudgpu.core.identity import Asked, Elsewhere, Unanswered
 from cloudgpu.core.policy import Do, Rule
 
 PROVED_NOT, UNKNOWN_PART = 9, 8  # exit codes, as cloudgpu.errors has them

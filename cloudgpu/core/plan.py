@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.core.endings import agreed, at_last, gentlest, of_offer
-from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, LaunchRequest, Offer
 from cloudgpu.core.guards import Agent, Guards, Timer, lease_ends
+from cloudgpu.core.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.launch_request import LaunchRequest
 from cloudgpu.core.money import Money, charge
 from cloudgpu.core.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.policy import Do, Origin, Policy
 from cloudgpu.core.policy_words import Says, off_now
+from cloudgpu.core.stock import Offer
 from cloudgpu.core.times import epoch
 
 HOUR = timedelta(hours=1)

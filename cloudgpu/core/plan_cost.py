@@ -13,8 +13,8 @@ from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource, Segment, Use
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Offer
     from cloudgpu.core.rates import Rate
+    from cloudgpu.core.stock import Offer
 
 _MAY_COST_LESS = "it may cost less than its price says"
 

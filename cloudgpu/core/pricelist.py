@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.facts import Basis, Market, Price, Unanswered
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis, Market, Price
 
 DEAREST = Decimal(100_000)  # USD per unit: nothing that is listed here comes near
 PER_HOUR = "usd_per_hour"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.facts import Basis
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis
 from cloudgpu.core.times import iso
 from cloudgpu.core.uses import Per, Resource
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from cloudgpu.core.bill import Billed, Row
 from cloudgpu.core.billing import EXACT, billed_span
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
 from cloudgpu.core.focus import Record
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.money import HOUR, NANO
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.uses import Resource

@@ -16,29 +16,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from cloudgpu.core.facts import (
-    AccountIdentity,
-    Attempt,
-    Available,
-    BudgetAlert,
-    Instance,
-    LaunchRequest,
-    Leftover,
-    Leftovers,
-    Listing,
-    MachineRole,
-    Permission,
-    Price,
-    Process,
-    Quota,
-    Region,
-    Setup,
-    Stock,
-    Volume,
-    Want,
-)
+from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region
 from cloudgpu.core.guards import Agent, Guards
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.instances import Instance, Listing, Process
+from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.pricelist import PriceList
+from cloudgpu.core.resources import Leftover, Leftovers
+from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.patience import patience_s
 

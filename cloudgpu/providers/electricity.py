@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgpu.core.facts import Accelerator
+from cloudgpu.core.stock import Accelerator
 from cloudgpu.core.times import duration_text
 
 REST_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.facts import Want
 from cloudgpu.core.offers import same_gpu
+from cloudgpu.core.stock import Want
 
 
 def is_meant(one: InstanceType, want: Want) -> bool:

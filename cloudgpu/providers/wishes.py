@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudgpu.core.facts import Want
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 
 

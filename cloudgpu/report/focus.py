@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.core.billing import EXACT
 from cloudgpu.core.billing_rules import rule_for
-from cloudgpu.core.facts import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
+from cloudgpu.core.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.items import Item
 from cloudgpu.core.money import NANO, Money
 from cloudgpu.core.names import tag_value

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import Kind
 from cloudgpu.core.money import Money
 from cloudgpu.core.orphan import Do
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.times import iso
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Unanswered
+    from cloudgpu.core.identity import Unanswered
     from cloudgpu.core.orphan import Cost, Orphan
 
 Document = dict[str, Any]

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from cloudgpu.core.catalog import GpuSpec, SpeedBasis
-from cloudgpu.core.facts import Basis
 from cloudgpu.core.recommend import Machine
 from cloudgpu.core.recommend_answer import Answer
 from cloudgpu.core.recommend_build import Build, Paid
 from cloudgpu.core.recommend_rules import Ground, Source
+from cloudgpu.core.stock import Basis
 
 _GROUNDS = {Basis.LISTED: Ground.PUBLISHED, Basis.DERIVED: Ground.DERIVED}
 _DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")

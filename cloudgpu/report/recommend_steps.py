@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.catalog import SpeedBasis, is_old
-from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
 from cloudgpu.core.recommend import Machine
 from cloudgpu.core.recommend_answer import Answer
@@ -16,6 +15,7 @@ from cloudgpu.core.recommend_build import Build, Even
 from cloudgpu.core.recommend_memory import Method
 from cloudgpu.core.recommend_rules import Source
 from cloudgpu.core.speed import Work
+from cloudgpu.core.stock import Basis, Market
 from cloudgpu.report.recommend_power import power_step
 from cloudgpu.report.recommend_sources import of_memory, of_purchase, of_rent, of_speed
 from cloudgpu.report.recommend_words import gib, number, rented, span_text

@@ -13,9 +13,11 @@ from cloudgpu.core.times import iso
 from cloudgpu.report.guards import guards_value, reason_of, unjudged
 
 if TYPE_CHECKING:
-    from cloudgpu.core.facts import Accelerator, Instance, Price, Setup
+    from cloudgpu.core.instances import Instance
+    from cloudgpu.core.launch_request import Setup
     from cloudgpu.core.plan import LaunchPlan, Share
     from cloudgpu.core.plan_cost import Extra
+    from cloudgpu.core.stock import Accelerator, Price
 
 Row = dict[str, Any]
 _PLAIN = (

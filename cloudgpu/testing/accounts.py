@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import BudgetAlert, MachineRole, Quota, Want
+from cloudgpu.core.account import BudgetAlert, MachineRole, Quota
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import (
     ChecksPermissions,

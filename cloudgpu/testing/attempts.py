@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core import facts
-from cloudgpu.core.facts import Attempt, Available, Basis, Boot, LaunchRequest, Market, Offer, Part, Price, Setup, Want
+from cloudgpu.core import instances
+from cloudgpu.core.launch_request import Attempt, Boot, LaunchRequest, Part, Setup
 from cloudgpu.core.money import Money
 from cloudgpu.core.names import machine_id, tag_value
 from cloudgpu.core.names import token as token_of
+from cloudgpu.core.stock import Available, Basis, Market, Offer, Price, Want
 from cloudgpu.core.times import epoch
 
 STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
@@ -128,15 +129,15 @@ def pick(available: Sequence[Available], market: Market = Market.ON_DEMAND) -> A
 
 def _tags(request: LaunchRequest, machine: str, ledger: str, expires: datetime, renew: datetime) -> dict[str, str]:
     return {
-        facts.TAG_ID: machine,
-        facts.TAG_NAME: request.name,
-        facts.TAG_LEDGER: tag_value(ledger),
-        facts.TAG_SEQ: "1",
-        facts.TAG_KEY: tag_value(request.key),
-        facts.TAG_OWNER: request.owner,
-        facts.TAG_PROJECT: request.project,
-        facts.TAG_POLICY: request.policy,
-        facts.TAG_EXPIRES: epoch(expires),
-        facts.TAG_RENEW_UNTIL: epoch(renew),
-        facts.TAG_HOLD_UNTIL: "0",
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: request.name,
+        instances.TAG_LEDGER: tag_value(ledger),
+        instances.TAG_SEQ: "1",
+        instances.TAG_KEY: tag_value(request.key),
+        instances.TAG_OWNER: request.owner,
+        instances.TAG_PROJECT: request.project,
+        instances.TAG_POLICY: request.policy,
+        instances.TAG_EXPIRES: epoch(expires),
+        instances.TAG_RENEW_UNTIL: epoch(renew),
+        instances.TAG_HOLD_UNTIL: "0",
     }

@@ -22,10 +22,12 @@ from typing import cast
 import pytest
 
 from cloudgpu.core import endings
-from cloudgpu.core.facts import TAG_ID, Attempt, State, Want
 from cloudgpu.core.guards import Guards, Timer
+from cloudgpu.core.instances import TAG_ID, State
+from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.names import digest
 from cloudgpu.core.policy import Do
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import (

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.facts import Attempt, Available, Instance, Market, State, Want
+from cloudgpu.core.instances import Instance, State
+from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.stock import Available, Market, Want
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import (
     Factory,

@@ -7,31 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from cloudgpu.core.facts import (
-    TAG_VOLUME,
-    Attempt,
-    Available,
-    Basis,
-    BudgetAlert,
-    Instance,
-    Kind,
-    LaunchRequest,
-    Leftover,
-    Leftovers,
-    MachineRole,
-    Market,
-    Permission,
-    Price,
-    Quota,
-    Region,
-    RolePart,
-    Setup,
-    State,
-    Volume,
-    Want,
-)
+from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
 from cloudgpu.core.guards import Agent, Guards, Timer
+from cloudgpu.core.instances import TAG_VOLUME, Instance, State
+from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.money import Money
+from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.stock import Available, Basis, Market, Price, Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.base import Bound, Firing, Login, Resolved

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Address, State, Unanswered
+from cloudgpu.core.identity import Unanswered
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, Address, State
 from cloudgpu.core.names import TAG_VALUE
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import (

@@ -10,17 +10,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import (
-    TAG_ID,
-    TAG_IMAGE,
-    TAG_LEDGER,
-    Attempt,
-    Kind,
-    Leftover,
-    Setup,
-    State,
-    Want,
-)
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, State
+from cloudgpu.core.launch_request import Attempt, Setup
+from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import HasLeftovers, Imageable, Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt

@@ -10,7 +10,9 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import Instance, Market, Network, Setup, State, Volume, Want
+from cloudgpu.core.instances import Instance, State
+from cloudgpu.core.launch_request import Network, Setup, Volume
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Bound, Provider, Reachable, Resolves
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt

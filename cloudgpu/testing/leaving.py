@@ -11,7 +11,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import TAG_LEDGER, Attempt, Kind, Leftover, State, Want
+from cloudgpu.core.instances import TAG_LEDGER, State
+from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import HasLeftovers, HasOrphans, Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt

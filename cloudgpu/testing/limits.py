@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cloudgpu.core.facts import Market, Permission, Quota
+from cloudgpu.core.account import Permission, Quota
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import QuotaExceeded
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.machines import FakeMachine

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cloudgpu.core.facts import TAG_VOLUME, Attempt, Available, LaunchRequest, Setup, Volume, Want
+from cloudgpu.core.instances import TAG_VOLUME
+from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Beside, Bound, Resolved
 from cloudgpu.testing.disks import volumes_named

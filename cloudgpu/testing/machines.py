@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Accelerator, Market, State
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.stock import Accelerator, Market
 from cloudgpu.core.times import from_epoch, from_iso, iso
 
 ALLOCATED = "shut_down"  # why a machine is stopped that was shut down from inside, and is billed on

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from cloudgpu.core.facts import Instance, State
+from cloudgpu.core.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.base import Pausable, Provider, StopsMany
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import Available, Basis, Market, Price, Want
+from cloudgpu.core.stock import Available, Basis, Market, Price, Want
 from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory, HasPrices, Provider, ProviderSettings
 from cloudgpu.testing.contract_base import ContractBase
 

@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Basis, Instance, Market, Price, State, Want
+from cloudgpu.core.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis, Market, Price, Want
 from cloudgpu.core.times import epoch, from_epoch
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.base import (

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.facts import TAG_IMAGE, TAG_VOLUME, Kind, Leftover
+from cloudgpu.core.instances import TAG_IMAGE, TAG_VOLUME
+from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.times import from_iso, iso
 
 _STORED_AS = {  # what is in none of these costs nothing

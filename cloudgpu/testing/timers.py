@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Attempt, Market, State
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.stock import Market
 from cloudgpu.core.times import from_epoch, from_iso, iso
 from cloudgpu.providers.base import Firing
 from cloudgpu.testing.faults import refused

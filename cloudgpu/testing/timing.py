@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from cloudgpu.core.facts import Instance, Market, State, Want
+from cloudgpu.core.instances import Instance, State
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import Firing, Provider, SetsTimer
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt

@@ -9,19 +9,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.facts import (
-    TAG_ID,
-    TAG_LEDGER,
-    TAG_OWNER,
-    TAG_PROJECT,
-    TAG_VOLUME,
-    Attempt,
-    Kind,
-    Leftover,
-    Setup,
-    Volume,
-    Want,
-)
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME
+from cloudgpu.core.launch_request import Attempt, Setup, Volume
+from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.base import HasVolumes, Provider, Resolves
 from cloudgpu.testing.contract_base import MakeAttempt

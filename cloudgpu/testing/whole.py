@@ -7,8 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.core.facts import Available, Basis, Instance, LaunchRequest, Price, Process, State
+from cloudgpu.core.instances import Instance, Process, State
+from cloudgpu.core.launch_request import LaunchRequest
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Available, Basis, Price
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Finding, ProviderSettings, Remains, Resolved

@@ -159,7 +159,7 @@ def test_without_the_systems_ssh_the_way_out_is_said(way, monkeypatch, tmp_path)
 def test_a_ctrl_c_is_not_for_the_ssh_in_between(way):
     script = (
         "import signal, sys, time; from cloudgpu.access.jump import open_through\n"
-        "from cloudgpu.access.target import Target; from cloudgpu.core.facts import Address\n"
+        "from cloudgpu.access.target import Target; from cloudgpu.core.instances import Address\n"
         "from cloudgpu.core.network import jump_wish; from pathlib import Path\n"
         "signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
         f"target = Target('i', 'box', Address('127.0.0.1', {way.machine.port}, 't'), Path('k'), Path('h'), "

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cloudgpu import catalog
 from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.facts import Basis, Market
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis, Market
 from cloudgpu.errors import InvalidRequest
 
 LEGACY = (

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
 from cloudgpu.catalog.takeover import taken
-from cloudgpu.core.facts import Basis, Market, Unanswered
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
+from cloudgpu.core.stock import Basis, Market
 
 EARLIER, NOW = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 ITEMS = ("g5.xlarge", "p3.2xlarge", "no.such", "gp3")

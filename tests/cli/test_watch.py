@@ -25,7 +25,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.watch import Watch
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import Want
+from cloudgpu.core.stock import Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.testing import FakeProvider
 
 

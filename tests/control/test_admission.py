@@ -20,7 +20,7 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import check_budgets
 from cloudgpu.control.resume import come_back, plan_comeback, started
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso

@@ -15,9 +15,10 @@ from cloudgpu.control.alerts import deliver
 from cloudgpu.control.budget_asked import Asked, checked, set_value
 from cloudgpu.control.look import look_at_all
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Basis, Market
+from cloudgpu.core.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.money import Money
 from cloudgpu.core.pricelist import PriceRow, RowKey
+from cloudgpu.core.stock import Basis, Market
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from tests.receivers.web import DRIP, HANG

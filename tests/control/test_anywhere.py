@@ -14,8 +14,10 @@ from cloudgpu.control.lifecycle import end
 from cloudgpu.control.market import asked_filters
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_VOLUME, Market, Network, Setup, Volume, Want
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
+from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,

@@ -16,7 +16,7 @@ from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.view import listed
 from cloudgpu.core.accounts import forgetting
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Setup, Volume
+from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, NotReachableHere, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab
 from tests.core.test_metering import down, launch

@@ -20,9 +20,10 @@ from cloudgpu.control.reach import find_way
 from cloudgpu.control.reap_renew import renew
 from cloudgpu.control.words import Wish
 from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.facts import Market, Network, Setup, Want
+from cloudgpu.core.launch_request import Network, Setup
 from cloudgpu.core.plan import Lease
 from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InstanceNotFound
 

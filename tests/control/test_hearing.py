@@ -9,7 +9,7 @@ from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.why import why
 from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN
-from cloudgpu.core.facts import Network, Setup
+from cloudgpu.core.launch_request import Network, Setup
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
 from tests.control.conftest import Fleet

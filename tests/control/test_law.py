@@ -28,10 +28,12 @@ from cloudgpu.control.share import share, unshare
 from cloudgpu.control.things import remove, save, the_one
 from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Kind, Setup, Volume
+from cloudgpu.core.instances import TAG_RENEW_UNTIL
+from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.core.people import claimed_line
 from cloudgpu.core.policy import Rule
+from cloudgpu.core.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.report.history import told
 from tests.control.team import Colleague, know_who_asks, team

@@ -11,8 +11,9 @@ from cloudgpu.control.check import gravest
 from cloudgpu.control.live import ceiling, planned
 from cloudgpu.control.trial import tried
 from cloudgpu.core.bill import spent
-from cloudgpu.core.facts import Address, Market
+from cloudgpu.core.instances import Address
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.access.sshserver import USER, Server
 

@@ -7,9 +7,9 @@ import pytest
 from cloudgpu import errors
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.facts import Market, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.nearest import nearest
+from cloudgpu.core.stock import Market, Want
 from tests.clouds.aws.fixtures import aws, aws_process
 
 __all__ = ["aws", "aws_process"]

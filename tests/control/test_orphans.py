@@ -15,10 +15,12 @@ from cloudgpu.control.orphans import survey
 from cloudgpu.control.orphans_clean import clean
 from cloudgpu.control.orphans_documents import cleaned, surveyed
 from cloudgpu.control.things import save
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, Kind, Setup, State, Volume
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
+from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.core.names import lock_name
 from cloudgpu.core.orphan import Do, Wish
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.resources import Kind
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -426,7 +428,7 @@ def up(session):
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.words import Wish as Words
-    from cloudgpu.core.facts import Want
+    from cloudgpu.core.stock import Want
 
     return launch(session, prepare(session, Words(Want(gpu="v100"), name="two")), wait=False)
 

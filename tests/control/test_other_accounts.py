@@ -28,9 +28,10 @@ from cloudgpu.control.view import age_of_view, listed
 from cloudgpu.control.watch_jobs import make_pass
 from cloudgpu.control.words import Wish
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Kind, Want
 from cloudgpu.core.keeping import is_parked
 from cloudgpu.core.orphan import Wish as Sweep
+from cloudgpu.core.resources import Kind
+from cloudgpu.core.stock import Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,

@@ -14,8 +14,10 @@ from cloudgpu.control.look import look_at_all
 from cloudgpu.control.park import park
 from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import Kind, Market, Setup, Volume, Want
+from cloudgpu.core.launch_request import Setup, Volume
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.rows import comes_back
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,

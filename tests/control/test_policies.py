@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.doctor import examine
 from cloudgpu.control.lifecycle import end, new_lease, stop
-from cloudgpu.core.facts import Kind
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest
 

@@ -8,8 +8,9 @@ from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.things import save
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import TAG_LEDGER, Kind
+from cloudgpu.core.instances import TAG_LEDGER
 from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.resources import Kind
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger import locks

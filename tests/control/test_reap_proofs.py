@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, State
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable

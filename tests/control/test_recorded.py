@@ -12,8 +12,9 @@ from cloudgpu.control.look import look_at_all, refresh
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
 from cloudgpu.core.bill import spent
-from cloudgpu.core.facts import Market, Volume, Want
+from cloudgpu.core.launch_request import Volume
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.testing import make_attempt
@@ -310,7 +311,7 @@ def test_an_unchanged_look_writes_one_line(lab):
 
 @pytest.fixture
 def with_volume(lab):
-    from cloudgpu.core.facts import Setup
+    from cloudgpu.core.launch_request import Setup
 
     wish = Wish(Want(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
@@ -334,7 +335,7 @@ def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_v
 
 def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
     from cloudgpu.control.things import remove, the_one
-    from cloudgpu.core.facts import Kind
+    from cloudgpu.core.resources import Kind
 
     end(lab.session, with_volume, why="test")
     look_at_all(lab.session)

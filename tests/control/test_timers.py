@@ -16,7 +16,9 @@ from cloudgpu.control.resume import started
 from cloudgpu.control.timers import repair
 from cloudgpu.control.words import Wish
 from cloudgpu.core.events import Draft
-from cloudgpu.core.facts import Setup, State, Want
+from cloudgpu.core.instances import State
+from cloudgpu.core.launch_request import Setup
+from cloudgpu.core.stock import Want
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.samples import Shelf

@@ -6,7 +6,7 @@ from cloudgpu.control.hearing import heard_of
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.worked import OwnMachine, own_machines, worked
-from cloudgpu.core.facts import Network, Setup
+from cloudgpu.core.launch_request import Network, Setup
 from cloudgpu.core.worked import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.ledger.samples import Shelf, sweep
 

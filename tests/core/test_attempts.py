@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.attempts import attempt_from_json, attempt_to_json, price_from_json, price_to_json
-from cloudgpu.core.facts import Attempt, Basis, Market, Part, Price, Want
+from cloudgpu.core.launch_request import Attempt, Part
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Basis, Market, Price, Want
 from cloudgpu.testing import make_attempt, new_host_key
 from cloudgpu.testing.shelf import offered
 

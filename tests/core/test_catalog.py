@@ -21,8 +21,8 @@ from cloudgpu.core.catalog import (
     speed,
     speed_per_dollar,
 )
-from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Accelerator, Basis, Market, Price
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

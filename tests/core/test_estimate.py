@@ -32,9 +32,9 @@ from cloudgpu.core.estimate import (
     split,
     steady,
 )
-from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import HOUR, Money
 from cloudgpu.core.rates import Rate
+from cloudgpu.core.stock import Accelerator, Basis, Market, Price
 from cloudgpu.core.uses import Per, Resource
 from tests.examples import some
 

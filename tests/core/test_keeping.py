@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core import keeping
-from cloudgpu.core.facts import Kind, Leftover
 from cloudgpu.core.keeping import Do
+from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.times import iso
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)

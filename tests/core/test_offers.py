@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.facts import Accelerator, Available, Basis, Market, Offer, Price, Want
 from cloudgpu.core.money import Money
 from cloudgpu.core.offers import fits, join, ranked, same_gpu, satisfies
+from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price, Want
 
 AS_OF = datetime(2026, 11, 20, tzinfo=UTC)
 

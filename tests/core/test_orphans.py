@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER, Instance, Kind, Leftover, Market, State
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.money import Money
 from cloudgpu.core.orphan import Cost, Do, Known, Wish
 from cloudgpu.core.orphans import orphans
+from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.stock import Market
 from cloudgpu.core.times import iso
 from tests.examples import some
 

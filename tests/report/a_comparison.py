@@ -13,9 +13,9 @@ from cloudgpu.core.compare_own import Own
 from cloudgpu.core.currency import Currency
 from cloudgpu.core.daily import Sums
 from cloudgpu.core.desktop import YEAR, Desktop
-from cloudgpu.core.facts import Accelerator, Basis, Market, Price
 from cloudgpu.core.money import Money
 from cloudgpu.core.speed import Faster, Rests, Work
+from cloudgpu.core.stock import Accelerator, Basis, Market, Price
 from cloudgpu.core.units import Amount, Energy, Power, Tariff
 from cloudgpu.report.compare import compare_value
 from cloudgpu.report.compare_words import Story

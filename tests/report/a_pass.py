@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from cloudgpu.core.decide import decide
 from cloudgpu.core.decisions import Seen
-from cloudgpu.core.facts import Asked, Unanswered
 from cloudgpu.core.fold import folded
+from cloudgpu.core.identity import Asked, Unanswered
 from cloudgpu.core.idle import Thresholds, judge
 from cloudgpu.core.passes import Done, Left, Pass, Told
 from cloudgpu.core.policy import Do, Rule

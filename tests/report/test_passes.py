@@ -6,7 +6,7 @@ import json
 
 from cloudgpu.cli.reap_text import pass_text, summary, wrong_text
 from cloudgpu.core.decisions import Decision
-from cloudgpu.core.facts import Asked
+from cloudgpu.core.identity import Asked
 from cloudgpu.core.passes import Pass
 from cloudgpu.core.policy import Do, Rule
 from cloudgpu.report.passes import pass_value

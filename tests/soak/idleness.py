@@ -16,7 +16,8 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.samples import Report
 from cloudgpu.control.words import Wish
-from cloudgpu.core.facts import Market, State, Want
+from cloudgpu.core.instances import State
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import ProviderSettings

@@ -16,7 +16,8 @@ from unittest import mock
 
 from cloudgpu.cli.app import run
 from cloudgpu.control import opening as sessions
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, AccountIdentity, State
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
 from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab
 from tests.soak.lab_clock import SharedClock
 from tests.soak.lab_member import KILLED, Said

@@ -24,7 +24,8 @@ from cloudgpu.control.resume import started
 from cloudgpu.control.words import Wish
 from cloudgpu.core.bill import billed
 from cloudgpu.core.billing import EXACT
-from cloudgpu.core.facts import Market, State, Want
+from cloudgpu.core.instances import State
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.core.times import iso
 from cloudgpu.errors import BudgetRefused, CloudgpuError
 from tests.soak.striking import struck

@@ -16,25 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.facts import (
-    TAG_RENEW_UNTIL,
-    Accelerator,
-    AccountIdentity,
-    Available,
-    Basis,
-    Instance,
-    Kind,
-    Leftover,
-    Leftovers,
-    Listing,
-    Market,
-    Price,
-    State,
-    Stock,
-)
 from cloudgpu.core.guards import Agent, Guards
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.money import Money
 from cloudgpu.core.offers import fits
+from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Price, Stock
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.base import Beside, Resolved, TokenRule

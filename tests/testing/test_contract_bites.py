@@ -24,7 +24,9 @@ new_host_key()  # now: each inner run forgets what it imported, and cryptography
 HEAD = """
 import pytest
 from dataclasses import replace
-from cloudgpu.core.facts import Kind, Leftovers, Listing, State, Want
+from cloudgpu.core.instances import Listing, State
+from cloudgpu.core.resources import Kind, Leftovers
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.base import Bound, ProviderSettings
 from cloudgpu.testing import *

@@ -10,8 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.facts import Address, Market, State, Want
+from cloudgpu.core.instances import Address, State
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,

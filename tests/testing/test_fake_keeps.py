@@ -7,7 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.facts import TAG_ID, Kind, Market, Network, Setup, State, Volume, Want
+from cloudgpu.core.instances import TAG_ID, State
+from cloudgpu.core.launch_request import Network, Setup, Volume
+from cloudgpu.core.resources import Kind
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.base import ProviderSettings, Reachable
 from cloudgpu.testing import FakeProvider, ManualClock, ReachableFakeProvider, make, make_attempt, new_host_key, pick

@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.facts import BudgetAlert
+from cloudgpu.core.account import BudgetAlert
 from cloudgpu.core.money import Money
 from cloudgpu.providers.aws.client import Aws
 

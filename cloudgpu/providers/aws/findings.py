@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import TAG_LEDGER
+from cloudgpu.core.instances import TAG_LEDGER
 from cloudgpu.providers.aws import rules
 from cloudgpu.providers.aws.client import pages
 from cloudgpu.providers.base import Finding

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.catalog import listed_price, types
-from cloudgpu.core.facts import Available, Basis, Market, Price
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Available, Basis, Market, Price
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
-from cloudgpu.core.facts import Available, LaunchRequest, Market
+from cloudgpu.core.launch_request import LaunchRequest
+from cloudgpu.core.stock import Available, Market
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import data_volume

@@ -8,9 +8,9 @@ from typing import Any
 
 from cloudgpu.catalog import types
 from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.facts import Accelerator, Available, Market, Stock, Want
 from cloudgpu.core.names import near
 from cloudgpu.core.offers import markets
+from cloudgpu.core.stock import Accelerator, Available, Market, Stock, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.places import check_zone, named_region, wanted_regions

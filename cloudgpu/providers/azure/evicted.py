@@ -13,7 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import Instance, Market, State
+from cloudgpu.core.instances import Instance, State
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids, plainly

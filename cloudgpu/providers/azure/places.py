@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_in
 from cloudgpu.catalog import regions as listed_regions
-from cloudgpu.core.facts import Region, Want
+from cloudgpu.core.account import Region
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids, plainly
 from cloudgpu.providers.azure.ask import look

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.facts import (
-    AccountIdentity,
-    Attempt,
-    Available,
-    BudgetAlert,
-    Instance,
-    LaunchRequest,
-    Leftover,
-    Leftovers,
-    Listing,
-    MachineRole,
-    Permission,
-    Price,
-    Quota,
-    Region,
-    Setup,
-    Stock,
-    Volume,
-    Want,
-)
+from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region
 from cloudgpu.core.guards import Agent, Guards, Timer
+from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.instances import Instance, Listing
+from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
+from cloudgpu.core.resources import Leftover, Leftovers
+from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import instance_type, public_images
-from cloudgpu.core.facts import TAG_ID, TAG_IMAGE, TAG_LEDGER, Available
+from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
+from cloudgpu.core.stock import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.drivers import has_driver, installed, wanted_images
 from cloudgpu.providers.gcp import ids

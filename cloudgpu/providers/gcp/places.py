@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import regions
-from cloudgpu.core.facts import Region, Want
+from cloudgpu.core.account import Region
 from cloudgpu.core.names import near
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp

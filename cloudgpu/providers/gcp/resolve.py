@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
-from cloudgpu.core.facts import Available, LaunchRequest, Market
+from cloudgpu.core.launch_request import LaunchRequest
+from cloudgpu.core.stock import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import Beside, Resolved

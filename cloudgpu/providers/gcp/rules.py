@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.facts import TAG_ID, TAG_LEDGER
+from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.names import digest
 from cloudgpu.core.network import ANYWHERE
 from cloudgpu.errors import InvalidRequest

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import types
 from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.facts import Available, Market, Stock, Unanswered, Want
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.names import near
 from cloudgpu.core.offers import markets
+from cloudgpu.core.stock import Available, Market, Stock, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.fitting import is_meant
 from cloudgpu.providers.gcp import ids, unlisted

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import TAG_LEDGER, TAG_RENEW_UNTIL
+from cloudgpu.core.instances import TAG_LEDGER, TAG_RENEW_UNTIL
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids, operations

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.facts import Available, Basis, Market, Price, Unanswered
+from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Available, Basis, Market, Price
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.things import aggregated
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.facts import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.times import from_epoch, from_iso
 from cloudgpu.providers.local.layout import Layout, read_json
 

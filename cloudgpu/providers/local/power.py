@@ -9,8 +9,8 @@ from collections import Counter
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.facts import Accelerator, Basis, Price
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Accelerator, Basis, Price
 from cloudgpu.providers.local.options import LocalOptions
 
 ASK_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us

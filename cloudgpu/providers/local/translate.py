@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.core.facts import TAG_EXPIRES, Accelerator, Address, Instance, Market, State
+from cloudgpu.core.instances import TAG_EXPIRES, Address, Instance, State
+from cloudgpu.core.stock import Accelerator, Market
 from cloudgpu.core.times import from_iso
 from cloudgpu.providers.local.deadlines import AGENT_EXPIRES, agent_expires, tag_time
 from cloudgpu.providers.local.layout import Layout, read_json

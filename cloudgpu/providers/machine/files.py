@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from cloudgpu.core.facts import Attempt
+from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.plan import Lease
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.given import HERE, Given, is_watched

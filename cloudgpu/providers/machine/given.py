@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cloudgpu.core.facts import Attempt, Market
+from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.stock import Market
 
 HERE = "/usr/local/lib/cloudgpu"
 USUAL_PORT = 22

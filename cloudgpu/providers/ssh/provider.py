@@ -14,22 +14,13 @@ from decimal import Decimal
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from cloudgpu.core.facts import (
-    AccountIdentity,
-    Attempt,
-    Available,
-    Instance,
-    Listing,
-    Market,
-    Price,
-    Process,
-    Stock,
-    Unanswered,
-    Want,
-)
 from cloudgpu.core.guards import Agent, Guards
+from cloudgpu.core.identity import AccountIdentity, Unanswered
+from cloudgpu.core.instances import Instance, Listing, Process
+from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.offers import fits, same_gpu
 from cloudgpu.core.plan import Lease
+from cloudgpu.core.stock import Available, Market, Price, Stock, Want
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,

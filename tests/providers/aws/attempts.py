@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
-from cloudgpu.core.facts import Market, Network, Setup, Want
+from cloudgpu.core.launch_request import Network, Setup
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.testing import make_attempt
 
 CALLER = "203.0.113.7/32"

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.facts import Address, Market, State
+from cloudgpu.core.instances import Address, State
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.aws.translate import instance
 from tests.clouds.aws.plain import client

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.core.facts import Market, State
+from cloudgpu.core.instances import State
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import timer
 from cloudgpu.providers.aws.provider import AwsProvider

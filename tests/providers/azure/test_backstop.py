@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.facts import BudgetAlert
+from cloudgpu.core.account import BudgetAlert
 from cloudgpu.core.money import Money
 from cloudgpu.providers.azure import backstop
 

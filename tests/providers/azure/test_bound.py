@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.facts import TAG_LEDGER, Available, Market, Network, Setup, Volume, Want
+from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.core.launch_request import Network, Setup, Volume
+from cloudgpu.core.stock import Available, Market, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import bound, volumes
 from cloudgpu.providers.base import Bound

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
-from cloudgpu.core.facts import Market, Network, Part, State
+from cloudgpu.core.instances import State
+from cloudgpu.core.launch_request import Network, Part
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

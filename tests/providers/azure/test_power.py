@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.facts import Market, State
+from cloudgpu.core.instances import State
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import (
     AuthFailed,
     EndRefused,

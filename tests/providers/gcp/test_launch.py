@@ -9,7 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.facts import Market, Network, Setup, State
+from cloudgpu.core.instances import State
+from cloudgpu.core.launch_request import Network, Setup
+from cloudgpu.core.stock import Market
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.facts import TAG_RENEW_UNTIL, Market, State
+from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.stock import Market
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
 from tests.clouds.gcp.fixtures import gcp, gcp_process

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.facts import Market, Network, Setup, Volume, Want
+from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls

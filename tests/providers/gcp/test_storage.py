@@ -6,7 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from cloudgpu.core.facts import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME, Kind, Network, Setup, Volume, Want
+from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.launch_request import Network, Setup, Volume
+from cloudgpu.core.resources import Kind
+from cloudgpu.core.stock import Want
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import access, imaging, volumes
 from cloudgpu.providers.gcp.things import joined

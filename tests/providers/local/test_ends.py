@@ -14,7 +14,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu import agent
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local.processes import wait_for

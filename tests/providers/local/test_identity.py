@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu import agent
 from cloudgpu.access import computer
-from cloudgpu.core.facts import State
+from cloudgpu.core.instances import State
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.local.processes import wait_for

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.facts import Accelerator, Basis, Want
 from cloudgpu.core.money import Money
+from cloudgpu.core.stock import Accelerator, Basis, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local import power
 from cloudgpu.providers.local.build import jupyter_command

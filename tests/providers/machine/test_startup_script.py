@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.facts import Available, Market, Part, Volume
+from cloudgpu.core.launch_request import Part, Volume
+from cloudgpu.core.stock import Available, Market
 from cloudgpu.providers.machine.bootdata import Given, startup_script
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL

@@ -1,0 +1,65 @@
+"""Who an account is by its provider's own word, and which accounts have not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+NOT_HERE = "not reachable from here"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountIdentity:
+    """What an account is by its provider's own word, whatever the settings call it.
+
+    `kind` says what `id` names: "aws account", "google project", "azure subscription", "computer", "ssh host". `id` is
+    compared as a whole. `words` is for sentences: "AWS account 123456789012". None of them is a secret.
+    """
+
+    kind: str
+    id: str
+    words: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as a ledger line carries it."""
+        return {"kind": self.kind, "id": self.id, "words": self.words}
+
+    def is_of(self, recorded: Mapping[str, str] | None) -> bool:
+        """Say whether this is the account that a ledger line recorded; one that was never recorded is no match."""
+        return recorded is not None and (self.kind, self.id) == (recorded["kind"], recorded["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An account that was asked what it has, and its kind of provider."""
+
+    account: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A scope (a zone, a region, an account) that did not answer a listing, and why."""
+
+    scope: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Unanswered):
+    """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`.
+
+    `tended`: from where it can be reached, it was asked within the last day.
+    """
+
+    tended: bool = False
+
+
+def gap_text(scope: str, why: str) -> str:
+    """Return a gap as a sentence without its full stop."""
+    return f"{scope} is {why}" if why.startswith(NOT_HERE) else f"{scope} did not answer: {why}"
+
+
+def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
+    """Say whether what lies in a region may be missing for these scopes: a silent zone (`REGION-a`) is enough."""
+    return any(scope in (account, region) or scope.startswith(f"{region}-") for scope in silent)
