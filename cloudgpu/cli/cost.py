@@ -137,7 +137,7 @@ def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
 
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
-    from cloudgpu.control.documents import verified
+    from cloudgpu.control.settle_ledger import verified
     from cloudgpu.errors import ProviderUnavailable
 
     def agree(doubt: str) -> None:

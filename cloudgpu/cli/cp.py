@@ -43,8 +43,7 @@ def command(
     Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
     Exit code 2 when a path could not be copied; the others are.
     """
-    from cloudgpu.access.copy import copy, machine_of
-    from cloudgpu.control.documents import copied
+    from cloudgpu.access.copy import copied, copy, machine_of
     from cloudgpu.control.reach import reached
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)

@@ -123,9 +123,9 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.planned import plan
-    from cloudgpu.control.documents import planned
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
+    from cloudgpu.control.preview import planned
     from cloudgpu.control.words import Wish
     from cloudgpu.core.stock import Want
 

@@ -39,8 +39,7 @@ def command(
     Exit code 0 when nothing stands in the way, else that of the gravest fault.
     """
     from cloudgpu.control.check import Verdict, gravest
-    from cloudgpu.control.doctor import examine
-    from cloudgpu.control.documents import examined
+    from cloudgpu.control.doctor import examine, examined
 
     if gpu is not None and not live:
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
@@ -62,9 +61,8 @@ def command(
 
 def _live(*, yes: bool, **asked: str | None) -> tuple[dict[str, Any], list[Trial]]:
     """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
-    from cloudgpu.control.documents import tried as document
     from cloudgpu.control.live import ceiling, planned
-    from cloudgpu.control.trial import tried
+    from cloudgpu.control.trial import document, tried
 
     session = open_here()
     session.check_launchable()

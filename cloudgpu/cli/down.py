@@ -45,7 +45,7 @@ def command(
     from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.running_text import running_lines
-    from cloudgpu.control.documents import ended, to_end
+    from cloudgpu.control.down import ended, to_end
     from cloudgpu.control.end_words import end_words
     from cloudgpu.control.law import others_note
     from cloudgpu.control.still_running import still_running
@@ -83,8 +83,8 @@ def command(
 
 def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
     from cloudgpu.cli.render import spent, without_price
-    from cloudgpu.control.documents import machine
     from cloudgpu.control.lost import lose
+    from cloudgpu.control.view import machine
     from cloudgpu.errors import InvalidRequest
 
     if all_ or len(names) != 1:

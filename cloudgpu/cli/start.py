@@ -120,8 +120,7 @@ def _brought_back(
 ) -> Row:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.up import tell_plan
-    from cloudgpu.control.documents import planned
-    from cloudgpu.control.preview import check_budgets
+    from cloudgpu.control.preview import check_budgets, planned
     from cloudgpu.control.resume import come_back, plan_comeback
 
     prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)

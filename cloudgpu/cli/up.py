@@ -60,10 +60,9 @@ def command(
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.asked import Asked, wish_of
-    from cloudgpu.control.documents import launched, planned
-    from cloudgpu.control.launch import launch
+    from cloudgpu.control.launch import launch, launched
     from cloudgpu.control.prepare import prepare
-    from cloudgpu.control.preview import check_budgets, look_for_budgets
+    from cloudgpu.control.preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.templates import opens_jupyter
 
     if wait_start and no_wait:

@@ -22,11 +22,13 @@ SHORTER = "a lease is never made shorter: stop or end the machine yourself"
 NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch was written down
 
 
-def differences(session: Session, prepared: Prepared, row: Row) -> list[Document]:
+def differences(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:
     """Return each option in which this request is not the one that launched the machine, and how to have it so.
 
-    A machine that was taken up without its launch record is compared with nothing.
+    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
     """
+    if row is None:
+        return []
     launch = next((one for one in session.ledger.events(row["id"]) if one.kind == "launch_intended"), None)
     if launch is None:
         return []

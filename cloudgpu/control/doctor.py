@@ -7,10 +7,12 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cloudgpu.config.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
@@ -297,3 +299,8 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         yield from finding_checks(session, name, region)
         yield from permission_checks(session, name, region)
         yield from quota_checks(session, name, region)
+
+
+def examined(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return the answer of `doctor`."""
+    return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}

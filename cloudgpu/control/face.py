@@ -9,12 +9,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.control import documents
 from cloudgpu.control.asked import duration, moment, wish_of
 from cloudgpu.control.face_policies import Policies
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.session_base import silent, utc_now
-from cloudgpu.control.view import listed
+from cloudgpu.control.view import listed, machine
 from cloudgpu.control.words import check_reason
 from cloudgpu.core.resources import Kind
 from cloudgpu.errors import InvalidRequest
@@ -82,8 +81,9 @@ class Cloudgpu(Policies):
         Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
         """
         from cloudgpu.control.prepare import prepare
+        from cloudgpu.control.preview import planned
 
-        return documents.planned(self._session, prepare(self._session, wish_of(**asked)))
+        return planned(self._session, prepare(self._session, wish_of(**asked)))
 
     def up(self, *, wait: bool = True, **asked: Unpack[Asked]) -> Document:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
@@ -93,7 +93,7 @@ class Cloudgpu(Policies):
         has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed),
         BudgetRefused, with the sums, where a budget does not carry it and no `override` says why it is to.
         """
-        from cloudgpu.control.launch import launch
+        from cloudgpu.control.launch import launch, launched
         from cloudgpu.control.on_start import on_start_of
         from cloudgpu.control.prepare import prepare
 
@@ -101,7 +101,7 @@ class Cloudgpu(Policies):
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.row["state"] == "running"
         on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
-        return documents.launched(self._session, prepared, done, on_start)
+        return launched(self._session, prepared, done, on_start)
 
     def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> Document:  # noqa: A002  (option)
         """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
@@ -119,7 +119,9 @@ class Cloudgpu(Policies):
 
         With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
         """
-        return documents.shown(self._session, name, refresh=refresh, history=history, why=why)
+        from cloudgpu.control.show import shown
+
+        return shown(self._session, name, refresh=refresh, history=history, why=why)
 
     def exec(self, name: str | None, argv: Sequence[str], *, input: bytes = b"") -> Completed:  # noqa: A002
         """Run a command there and return its `status`, `stdout` and `stderr`; a status that is not 0 raises nothing.
@@ -145,7 +147,7 @@ class Cloudgpu(Policies):
         What was left out, being neither file nor directory, stands under `skipped`. Raises the first fault where a path
         could not be copied; the others were.
         """
-        from cloudgpu.access.copy import copy, machine_of
+        from cloudgpu.access.copy import copied, copy, machine_of
         from cloudgpu.control.reach import reached
 
         given = [sources] if isinstance(sources, str | Path) else sources
@@ -155,7 +157,7 @@ class Cloudgpu(Policies):
         for fault in done.failed[:1]:
             fault.add_note(f"Copied: {done.files} files. Not copied: {len(done.failed)}.")
             raise fault
-        return documents.copied(done)
+        return copied(done)
 
     def tunnel(self, name: str | None = None, *, port: int = FIRST_PORT) -> JupyterTunnel:
         """Return a tunnel to the machine's JupyterLab, open as long as its `with` block runs.
@@ -242,10 +244,12 @@ class Cloudgpu(Policies):
         Every one is tried. When the end of one failed or could not be proved, the gravest fault is raised, and its
         notes (`__notes__`) say which machines are gone.
         """
+        from cloudgpu.control.down import ended, to_end
+
         if all and not names:
             self._session.check_kept(self._environ)
         self._session.check_ends_here()
-        document, gravest = documents.ended(self._session, documents.to_end(self._session, names, all_=all))
+        document, gravest = ended(self._session, to_end(self._session, names, all_=all))
         if gravest is None:
             return document
         gone = ", ".join(machine["name"] for machine in document["ended"])
@@ -340,10 +344,10 @@ class Cloudgpu(Policies):
 
     def interrupt(self, name: str | None = None) -> Document:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
-        from cloudgpu.control.rehearse import interrupt
+        from cloudgpu.control.rehearse import interrupt, interrupted
 
         row = self._session.find(name)
-        return documents.interrupted(row, interrupt(self._session, row))
+        return interrupted(row, interrupt(self._session, row))
 
     def allow(self, name: str | None = None, *, from_: str | None = None, from_anywhere: bool = False) -> Document:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
@@ -388,17 +392,19 @@ class Cloudgpu(Policies):
 
         Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
         """
+        from cloudgpu.control.settle_ledger import verified
+
         self._session.check_begun(self._environ)
-        return documents.verified(self._session, agree=self._session.tell)
+        return verified(self._session, agree=self._session.tell)
 
     def doctor(self) -> Document:
         """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
-        from cloudgpu.control.doctor import examine
+        from cloudgpu.control.doctor import examine, examined
 
-        return documents.examined(examine(self._environ, clock=self._clock))
+        return examined(examine(self._environ, clock=self._clock))
 
     def _machine(self, row: dict[str, Any]) -> Document:
-        return documents.machine(self._session, row)
+        return machine(self._session, row)
 
 
 def open_face(

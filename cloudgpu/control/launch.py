@@ -13,6 +13,7 @@ from cloudgpu.control.accounts import and_billed, is_forgotten
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.anywhere import tied_candidates
 from cloudgpu.control.attempting import record
+from cloudgpu.control.differing import differences
 from cloudgpu.control.law import check_may, check_override, claim_owner
 from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.lifecycle import remove_unfit
@@ -27,6 +28,7 @@ from cloudgpu.control.settle import send, settle, settle_others
 from cloudgpu.control.tidy import put_in_order, tidy
 from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
+from cloudgpu.control.view import machine
 from cloudgpu.control.volumes import with_volume
 from cloudgpu.core.offers import fits
 from cloudgpu.core.plan import Lease
@@ -41,12 +43,14 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.providers.base import Resolved, Taggable
+from cloudgpu.report.values import plan_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
 Row = dict[str, Any]
+Document = dict[str, Any]
 SEND_WITHIN = timedelta(minutes=5)
 LOCK_WITHIN_S = 900
 
@@ -95,6 +99,13 @@ def launch(
             row = _until_ready(session, row, found=found, wait=wait)
         tidy(session)
     return Launched(row, found)
+
+
+def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> Document:
+    """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
+    found = {"machine": machine(session, done.row), "found": done.found, "on_start": on_start}
+    differs = differences(session, prepared, done.row if done.found else None)
+    return {**found, "differs": differs, "plan": plan_value(prepared.plan)}
 
 
 def _launched(row: Row) -> AbstractContextManager[None]:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.admission import ask_budgets, look_first
+from cloudgpu.control.differing import differences
 from cloudgpu.control.observe import beside_entry
 from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.refusal import Way, period_text, refusal, shorter_launch
+from cloudgpu.control.view import machine
 from cloudgpu.core.attempts import price_to_json, setup_to_json
 from cloudgpu.core.times import iso
-from cloudgpu.report.values import usd
+from cloudgpu.report.values import plan_value, usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared
@@ -102,6 +104,17 @@ def check_asking(ask: Asking, override: str | None, way: Way) -> None:
     refusals = ask.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
         raise refusal(ask, way)
+
+
+def planned(session: Session, prepared: Prepared) -> Document:
+    """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
+    existing = prepared.existing and machine(session, prepared.existing)
+    differs = differences(session, prepared, prepared.existing)
+    return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
+
+
+def _plan(session: Session, prepared: Prepared) -> Document:
+    return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
 
 
 def budgets_value(session: Session, prepared: Prepared) -> list[Document]:

@@ -41,3 +41,8 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
     line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")
     session.ledger.append([line])
     return at
+
+
+def interrupted(row: dict[str, Any], at: datetime) -> dict[str, Any]:
+    """Return the answer of `spot interrupt`."""
+    return {"name": row["name"], "taken_at": iso(at)}

@@ -1,9 +1,9 @@
-"""Settles a ledger that misses a part of its past: every account is asked, and what is there is taken up."""
+"""Checks a ledger; settles one that misses a part of its past: every account is asked, and what is there taken up."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import used_rows
 from cloudgpu.control.identity import by_account, words_of
@@ -14,9 +14,10 @@ from cloudgpu.core.identity import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
+from cloudgpu.report.asked import asked_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cloudgpu.control.session import Session
 
@@ -27,6 +28,46 @@ class Settled:
 
     look: Look
     unknown: tuple[Unanswered, ...]
+
+
+def verified(session: Session, *, agree: Callable[[str], None]) -> dict[str, Any]:
+    """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
+
+    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
+    by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
+    Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
+    """
+    doubt, found = session.doubt(), session.ledger.verify()
+    faults = found.faults
+    if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
+        session.ledger.rebuild()
+        session.tell(f"{faults[0]} The lines are whole: it was made anew from them.")
+        found = session.ledger.verify()
+    if found.faults and doubt is None:
+        raise LedgerUnavailable(
+            f"The ledger was altered: {found.faults[0]}",
+            field="ledger",
+            value=str(session.home.ledger),
+            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+        )
+    document: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
+    if doubt is None:
+        return document | {"settled": False} | asked_value() | {"unanswered": []}
+    agree(doubt)
+    settled = settle_ledger(session, doubt)
+    for sentence in settled.look.sentences:
+        session.tell(sentence)
+    session.tell(
+        "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
+    )
+    if session.ledger.sharing() is not None:
+        session.tell(
+            "Accounts that only a colleague has are known after a look from there: have each of them run "
+            "cloudgpu ls --refresh"
+        )
+    who = asked_value(settled.look.asked, settled.look.closed)
+    unknown = [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown]
+    return document | {"settled": True, "doubt": doubt} | who | {"unanswered": unknown}
 
 
 def settle_ledger(session: Session, doubt: str) -> Settled:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from cloudgpu.core.instances import TAG_ID
 from cloudgpu.core.money import Money
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable, SetsTimer
+from cloudgpu.report.values import usd
 
 Row = dict[str, Any]
 LEASE = timedelta(minutes=30)
@@ -218,3 +219,27 @@ def _where(row: Row) -> str:
 
 def _seconds(began: datetime, now: datetime) -> float:
     return round((now - began).total_seconds(), 3)
+
+
+def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> dict[str, Any]:
+    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
+    return {
+        "at_most_usd": usd(at_most),
+        "at_most_is_whole": whole,
+        "machines": [_value(trial) for trial in trials],
+        "ok": all(trial.ok for trial in trials),
+    }
+
+
+def _value(trial: Trial) -> dict[str, Any]:
+    item = trial.prepared.plan.offer.available
+    return {
+        "name": trial.name,
+        "instance_type": item.instance_type,
+        "region": item.region,
+        "zone": item.zone,
+        "stages": [asdict(stage) for stage in trial.stages],
+        "cost_usd": None if trial.cost is None else usd(trial.cost),
+        "left": list(trial.left),
+        "ok": trial.ok,
+    }

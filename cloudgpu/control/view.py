@@ -114,6 +114,12 @@ def valued(
     ]
 
 
+def machine(session: Session, row: dict[str, Any]) -> dict[str, Any]:
+    """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
+    (value,) = valued(session, [row])
+    return value
+
+
 def _look(session: Session) -> Look:
     from cloudgpu.control.look import look_at_all
 

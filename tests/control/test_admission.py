@@ -11,13 +11,12 @@ import pytest
 from cloudgpu.control.asked import wish_of
 from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget, standings, the_budgets
-from cloudgpu.control.documents import planned
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lease import extend, plan_extension, relet
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.prepare import prepare
-from cloudgpu.control.preview import check_budgets
+from cloudgpu.control.preview import check_budgets, planned
 from cloudgpu.control.resume import come_back, plan_comeback, started
 from cloudgpu.core.events import Draft
 from cloudgpu.core.instances import TAG_EXPIRES, TAG_RENEW_UNTIL

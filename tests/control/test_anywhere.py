@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.accounts import account_of
-from cloudgpu.control.documents import planned
 from cloudgpu.control.init import checked
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.market import asked_filters
 from cloudgpu.control.prepare import prepare
+from cloudgpu.control.preview import planned
 from cloudgpu.control.words import Wish
 from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.launch_request import Network, Setup, Volume

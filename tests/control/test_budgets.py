@@ -17,10 +17,10 @@ from cloudgpu.control import admission
 from cloudgpu.control.asked import wish_of
 from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, listed, removed, set_value
 from cloudgpu.control.budgets import budgets, standings, the_budgets
-from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
+from cloudgpu.control.settle_ledger import verified
 from cloudgpu.core.budget import Action
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso

@@ -10,9 +10,9 @@ import pytest
 from cloudgpu.access import known_hosts
 from cloudgpu.access.guests import GuestKey
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control import documents
 from cloudgpu.control.allow import allow
 from cloudgpu.control.budget_asked import Asked, removed, set_value
+from cloudgpu.control.down import ended, to_end
 from cloudgpu.control.guest import own_key
 from cloudgpu.control.law import assign_owner, others_note
 from cloudgpu.control.lease import plan_extension, set_hold
@@ -25,6 +25,7 @@ from cloudgpu.control.reap_foreign import overdue
 from cloudgpu.control.rehearse import interrupt
 from cloudgpu.control.resume import plan_comeback, started
 from cloudgpu.control.share import share, unshare
+from cloudgpu.control.show import shown as shown_machine
 from cloudgpu.control.things import remove, save, the_one
 from cloudgpu.control.tidy import put_in_order
 from cloudgpu.core.events import Draft
@@ -56,7 +57,7 @@ ASKED = {
     "allow": lambda session, row: allow(session, row["name"], "192.0.2.1/32"),
     "save": lambda session, row: save(session, row, "mine"),
     "interrupt": interrupt,
-    "down": lambda session, row: documents.to_end(session, [row["name"]]),
+    "down": lambda session, row: to_end(session, [row["name"]]),
 }
 
 
@@ -96,7 +97,7 @@ def test_by_which_right_a_machine_was_stopped_is_said_before_and_stands_in_the_l
     assert others_note(ada.session, ada.row("adas"), "stop") == ""
     stop(pia.session, pia.row("adas"), why="asked")
     assert ada.asked("adas") == [("stop_asked", "pia", "ada@lab.org", "payer")]
-    lines = documents.shown(ada.session, "adas", history=True)["history"]
+    lines = shown_machine(ada.session, "adas", history=True)["history"]
     assert "asked to stop: asked (it is ada@lab.org's; by the payer's role)" in told(lines)
 
 
@@ -117,7 +118,7 @@ def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team)
 def test_down_all_ends_ones_own_and_names_the_others(team):
     for person in ("bo", "pia"):
         one = team[person]
-        document, gravest = documents.ended(one.session, documents.to_end(one.session, [], all_=True))
+        document, gravest = ended(one.session, to_end(one.session, [], all_=True))
         assert gravest is None
         assert [value["name"] for value in document["ended"]] == [f"{person}s"]
         assert "adas" in [value["name"] for value in document["others"]]

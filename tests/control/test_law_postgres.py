@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.down import ended, to_end
 from cloudgpu.control.law import assign_owner
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.opening import open_session

@@ -10,7 +10,6 @@ import pytest
 
 from cloudgpu.control.budget_asked import Asked, budget_asked
 from cloudgpu.control.budgets import set_budget
-from cloudgpu.control.documents import verified
 from cloudgpu.control.forget import forget, plan
 from cloudgpu.control.identity import judged_here
 from cloudgpu.control.launch import launch
@@ -22,6 +21,7 @@ from cloudgpu.control.orphans import survey
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.settle import settle, settle_others
+from cloudgpu.control.settle_ledger import verified
 from cloudgpu.control.things import remove_named, save, the_one
 from cloudgpu.control.timers import repair
 from cloudgpu.control.view import age_of_view, listed

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.doctor import examine
-from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.down import ended, to_end
 from cloudgpu.control.law import law_of
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage_found import to_stop

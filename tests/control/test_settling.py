@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.documents import verified
 from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
+from cloudgpu.control.settle_ledger import verified
 from cloudgpu.control.view import age_of_view
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import from_iso

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import documents
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.lifecycle import new_lease
 from cloudgpu.control.policies import policy_of
 from cloudgpu.control.policy_asked import explained
 from cloudgpu.control.published import publish, withdraw
+from cloudgpu.control.show import shown
 from cloudgpu.core.alerts import told as alerts
 from cloudgpu.core.events import Draft
 from cloudgpu.core.policy import Rule
@@ -80,7 +80,7 @@ def test_an_edit_counts_for_every_pass_once_the_home_where_it_lies_has_read_it(t
     for one in (bo, ada, bo, ada):
         one.pass_()
     assert kinds(ada).count("terms_set") == 1
-    lines = documents.shown(bo.session, "work", history=True)["history"]
+    lines = shown(bo.session, "work", history=True)["history"]
     assert "a pass has read its policy's file, or limits, anew" in told(lines)
     (ada.home / "policies" / "limits.yaml").unlink()
     ada.pass_()

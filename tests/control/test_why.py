@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.why_text import text
-from cloudgpu.control.documents import shown
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.observe import told_itself
+from cloudgpu.control.show import shown
 from cloudgpu.control.view import listed
 from cloudgpu.control.why import why as ask_why
 from cloudgpu.core.events import Draft

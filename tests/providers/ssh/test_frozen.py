@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.control.documents import ended, to_end
+from cloudgpu.control.down import ended, to_end
 from cloudgpu.control.identity import Whose, by_account
 from cloudgpu.control.launch import launch
 from cloudgpu.control.look import look_at_all

@@ -1,7 +1,4 @@
-"""The documents that `-o json` prints and the library returns, one function for each answer of a verb.
-
-What a verb does with an answer beside showing it (a question, a table, an exit code) is the caller's.
-"""
+"""Answers `down`: which machines are meant, each ended whatever becomes of the others, and what came of it."""
 
 from __future__ import annotations
 
@@ -11,98 +8,23 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.identity import Elsewhere
-from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.marks import FOLLOW
 from cloudgpu.parallel import Pool
 from cloudgpu.report.asked import asked_value
-from cloudgpu.report.values import machine_value, plan_value, usd
+from cloudgpu.report.values import machine_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
+    from collections.abc import Sequence
 
-    from cloudgpu.access.copy import Copied
-    from cloudgpu.control.check import Check
-    from cloudgpu.control.launch import Launched
     from cloudgpu.control.look import Look
-    from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
-    from cloudgpu.control.trial import Trial
     from cloudgpu.core.identity import Asked, Unanswered
-    from cloudgpu.core.money import Money
 
 Row = dict[str, Any]
 Document = dict[str, Any]
 AT_ONCE = 8  # machines that are ended side by side
-
-
-def machine(session: Session, row: Row) -> Document:
-    """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
-    from cloudgpu.control.view import valued
-
-    (value,) = valued(session, [row])
-    return value
-
-
-def planned(session: Session, prepared: Prepared) -> Document:
-    """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
-    existing = prepared.existing and machine(session, prepared.existing)
-    differs = _differs(session, prepared, prepared.existing)
-    return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
-
-
-def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> Document:
-    """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
-    found = {"machine": machine(session, done.row), "found": done.found, "on_start": on_start}
-    differs = _differs(session, prepared, done.row if done.found else None)
-    return {**found, "differs": differs, "plan": plan_value(prepared.plan)}
-
-
-def _differs(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:
-    """Return in what the request differs from the machine that it returns; nothing where it returns none."""
-    if row is None:
-        return []
-    from cloudgpu.control.differing import differences
-
-    return differences(session, prepared, row)
-
-
-def _plan(session: Session, prepared: Prepared) -> Document:
-    from cloudgpu.control.preview import budgets_value
-
-    return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
-
-
-def shown(
-    session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
-) -> Document:
-    """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself."""
-    row = session.find(name, ended=True)
-    if refresh and row["provider_id"] and not row["ended"]:
-        from cloudgpu.control.look import refresh as look
-
-        row = look(session, row, note=True)
-    document = machine(session, row)
-    if why:
-        from cloudgpu.control.why import explained
-
-        document["why"] = explained(session, row, refresh=refresh)
-    if history:
-        document["history"] = [_line(event) for event in _lines_about(session, row)]
-    return document
-
-
-def _lines_about(session: Session, row: Row) -> list[Any]:
-    """Return the lines about a machine by seq: its own, and where it was let past a budget."""
-    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row["id"])
-    return sorted([*session.ledger.events(row["id"]), *past], key=lambda one: one.seq)
-
-
-def _line(event: Any) -> Document:
-    names = ("seq", "occurred_at", "clock", "recorded_at", "actor", "kind")
-    return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,85 +212,3 @@ def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:
     """Return the fault whose exit code counts: 9 before 8 before the rest."""
     order = {9: 0, 8: 1}
     return min(faults, key=lambda fault: order.get(fault.exit_code, 2), default=None)
-
-
-def copied(done: Copied) -> Document:
-    """Return the answer of `cp`."""
-    failed = [fault.as_dict() for fault in done.failed]
-    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped), "failed": failed}
-
-
-def interrupted(row: Row, at: datetime) -> Document:
-    """Return the answer of `spot interrupt`."""
-    return {"name": row["name"], "taken_at": iso(at)}
-
-
-def examined(checks: Sequence[Check]) -> Document:
-    """Return the answer of `doctor`."""
-    return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}
-
-
-def tried(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> Document:
-    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
-    return {
-        "at_most_usd": usd(at_most),
-        "at_most_is_whole": whole,
-        "machines": [_trial(trial) for trial in trials],
-        "ok": all(trial.ok for trial in trials),
-    }
-
-
-def _trial(trial: Trial) -> Document:
-    item = trial.prepared.plan.offer.available
-    return {
-        "name": trial.name,
-        "instance_type": item.instance_type,
-        "region": item.region,
-        "zone": item.zone,
-        "stages": [asdict(stage) for stage in trial.stages],
-        "cost_usd": None if trial.cost is None else usd(trial.cost),
-        "left": list(trial.left),
-        "ok": trial.ok,
-    }
-
-
-def verified(session: Session, *, agree: Callable[[str], None]) -> Document:
-    """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
-
-    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
-    by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
-    Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
-    """
-    from cloudgpu.control.settle_ledger import settle_ledger
-
-    doubt, found = session.doubt(), session.ledger.verify()
-    faults = found.faults
-    if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
-        session.ledger.rebuild()
-        session.tell(f"{faults[0]} The lines are whole: it was made anew from them.")
-        found = session.ledger.verify()
-    if found.faults and doubt is None:
-        raise LedgerUnavailable(
-            f"The ledger was altered: {found.faults[0]}",
-            field="ledger",
-            value=str(session.home.ledger),
-            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
-        )
-    document: Document = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
-    if doubt is None:
-        return document | {"settled": False} | asked_value() | {"unanswered": []}
-    agree(doubt)
-    settled = settle_ledger(session, doubt)
-    for sentence in settled.look.sentences:
-        session.tell(sentence)
-    session.tell(
-        "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
-    )
-    if session.ledger.sharing() is not None:
-        session.tell(
-            "Accounts that only a colleague has are known after a look from there: have each of them run "
-            "cloudgpu ls --refresh"
-        )
-    who = asked_value(settled.look.asked, settled.look.closed)
-    unknown = [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown]
-    return document | {"settled": True, "doubt": doubt} | who | {"unanswered": unknown}
