@@ -143,7 +143,7 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     provider = _pausable(session, latest)
     if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
         if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
-            return _not_started(session, latest)
+            return session.ledger.append_to(latest, [_not_started(session, latest)])
         return latest
     session.tell(f"{row['name']}: stopping")
     count_before_end(session, latest)
@@ -216,12 +216,12 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
             _tag(provider, row, lease)
             timers.before_start(session, session.ledger.machine(row["id"]) or row)
         except CloudgpuError:
-            _not_started(session, row)
+            session.ledger.append([_not_started(session, row)])
             raise
         try:
             provider.start(row["provider_id"])
         except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as fault:
-            _not_started(session, row)
+            session.ledger.append([_not_started(session, row)])
             if isinstance(fault, NoCapacity):
                 fault.next = (
                     fault.next or "Try again later: its disk is kept. Or launch another machine: cloudgpu up --new"
@@ -246,9 +246,9 @@ def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], 
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
 
-def _not_started(session: Session, row: Row) -> Row:
-    """Write that the start that was asked has surely not begun, so that no budget counts it; return the row then."""
-    return session.ledger.append_to(row, [not_begun_line(row, "the provider did not take it", session.clock())])
+def _not_started(session: Session, row: Row) -> Draft:
+    """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
+    return not_begun_line(row, "the provider did not take it", session.clock())
 
 
 def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:

@@ -16,6 +16,7 @@ from cloudgpu.providers.base import Pausable, Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
+    from cloudgpu.core.events import Draft
 
 Row = dict[str, Any]
 
@@ -25,7 +26,7 @@ def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefus
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    row = note(session, row, "end", refusal)
+    row = session.ledger.append_to(row, [_line(session, row, "end", refusal)])
     outcome, lifts = _stopped(session, row, refusal)
     refusal.message = f"{row['name']} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
@@ -34,12 +35,13 @@ def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefus
     return refusal
 
 
-def note(session: Session, row: Row, what: str, refusal: EndRefused) -> Row:
-    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over.
+def note(session: Session, row: Row, what: str, refusal: EndRefused) -> None:
+    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
+    session.ledger.append([_line(session, row, what, refusal)])
 
-    Returns the machine's row as it is then.
-    """
-    return session.ledger.append_to(row, [end_refused(row, what, refusal, not_before(row, session.clock()))])
+
+def _line(session: Session, row: Row, what: str, refusal: EndRefused) -> Draft:
+    return end_refused(row, what, refusal, not_before(row, session.clock()))
 
 
 def with_way(fault: CloudgpuError) -> str:
