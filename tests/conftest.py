@@ -45,6 +45,8 @@ def pytest_configure(config):
     os.environ["CLOUDGPU_PATIENCE"] = "60"  # seconds: how busy this computer is says nothing about a cloud
     _keep_bytecode()
     _guard_network(config)
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(TurnedRooms())
 
 
 def _use_memory_for_files():
@@ -75,8 +77,34 @@ def _guard_network(config):
     loopback_only.install()
 
 
+class TurnedRooms:
+    """Lets each worker read the rooms from another one on: each finds rewritten what the others have read.
+
+    Where nothing was kept of an earlier run, all would rewrite the same file at the same time.
+    """
+
+    def pytest_collect_directory(self, path, parent):
+        return TurnedDirectory.from_parent(parent, path=path) if path == Path(__file__).parent else None
+
+
+class TurnedDirectory(pytest.Dir):
+    """A directory whose entries begin in the middle."""
+
+    def collect(self):
+        found, worker = list(super().collect()), self.config.workerinput
+        number = int(worker["workerid"].removeprefix("gw")) % worker["workercount"]
+        first = len(found) * number // worker["workercount"]
+        return found[first:] + found[:first]
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=order(Path(__file__).parent))
+
+
+def pytest_collection_finish():
+    """Never look for garbage again among what was imported and collected: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session):

@@ -31,7 +31,7 @@ def order(root: Path) -> Callable[[pytest.Item], Any]:
     """Return the key by which tests are sorted; a file's own stay in their order.
 
     Long runs come first. Then what waits and what computes begin in turn: workers of both kinds share the cores. Short
-    files come last, so that no worker waits for another one's long one.
+    files come last, so that no worker waits for another one's long one. The order in which files are read says nothing.
     """
     files = sorted(path for path in root.rglob("test_*.py"))
     waiting = [path for path in files if path.parent.name in WAIT]
@@ -43,7 +43,8 @@ def order(root: Path) -> Callable[[pytest.Item], Any]:
 
     def key(item: pytest.Item) -> Any:
         if item.get_closest_marker("soak") is None:
-            return 1, 0, place.get(item.path, 1.0)
-        return 0, LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST), 0.0
+            return 1, 0, place.get(item.path, 1.0), str(item.path)
+        number = LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
+        return 0, number, 0.0, str(item.path)
 
     return key
