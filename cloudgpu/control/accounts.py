@@ -227,7 +227,7 @@ def provider_kinds() -> tuple[str, ...]:
 def provider_with(session: Session, ability: Any, what: str, *, account: str | None, provider: str | None) -> Any:
     """Return the provider of the account that these words mean, which has to have `ability`.
 
-    `ability` is a protocol of providers/base.py, `what` its word for people. Without any word, and where
+    `ability` is a protocol of providers/abilities.py, `what` its word for people. Without any word, and where
     the settings' provider has no such thing, it is the only configured account that has.
     Raises InvalidRequest where there is none, or several.
     """

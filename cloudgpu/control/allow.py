@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from cloudgpu.providers.base import Reachable
+    from cloudgpu.providers.abilities import Reachable
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -20,7 +20,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Resolves
+from cloudgpu.providers.abilities import Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ from cloudgpu.core.rows import stays
 from cloudgpu.core.stock import Offer
 from cloudgpu.core.times import epoch
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import KnowsHostKeys, Resolved, guarding
+from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

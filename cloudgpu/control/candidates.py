@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.base import Pausable
+from cloudgpu.providers.abilities import Pausable
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates import Template

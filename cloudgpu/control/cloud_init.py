@@ -15,15 +15,8 @@ from cloudgpu.core.account import BudgetAlert, MachineRole, RolePart
 from cloudgpu.core.money import NANO, ZERO, Money
 from cloudgpu.core.names import near
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.base import (
-    Examines,
-    Finding,
-    HasBudgetAlert,
-    HasMachineRole,
-    HasTimerRole,
-    Provider,
-    ProviderSettings,
-)
+from cloudgpu.providers.account_abilities import Examines, Finding, HasBudgetAlert, HasMachineRole, HasTimerRole
+from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
 CENT = NANO // 100

@@ -144,7 +144,7 @@ def credentials(session: Session) -> list[Document]:
 
 
 def _credential(session: Session, account: str) -> Document:
-    from cloudgpu.providers.base import HasLogin
+    from cloudgpu.providers.account_abilities import HasLogin
 
     try:
         provider = session.provider(account)

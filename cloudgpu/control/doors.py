@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.target import Barred
     from cloudgpu.control.session import Session
-    from cloudgpu.providers.base import Reachable
+    from cloudgpu.providers.abilities import Reachable
 
 Row = dict[str, Any]
 
 
 def doorkeeper(session: Session, row: Row) -> Reachable | None:
     """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
-    from cloudgpu.providers.base import Reachable
+    from cloudgpu.providers.abilities import Reachable
 
     provider = session.provider_of(row)
     return provider if isinstance(provider, Reachable) and row["provider_id"] else None

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import LeavesFiles
+from cloudgpu.providers.abilities import LeavesFiles
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

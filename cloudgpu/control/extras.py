@@ -13,7 +13,7 @@ from cloudgpu.core.resources import Leftover
 from cloudgpu.core.stock import Market, Offer
 from cloudgpu.core.uses import Per, Resource
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import Beside, Resolved
+from cloudgpu.providers.abilities import Beside, Resolved
 
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"

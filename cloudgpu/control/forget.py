@@ -21,7 +21,7 @@ from cloudgpu.core.instances import TAG_LEDGER
 from cloudgpu.core.resources import Kind, Leftovers
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.base import HasOrphans
+from cloudgpu.providers.abilities import HasOrphans
 
 Row = dict[str, Any]
 Document = dict[str, Any]

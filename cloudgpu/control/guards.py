@@ -14,7 +14,7 @@ from cloudgpu.core.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import HasTimer, SetsTimer
+from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.report.guards import ends_itself, guards_value
 
 Row = dict[str, Any]

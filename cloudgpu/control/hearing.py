@@ -12,7 +12,7 @@ from cloudgpu.core.activity import AHEAD
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import TellsActivity
+from cloudgpu.providers.abilities import TellsActivity
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -15,7 +15,7 @@ from cloudgpu.core.policy import Act, Do, Policy
 from cloudgpu.core.schedule import next_off
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.providers.base import SetsTimer
+from cloudgpu.providers.abilities import SetsTimer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.base import KnowsHostKeys, ReadsHostKeys
+from cloudgpu.providers.abilities import KnowsHostKeys, ReadsHostKeys
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

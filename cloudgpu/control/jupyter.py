@@ -24,7 +24,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.base import Resolves
+from cloudgpu.providers.abilities import Resolves
 
 if TYPE_CHECKING:
     from collections.abc import Callable

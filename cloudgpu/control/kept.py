@@ -26,7 +26,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.base import HasLeftovers, Imageable, keeps_images
+from cloudgpu.providers.abilities import HasLeftovers, Imageable, keeps_images
 
 if TYPE_CHECKING:
     from datetime import datetime

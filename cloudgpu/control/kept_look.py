@@ -18,7 +18,7 @@ from cloudgpu.core.names import lock_name
 from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
-from cloudgpu.providers.base import HasLeftovers
+from cloudgpu.providers.abilities import HasLeftovers
 
 if TYPE_CHECKING:
     from cloudgpu.control.identity import Whose

@@ -42,7 +42,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.base import Resolved, Taggable
+from cloudgpu.providers.abilities import Resolved, Taggable
 from cloudgpu.report.values import plan_value
 
 if TYPE_CHECKING:

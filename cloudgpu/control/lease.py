@@ -25,7 +25,7 @@ from cloudgpu.core.money import ZERO, Money
 from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.base import Taggable
+from cloudgpu.providers.abilities import Taggable
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.base import View

@@ -52,7 +52,8 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.ledger.faults import LedgerAway
-from cloudgpu.providers.base import Pausable, Provider, Remains, Taggable, WritesAtHome
+from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,8 +14,9 @@ from cloudgpu.control.seen import news_of
 from cloudgpu.core.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import StopsMany
 from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard
-from cloudgpu.providers.base import Provider, StopsMany
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -20,7 +20,7 @@ from cloudgpu.ledger.samples import Shelf
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.providers.base import HasMeteredPrice
+    from cloudgpu.providers.abilities import HasMeteredPrice
 
 Row = Mapping[str, Any]
 ENOUGH = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter

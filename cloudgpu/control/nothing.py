@@ -17,7 +17,8 @@ from cloudgpu.core.catalog import meant_by
 from cloudgpu.core.offers import fits, same_gpu
 from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Want
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
-from cloudgpu.providers.base import HasPriceHistory, Provider
+from cloudgpu.providers.abilities import HasPriceHistory
+from cloudgpu.providers.base import Provider
 
 NAMED = 4  # places that a sentence names before it says how many more
 

@@ -13,7 +13,8 @@ from cloudgpu.core.launch_request import LaunchRequest, Setup
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Stock, Want
 from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.base import Provider, Reachable, Resolved, Resolves, as_able
+from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

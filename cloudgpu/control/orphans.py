@@ -23,7 +23,8 @@ from cloudgpu.core.orphans import orphans
 from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import HasLeftovers, HasOrphans, HasRegions, SetsTimer
+from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, SetsTimer
+from cloudgpu.providers.account_abilities import HasRegions
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -31,7 +31,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.base import HasLeftovers, HasOrphans, SetsTimer
+from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, SetsTimer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

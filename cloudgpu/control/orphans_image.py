@@ -14,7 +14,7 @@ from cloudgpu.core.names import digest, tag_value
 from cloudgpu.core.orphan import Cost, Do, Orphan
 from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.base import Imageable
+from cloudgpu.providers.abilities import Imageable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -24,7 +24,7 @@ from cloudgpu.core.plan import stop_means
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.faults import LedgerAway
-from cloudgpu.providers.base import Pausable, Resolved, guarding, keeps_images
+from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

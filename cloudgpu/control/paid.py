@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.stock import Available, Price
-from cloudgpu.providers.base import HasPrices, Provider
+from cloudgpu.providers.abilities import HasPrices
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

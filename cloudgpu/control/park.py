@@ -13,7 +13,7 @@ from cloudgpu.control.prove import prove
 from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.underway import changing, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
-from cloudgpu.providers.base import Imageable
+from cloudgpu.providers.abilities import Imageable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.session import Session
 from cloudgpu.core.account import Permission
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
-from cloudgpu.providers.base import ChecksPermissions, Examines, HasQuota
+from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 
 _OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # limits that count more than one kind of machine
 

@@ -30,7 +30,8 @@ from cloudgpu.core.rows import comes_back
 from cloudgpu.core.stock import Offer
 from cloudgpu.core.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import Provider, WritesAtHome, guarding
+from cloudgpu.providers.abilities import WritesAtHome, guarding
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ from cloudgpu.core.rows import scope_of_row
 from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory
+from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 
 if TYPE_CHECKING:
     from cloudgpu.control.identity import Whose

@@ -12,7 +12,8 @@ from cloudgpu.control.observe import asked, end_refused, not_before
 from cloudgpu.control.pricing import pin_to_the_end
 from cloudgpu.control.prove import is_stopped, prove
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
-from cloudgpu.providers.base import Pausable, Provider
+from cloudgpu.providers.abilities import Pausable
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -15,7 +15,7 @@ from cloudgpu.core.offers import same_gpu
 from cloudgpu.core.stock import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import HasQuota, HasRegions
+from cloudgpu.providers.account_abilities import HasQuota, HasRegions
 
 Document = dict[str, Any]
 

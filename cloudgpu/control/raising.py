@@ -14,7 +14,7 @@ from cloudgpu.core.account import Quota
 from cloudgpu.core.names import near
 from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasQuota, RaisesQuota
+from cloudgpu.providers.account_abilities import HasQuota, RaisesQuota
 
 Document = dict[str, Any]
 ENOUGH = "enough"

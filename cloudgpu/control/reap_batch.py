@@ -19,7 +19,7 @@ from cloudgpu.control.underway import changing, unproved
 from cloudgpu.core.instances import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Pausable, StopsMany
+from cloudgpu.providers.abilities import Pausable, StopsMany
 from cloudgpu.providers.waiting import Waiting
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from cloudgpu.core.policy import Do, Rule
 from cloudgpu.core.stock import Market
 from cloudgpu.core.times import duration_text, from_epoch, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.providers.base import Imageable, Pausable, Provider
+from cloudgpu.providers.abilities import Imageable, Pausable
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -19,7 +19,8 @@ from cloudgpu.core.identity import Unanswered
 from cloudgpu.core.offers import fits, join, ranked
 from cloudgpu.core.stock import Market, Offer, Want
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasRegions, Provider
+from cloudgpu.providers.account_abilities import HasRegions
+from cloudgpu.providers.base import Provider
 from cloudgpu.report.values import price_value
 
 Document = dict[str, Any]

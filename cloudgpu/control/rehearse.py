@@ -10,7 +10,7 @@ from cloudgpu.control.underway import changing
 from cloudgpu.core.events import Draft
 from cloudgpu.core.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import CanRehearseInterruption
+from cloudgpu.providers.abilities import CanRehearseInterruption
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,7 +10,8 @@ from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.network import WIDEST, cidr_wish, jump_wish
 from cloudgpu.core.stock import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasVolumes, Provider, Reachable, Resolves
+from cloudgpu.providers.abilities import HasVolumes, Reachable, Resolves
+from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

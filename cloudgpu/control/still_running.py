@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.instances import State
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import TellsProcesses
+from cloudgpu.providers.abilities import TellsProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

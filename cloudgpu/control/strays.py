@@ -17,7 +17,7 @@ from cloudgpu.core.resources import Kind, Leftovers
 from cloudgpu.core.stock import Market, Price
 from cloudgpu.core.times import iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
+from cloudgpu.providers.abilities import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

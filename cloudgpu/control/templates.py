@@ -11,7 +11,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.launch_request import LaunchRequest, Part
 from cloudgpu.core.stock import Offer
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import Resolved
+from cloudgpu.providers.abilities import Resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

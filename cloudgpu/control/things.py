@@ -21,7 +21,7 @@ from cloudgpu.core.orphan import PAUSED
 from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import HasLeftovers, Imageable
+from cloudgpu.providers.abilities import HasLeftovers, Imageable
 from cloudgpu.report.values import kept_value
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cloudgpu.core.plan import Lease
 from cloudgpu.core.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Firing, SetsTimer
+from cloudgpu.providers.abilities import Firing, SetsTimer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

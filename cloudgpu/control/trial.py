@@ -17,7 +17,8 @@ from cloudgpu.core.bill import spent
 from cloudgpu.core.instances import TAG_ID
 from cloudgpu.core.money import Money
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.base import ChecksPermissions, HasLeftovers, Pausable, SetsTimer
+from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
+from cloudgpu.providers.account_abilities import ChecksPermissions
 from cloudgpu.report.values import usd
 
 Row = dict[str, Any]

@@ -23,7 +23,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.marks import FOLLOW
-from cloudgpu.providers.base import HasLeftovers
+from cloudgpu.providers.abilities import HasLeftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

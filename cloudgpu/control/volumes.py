@@ -12,7 +12,7 @@ from cloudgpu.core.attempts import setup_from_json
 from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.names import tag_value
 from cloudgpu.core.resources import Kind
-from cloudgpu.providers.base import HasVolumes
+from cloudgpu.providers.abilities import HasVolumes
 
 if TYPE_CHECKING:
     from cloudgpu.control.candidates import Candidates

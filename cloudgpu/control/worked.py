@@ -17,7 +17,7 @@ from cloudgpu.core.uses import Resource
 from cloudgpu.core.worked import HOUR, Hour, Word, hours
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
-from cloudgpu.providers.base import TellsActivity
+from cloudgpu.providers.abilities import TellsActivity
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.core.network import WIDEST
-from cloudgpu.providers.base import Finding
+from cloudgpu.providers.account_abilities import Finding
 
 WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller
 EVERYBODY = ("*", "any", "internet")  # as Azure writes it

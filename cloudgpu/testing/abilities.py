@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.providers.base import (
+from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
-    ChecksPermissions,
-    Examines,
-    HasBudgetAlert,
     HasLeftovers,
-    HasLogin,
-    HasMachineRole,
     HasMeteredPrice,
     HasOrphans,
     HasPriceHistory,
     HasPrices,
-    HasQuota,
-    HasRegions,
     HasTimer,
-    HasTimerRole,
     HasVolumes,
     Imageable,
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
-    RaisesQuota,
     Reachable,
     ReadsHostKeys,
     Resolves,
@@ -36,6 +27,17 @@ from cloudgpu.providers.base import (
     TellsActivity,
     TellsProcesses,
     WritesAtHome,
+)
+from cloudgpu.providers.account_abilities import (
+    ChecksPermissions,
+    Examines,
+    HasBudgetAlert,
+    HasLogin,
+    HasMachineRole,
+    HasQuota,
+    HasRegions,
+    HasTimerRole,
+    RaisesQuota,
 )
 from cloudgpu.testing.accounts import (
     ChecksPermissionsContract,

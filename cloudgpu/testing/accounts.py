@@ -12,7 +12,7 @@ from cloudgpu.core.account import BudgetAlert, MachineRole, Quota
 from cloudgpu.core.money import Money
 from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import (
+from cloudgpu.providers.account_abilities import (
     ChecksPermissions,
     HasBudgetAlert,
     HasLogin,
@@ -20,9 +20,9 @@ from cloudgpu.providers.base import (
     HasQuota,
     HasRegions,
     HasTimerRole,
-    Provider,
     RaisesQuota,
 )
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase
 
 HIGHEST_PORT = 65535

@@ -30,16 +30,8 @@ from cloudgpu.core.policy import Do
 from cloudgpu.core.stock import Want
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import (
-    Factory,
-    HasTimer,
-    Imageable,
-    Pausable,
-    Provider,
-    ProviderSettings,
-    SetsTimer,
-    as_able,
-)
+from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, as_able
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing.abilities import ABILITY_SUITES
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 

@@ -17,12 +17,8 @@ from cloudgpu.core.instances import Instance, State
 from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.stock import Available, Market, Want
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.base import (
-    Factory,
-    Provider,
-    ProviderSettings,
-    Resolves,
-)
+from cloudgpu.providers.abilities import Resolves
+from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]

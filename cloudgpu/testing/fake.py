@@ -16,7 +16,8 @@ from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.stock import Available, Basis, Market, Price, Want
 from cloudgpu.core.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.base import Bound, Firing, Login, Resolved
+from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.account_abilities import Login
 from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
 from cloudgpu.testing.bare import BareFakeProvider
 from cloudgpu.testing.faults import check_tags, no_capacity, refused

@@ -15,7 +15,8 @@ from cloudgpu.core.launch_request import Attempt, Setup
 from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.stock import Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.base import HasLeftovers, Imageable, Provider
+from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 IMAGE = "cloudgpu-contract-image"

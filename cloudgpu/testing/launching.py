@@ -14,7 +14,8 @@ from cloudgpu.core.instances import Instance, State
 from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.providers.base import Bound, Provider, Reachable, Resolves
+from cloudgpu.providers.abilities import Bound, Reachable, Resolves
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"

@@ -16,7 +16,8 @@ from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.stock import Want
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import HasLeftovers, HasOrphans, Provider
+from cloudgpu.providers.abilities import HasLeftovers, HasOrphans
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 KINDS = {Kind.ADDRESS, Kind.INTERFACE, Kind.KEY_PAIR, Kind.SECURITY_GROUP, Kind.SPOT_REQUEST}

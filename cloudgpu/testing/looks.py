@@ -9,7 +9,7 @@ from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.names import near
 from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import InvalidRequest, NoCapacity
-from cloudgpu.providers.base import Beside, Bound, Resolved
+from cloudgpu.providers.abilities import Beside, Bound, Resolved
 from cloudgpu.testing.disks import volumes_named
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.images import find_image

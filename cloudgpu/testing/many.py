@@ -8,7 +8,8 @@ from typing import cast
 
 from cloudgpu.core.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.providers.base import Pausable, Provider, StopsMany
+from cloudgpu.providers.abilities import Pausable, StopsMany
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)

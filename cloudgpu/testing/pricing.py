@@ -12,7 +12,8 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.stock import Available, Basis, Market, Price, Want
-from cloudgpu.providers.base import HasMeteredPrice, HasPriceHistory, HasPrices, Provider, ProviderSettings
+from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
+from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract_base import ContractBase
 
 

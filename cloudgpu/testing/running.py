@@ -15,19 +15,19 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.stock import Basis, Market, Price, Want
 from cloudgpu.core.times import epoch, from_epoch
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.base import (
+from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
     HasPrices,
     HasTimer,
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
-    Provider,
     SetsTimer,
     Taggable,
     TellsProcesses,
     WritesAtHome,
 )
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)

@@ -11,7 +11,9 @@ from typing import cast
 import pytest
 
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.base import Examines, Provider, ProviderSettings, ReadsHostKeys, TellsActivity
+from cloudgpu.providers.abilities import ReadsHostKeys, TellsActivity
+from cloudgpu.providers.account_abilities import Examines
+from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 
 

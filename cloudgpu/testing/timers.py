@@ -9,7 +9,7 @@ from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.stock import Market
 from cloudgpu.core.times import from_epoch, from_iso, iso
-from cloudgpu.providers.base import Firing
+from cloudgpu.providers.abilities import Firing
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.machines import FakeMachine
 from cloudgpu.testing.store import Cloud

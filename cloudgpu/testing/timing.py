@@ -13,7 +13,8 @@ import pytest
 from cloudgpu.core.instances import Instance, State
 from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.base import Firing, Provider, SetsTimer
+from cloudgpu.providers.abilities import Firing, SetsTimer
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
 from cloudgpu.testing.running import PAUSED
 

@@ -14,7 +14,8 @@ from cloudgpu.core.launch_request import Attempt, Setup, Volume
 from cloudgpu.core.resources import Kind, Leftover
 from cloudgpu.core.stock import Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.base import HasVolumes, Provider, Resolves
+from cloudgpu.providers.abilities import HasVolumes, Resolves
+from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract_base import MakeAttempt
 from cloudgpu.testing.keeping import KeepingBase
 

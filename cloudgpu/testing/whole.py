@@ -13,7 +13,9 @@ from cloudgpu.core.money import Money
 from cloudgpu.core.stock import Available, Basis, Price
 from cloudgpu.core.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Finding, ProviderSettings, Remains, Resolved
+from cloudgpu.providers.abilities import Remains, Resolved
+from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import limits
 from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.machines import FakeMachine

@@ -21,7 +21,7 @@ from fractions import Fraction
 import cloudgpu
 from cloudgpu.core.instances import State
 from cloudgpu.ledger.samples import Shelf
-from cloudgpu.providers.base import Resolved
+from cloudgpu.providers.abilities import Resolved
 from tests.soak.world import HOUR, MINUTE, Shop, Sim
 
 AWS = Shop(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.providers import base
+from cloudgpu.providers import abilities, account_abilities, base
 from cloudgpu.testing import write_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "provider-author.md").read_text(encoding="utf-8")
@@ -111,12 +111,15 @@ def test_a_broken_provider_is_noticed_by_the_contract(shell, place):
 
 def test_the_page_names_every_ability():
     protocols = {
-        name for name, value in inspect.getmembers(base, inspect.isclass) if getattr(value, "_is_protocol", False)
+        name: value
+        for module in (base, abilities, account_abilities)
+        for name, value in inspect.getmembers(module, inspect.isclass)
+        if getattr(value, "_is_protocol", False)
     }
     table = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
-    assert set(table) == protocols - {"Provider", "Protocol"}
+    assert set(table) == protocols.keys() - {"Provider", "Protocol"}
     for name, methods in table.items():
-        wanted = {method for method in vars(getattr(base, name)) if not method.startswith("_")}
+        wanted = {method for method in vars(protocols[name]) if not method.startswith("_")}
         assert set(re.findall(r"`(\w+)`", methods)) == wanted
 
 

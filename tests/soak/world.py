@@ -25,7 +25,8 @@ from cloudgpu.core.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Price, Stock
 from cloudgpu.core.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.providers.base import Beside, Resolved, TokenRule
+from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.base import TokenRule
 
 MINUTE, HOUR = 60, 3600
 SHOWN_FOR = timedelta(hours=24)  # a terminated machine is listed for so long: longer than from one look to the next
@@ -251,7 +252,7 @@ class Sim:
         return from_epoch(self._living(id).tags[TAG_RENEW_UNTIL])
 
     def bound(self, setup, want):
-        from cloudgpu.providers.base import Bound
+        from cloudgpu.providers.abilities import Bound
 
         return Bound()
 

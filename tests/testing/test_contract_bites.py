@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-from cloudgpu.providers import base
+from cloudgpu.providers import abilities as further
+from cloudgpu.providers import account_abilities, base
 from cloudgpu.testing import (
     BareFakeProvider,
     ManualClock,
@@ -417,8 +418,9 @@ def abilities() -> set[type]:
     """Return the ability protocols of the seam: those that are asked for by isinstance."""
     return {
         kind
-        for _, kind in inspect.getmembers(base, inspect.isclass)
-        if kind.__module__ == base.__name__ and getattr(kind, "_is_runtime_protocol", False)
+        for module in (base, further, account_abilities)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if kind.__module__ == module.__name__ and getattr(kind, "_is_runtime_protocol", False)
     }
 
 

@@ -12,7 +12,8 @@ from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.resources import Kind
 from cloudgpu.core.stock import Market, Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.base import ProviderSettings, Reachable
+from cloudgpu.providers.abilities import Reachable
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import FakeProvider, ManualClock, ReachableFakeProvider, make, make_attempt, new_host_key, pick
 
 HOST_KEY = new_host_key()

@@ -9,6 +9,7 @@ from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.images import AMI, described
@@ -16,7 +17,6 @@ from cloudgpu.providers.aws.places import named_region
 from cloudgpu.providers.aws.storage import LARGEST_GB
 from cloudgpu.providers.aws.translate import tags_of
 from cloudgpu.providers.aws.volumes import holder
-from cloudgpu.providers.base import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 
 _STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.aws import rules
 from cloudgpu.providers.aws.client import pages
-from cloudgpu.providers.base import Finding
 from cloudgpu.providers.openings import WHAT, finding
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import AuthFailed
-from cloudgpu.providers.base import Login
+from cloudgpu.providers.account_abilities import Login
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.client import Aws

@@ -13,8 +13,10 @@ from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.resources import Leftover, Leftovers
 from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.aws.client import KIND, Aws
-from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -23,7 +25,7 @@ def make(settings: ProviderSettings) -> AwsProvider:
 
 
 class AwsProvider:
-    """Implements Provider, and every ability of providers/base.py but KnowsHostKeys and CanRehearseInterruption.
+    """Implements Provider, and every ability of providers/abilities.py but KnowsHostKeys and CanRehearseInterruption.
 
     A spot interruption can be rehearsed by AWS's Fault Injection Service alone, which has to be set up, and is not
     used here.

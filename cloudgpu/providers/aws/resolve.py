@@ -10,6 +10,7 @@ from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.launch_request import LaunchRequest
 from cloudgpu.core.stock import Available, Market
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Beside, Resolved
 from cloudgpu.providers.aws import images, network, quotas
 from cloudgpu.providers.aws.bound import data_volume
 from cloudgpu.providers.aws.client import KIND
@@ -17,7 +18,6 @@ from cloudgpu.providers.aws.images import Choice, Image
 from cloudgpu.providers.aws.request import ROOT_KIND, Call
 from cloudgpu.providers.aws.storage import LARGEST_GB, SNAPSHOT
 from cloudgpu.providers.aws.timer import no_timer
-from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.data import Data
 from cloudgpu.providers.layers import AGENT, TIMER, in_the_cloud
 from cloudgpu.providers.openings import Opening

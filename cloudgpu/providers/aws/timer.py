@@ -19,11 +19,11 @@ from typing import Any
 
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Firing
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.listing import raw
 from cloudgpu.providers.aws.power import is_one_time, refuse_ended
-from cloudgpu.providers.base import Firing
 
 GROUP = "cloudgpu"
 SOONEST = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)

@@ -10,10 +10,10 @@ from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.azure import gallery, ids, machine, storage, things, volumes
 from cloudgpu.providers.azure.ask import look
 from cloudgpu.providers.azure.places import named_region
-from cloudgpu.providers.base import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 
 if TYPE_CHECKING:

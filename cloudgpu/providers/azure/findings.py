@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.azure import permissions, places, plainly, role, rules, services
-from cloudgpu.providers.base import Finding
 from cloudgpu.providers.openings import WHAT, finding
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import AuthFailed
+from cloudgpu.providers.account_abilities import Login
 from cloudgpu.providers.azure.credentials import AUTHORITY, IDENTITY
-from cloudgpu.providers.base import Login
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure

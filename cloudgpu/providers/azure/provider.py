@@ -13,8 +13,10 @@ from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.resources import Leftover, Leftovers
 from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.azure.client import KIND, Azure
-from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 
 
 def make(settings: ProviderSettings) -> AzureProvider:
@@ -23,7 +25,7 @@ def make(settings: ProviderSettings) -> AzureProvider:
 
 
 class AzureProvider:
-    """Implements Provider, and the abilities of providers/base.py that fit Azure.
+    """Implements Provider, and the abilities of providers/abilities.py that fit Azure.
 
     Not HasPriceHistory: the retail price list tells the spot price of now, and none of before.
     """

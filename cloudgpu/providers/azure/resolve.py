@@ -14,6 +14,7 @@ from cloudgpu.core.stock import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers import layers
+from cloudgpu.providers.abilities import Beside, Resolved
 from cloudgpu.providers.azure import ids, images, network, permissions, usage
 from cloudgpu.providers.azure.bound import data_volume
 from cloudgpu.providers.azure.client import KIND
@@ -24,7 +25,6 @@ from cloudgpu.providers.azure.skus import skus
 from cloudgpu.providers.azure.storage import LARGEST_GB
 from cloudgpu.providers.azure.timer import no_timer
 from cloudgpu.providers.azure.volumes import SKU as VOLUME_SKU
-from cloudgpu.providers.base import Beside, Resolved
 from cloudgpu.providers.wishes import disk_gb
 
 if TYPE_CHECKING:

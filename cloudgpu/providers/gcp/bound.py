@@ -11,7 +11,7 @@ from cloudgpu.core.instances import TAG_VOLUME
 from cloudgpu.core.launch_request import Setup, Volume
 from cloudgpu.core.stock import Available, Want
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.base import Bound
+from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used
 from cloudgpu.providers.gcp import ids, images
 from cloudgpu.providers.gcp.places import named_region

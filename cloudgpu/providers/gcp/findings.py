@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Finding
+from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.quotas import ALL_REGIONS, page, read

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.providers.base import Login
+from cloudgpu.providers.account_abilities import Login
 from cloudgpu.providers.gcp.credentials import KEY_FILE
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.resources import Leftover, Leftovers
 from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.base import Bound, Finding, Firing, Login, ProviderSettings, Resolved, TokenRule
+from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.account_abilities import Finding, Login
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
 
 
@@ -23,7 +25,7 @@ def make(settings: ProviderSettings) -> GcpProvider:
 
 
 class GcpProvider:
-    """Implements Provider, and the abilities of providers/base.py that fit Google Cloud.
+    """Implements Provider, and the abilities of providers/abilities.py that fit Google Cloud.
 
     Not HasPriceHistory (Google tells no history of what spot machines cost), RaisesQuota (a person asks at a page),
     HasMachineRole and HasTimerRole (machines need none for what they say, nor does Google's timer), HasBudgetAlert, nor

@@ -11,7 +11,7 @@ from cloudgpu.core.launch_request import LaunchRequest
 from cloudgpu.core.stock import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Beside, Resolved
+from cloudgpu.providers.abilities import Beside, Resolved
 from cloudgpu.providers.gcp import access, images, network, quotas
 from cloudgpu.providers.gcp.bound import data_volume
 from cloudgpu.providers.gcp.errors import is_gone

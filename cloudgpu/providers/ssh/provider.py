@@ -33,8 +33,9 @@ from cloudgpu.errors import (
     WrongHostKey,
 )
 from cloudgpu.providers import electricity
+from cloudgpu.providers.abilities import Remains
 from cloudgpu.providers.asking import heard
-from cloudgpu.providers.base import ProviderSettings, Remains, TokenRule
+from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts

@@ -7,9 +7,10 @@ import pytest
 
 from cloudgpu.core.launch_request import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.abilities import Reachable
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.aws.rules import LONGEST, Changes, Rule, changes, description, rules
-from cloudgpu.providers.base import ProviderSettings, Reachable
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.callers import callers
 from cloudgpu.testing import ManualClock
 

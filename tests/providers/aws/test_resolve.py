@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.stock import Available, Market, Want
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.base import Beside
+from cloudgpu.providers.abilities import Beside
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client, image, launch

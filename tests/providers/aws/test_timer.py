@@ -11,10 +11,11 @@ from botocore.exceptions import ClientError
 from cloudgpu.core.instances import State
 from cloudgpu.core.stock import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.abilities import Firing
 from cloudgpu.providers.aws import timer
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.aws.timer_role import trust
-from cloudgpu.providers.base import Firing, ProviderSettings
+from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.aws.plain import client, launch, role_of_timers
 from tests.providers.aws.accounts import calls, impatient, machine, own
 

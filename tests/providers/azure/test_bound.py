@@ -8,8 +8,8 @@ from cloudgpu.core.instances import TAG_LEDGER
 from cloudgpu.core.launch_request import Network, Setup, Volume
 from cloudgpu.core.stock import Available, Market, Want
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.azure import bound, volumes
-from cloudgpu.providers.base import Bound
 from tests.providers.azure.launched import GROUP, ID, launch
 from tests.providers.azure.test_storage import saved
 
