@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.providers.base import Provider
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 def end_words(session: Session, rows: Sequence[Row]) -> str:
