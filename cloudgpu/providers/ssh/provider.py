@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from threading import Event, Lock
@@ -19,8 +19,7 @@ from cloudgpu.core.identity import AccountIdentity, Unanswered
 from cloudgpu.core.instances import Instance, Listing, Process
 from cloudgpu.core.launch_request import Attempt
 from cloudgpu.core.offers import fits, same_gpu
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.stock import Available, Market, Price, Stock, Want
+from cloudgpu.core.stock import Available, Price, Stock, Want
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,
@@ -39,9 +38,9 @@ from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
+from cloudgpu.providers.ssh.request import launch_body
 from cloudgpu.providers.ssh.unsure import LoginUnsure
 
-AGENT_INTERVAL_S = 5
 AT_ONCE = 16
 REMEMBERED = 2  # times as long as a read may be silent, a host that was is not asked again
 _NOTHING_SAID = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
@@ -170,7 +169,7 @@ class SshProvider:
         host = self._offered(attempt.offer.available)
         left = (deadline - self._clock()).total_seconds()
         try:
-            answer = self._ask(host, "launch", _host_request(host, attempt), timeout=max(1.0, min(75.0, left)))
+            answer = self._ask(host, "launch", launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
         except (LoginUnsure, ProviderUnavailable) as fault:
             raise LaunchUncertain(fault.message, field=fault.field, value=fault.value, next=fault.next) from fault
         return self._instance(host, answer["machine"])
@@ -415,48 +414,3 @@ def _why(fault: CloudgpuError) -> str:
 
 def _not_found(id_: str) -> InstanceNotFound:
     return InstanceNotFound(f"There is no machine {id_!r} on your own hosts.", field="instance", value=id_)
-
-
-def _picked(host: Host, attempt: Attempt) -> dict[str, Any] | None:
-    """Return which GPUs of the host the machine asks for; None where it takes the host as it is."""
-    gpus = attempt.offer.available.accelerators
-    if attempt.request.want.gpu is None or not gpus:
-        return None
-    name = None if host.gpu else gpus[0].name  # the settings may call them otherwise than nvidia-smi does
-    return {"name": name, "count": sum(gpu.count for gpu in gpus), "part": gpus[0].of is not None}
-
-
-def _host_request(host: Host, attempt: Attempt) -> dict[str, Any]:
-    from cloudgpu.access import jupyter
-    from cloudgpu.providers.ssh.client import program
-
-    boot = attempt.boot
-    files = {"agent.py": boot.agent_source, "own.py": boot.own_source}
-    files |= {"lab.py": jupyter.program().decode(), "host.py": program()}
-    script = "\n".join(part.text for part in boot.parts if part.kind == "on_start")
-    if script.strip():
-        files["on_start.sh"] = script
-    return {
-        "files": files,
-        "gpus": _picked(host, attempt),
-        "tags": dict(attempt.tags),
-        "jupyter": list(boot.jupyter),
-        "agent": {
-            "id": attempt.machine,
-            "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
-            "lease": Lease(attempt.expires, attempt.renew_until).tags(),
-            "interval": AGENT_INTERVAL_S,
-            "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
-            "warn": True,
-            **({"policy": dict(boot.policy)} if boot.policy else {}),
-        },
-        "record": {
-            "id": translate.instance_id(host.name, attempt.token),
-            "token": attempt.token,
-            "machine": attempt.machine,
-            "name": attempt.request.name,
-            "keys": list(boot.client_public_keys),
-            "market": str(Market.ON_DEMAND),
-            "gpus": [asdict(gpu) for gpu in attempt.offer.available.accelerators],
-        },
-    }

@@ -259,10 +259,10 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.9, 0.999])
 def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
     from cloudgpu.providers.ssh.client import _request
-    from cloudgpu.providers.ssh.provider import _host_request
+    from cloudgpu.providers.ssh.request import launch_body
 
     before = host.files()
-    whole = _request("launch", _host_request(next(iter(lab.provider._hosts.values())), lab.attempt()))
+    whole = _request("launch", launch_body(next(iter(lab.provider._hosts.values())), lab.attempt()))
     environ = {"HOME": str(host.home), "PATH": host.path}
     part = whole[: int(len(whole) * cut)]
     subprocess.run([sys.executable, "-"], input=part, env=environ, capture_output=True, check=False)
@@ -274,12 +274,12 @@ def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
 def test_a_launch_killed_at_any_moment_is_completed_by_its_replay(lab, host, step):
     """The program on the host is killed at every `step`-th thing that it does to files and processes."""
     from cloudgpu.providers.ssh.client import _request
-    from cloudgpu.providers.ssh.provider import _host_request
+    from cloudgpu.providers.ssh.request import launch_body
 
     furnish(host.home)
     before = everything(host.home)
     attempt = lab.attempt(agent_source=source())
-    request = _request("launch", _host_request(next(iter(lab.provider._hosts.values())), attempt))
+    request = _request("launch", launch_body(next(iter(lab.provider._hosts.values())), attempt))
     completed = 0
     for kill_at in range(step, 400, step):
         completed = killed_after(host, request, kill_at)
