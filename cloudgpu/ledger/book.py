@@ -1,29 +1,25 @@
-"""The ledger over any store: appended under one lock, read without any, judged by its chain and its head record."""
+"""The ledger over any store: appended under one lock, and moved, by what `cloudgpu.ledger.reader` knows of it."""
 
 from __future__ import annotations
 
 import os
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger import faults, lines, projection
+from cloudgpu.ledger import faults, lines
+from cloudgpu.ledger.reader import Reader, note
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     import sqlite3
 
-    from cloudgpu.core.events import Draft, Event, Said
-    from cloudgpu.core.roles import Role
-    from cloudgpu.ledger.base import Copy, Row, Verification, View
+    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.ledger.base import Copy, Row, View
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.store import Store
     from cloudgpu.ledger.teams import Sharing, Team, Wish
@@ -33,7 +29,7 @@ T = TypeVar("T")
 _REMEMBERED = 256  # subjects whose state a writer keeps in memory for its next line
 
 
-class Book:
+class Book(Reader):
     """`cloudgpu.ledger.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
 
     Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
@@ -44,203 +40,10 @@ class Book:
     def __init__(
         self, store: Store, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float
     ) -> None:
-        self._store = store
-        self._head_path = head_path
+        super().__init__(store, head_path, clock=clock, patience=patience)
         self._actor = actor
-        self._clock = clock
-        self._patience = patience
-        self._own = threading.RLock()
         self._states: dict[str, Any] = {}  # what some subjects have come to, as of the line whose hash is `_states_at`
         self._states_at: str | None = None
-        self._parsed = projection.Parsed()
-        self._is_looking = False  # inside `read`: what is found over another connection is of another moment
-
-    @property
-    def place(self) -> str:
-        """Where the ledger stands: a file, or a database without its password."""
-        return self._store.place
-
-    def is_at(self, other: Book) -> bool:
-        """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
-        if self._head_path == other._head_path:
-            return True
-        here, there = Path(self.place), Path(other.place)
-        if not (here.is_absolute() and there.is_absolute()):
-            return False
-        return here == there or (here.exists() and there.exists() and here.samefile(there))
-
-    @property
-    def id(self) -> str:
-        """The ledger's id; empty before the first append."""
-        found = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
-        return getattr(self._record(), "ledger", "") if found is None else found
-
-    @property
-    def outbox(self) -> Outbox:
-        """Where lines wait while the ledger is away."""
-        from cloudgpu.ledger.outbox import Outbox
-
-        return Outbox(self._head_path.with_suffix(".outbox"))
-
-    @property
-    def has_outbox(self) -> bool:
-        """Whether such lines may wait, under whatever name of a place: a look at one directory."""
-        from_outbox = sys.modules.get("cloudgpu.ledger.outbox")  # without it, this process has put nothing into one
-        if from_outbox is not None and not self.outbox.is_empty:
-            return True
-        try:
-            return any(name.endswith(".outbox") for name in os.listdir(self._head_path.parent))  # noqa: PTH208  (half the time)
-        except OSError:
-            return self._head_path.with_suffix(".outbox").exists()
-
-    def is_of(self, outbox: Outbox) -> bool:
-        """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
-        from cloudgpu.ledger.doubt import of_past
-        from cloudgpu.ledger.head import Head, read_head
-
-        record = read_head(outbox.path.with_suffix(".head"), self._patience)
-        if not isinstance(record, Head):
-            return False
-        return self._read(lambda found: found is not None and of_past(found, self.place, record) is None)
-
-    def remembered(self) -> Record:
-        """Return this client's head record."""
-        return self._told_record()
-
-    def remembered_id(self) -> str:
-        """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
-        return str(getattr(self.remembered(), "ledger", ""))
-
-    def machines(self) -> list[Row]:
-        """Return every machine's current row, oldest first."""
-        return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
-
-    def machine(self, id: str) -> Row | None:  # noqa: A002
-        """Return one machine's current row, or None."""
-        return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
-
-    def bills(self) -> list[Row]:
-        """Return the row of everything that costs or has cost, oldest first."""
-        return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
-
-    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
-        yield from self._read(lambda found: [] if found is None else list(projection.uses(found, since)))
-
-    def read(self, look: Callable[[View], T]) -> T:
-        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""
-
-        def looked(connection: Connection | None) -> T:
-            if connection is None:
-                return look(self)
-            with self._store.snapshot():
-                self._is_looking = True
-                try:
-                    return look(self)
-                finally:
-                    self._is_looking = False
-
-        return self._read(looked)
-
-    def head(self) -> tuple[int, str, str]:
-        """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
-        return self._read(
-            lambda connection: (0, "", "") if connection is None else lines.end_of(connection), missing_ok=True
-        )
-
-    def last(self, subject: str) -> Event | None:
-        """Return the latest line of one subject, or None."""
-        return self._read(lambda connection: None if connection is None else lines.last_of(connection, subject))
-
-    def events(self, subject: str | None = None) -> Iterator[Event]:
-        """Yield lines by seq, of one subject or all; what is appended meanwhile comes too."""
-        after = 0
-        while page := self._page(subject, after):
-            yield from page
-            after = page[-1].seq
-
-    def said(self, kinds: Collection[str]) -> list[Said]:
-        """Return what every line of these kinds says, by seq."""
-        return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
-
-    def suspect(self) -> str | None:
-        """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger import doubt
-
-        record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
-
-        def judged(connection: Connection | None) -> str | None:
-            if connection is None:
-                return doubt.of_missing(self.place, record)
-            return doubt.of_past(connection, self.place, record) or doubt.of_clock(connection, self._clock())
-
-        return self._read(judged, missing_ok=True)
-
-    def moved(self) -> Mark | None:
-        """Return why this is not the ledger any more, or not yet; None for one that is in use.
-
-        A client that has once heard that the ledger moved knows it without the old place.
-        """
-        from cloudgpu.ledger import marks
-
-        known = marks.mark_of(self.remembered())
-        if known is not None:
-            return known
-        found = self.marked()
-        if found is not None:
-            with suppress(LedgerUnavailable):  # heard of again by the next command
-                self.learn()
-        return found
-
-    def marked(self) -> Mark | None:
-        """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
-        from cloudgpu.ledger import marks
-
-        return self._read(lambda found: None if found is None else marks.end_and_mark(found)[1], missing_ok=True)
-
-    def learn(self, *, even_in_doubt: bool = False) -> None:
-        """Have this client's head record say what the last line here says of a move away.
-
-        A head record that contradicts the lines is left, unless `even_in_doubt`.
-        """
-        from cloudgpu.ledger import doubt, marks
-
-        def learned(connection: Connection | None) -> None:
-            mark = None if connection is None else marks.end_and_mark(connection)[1]
-            if connection is None or mark is None or mark.came_from or not mark.to:
-                return
-            held = self._hold_head()
-            try:
-                if even_in_doubt or doubt.of_past(connection, self.place, held.read()) is None:
-                    _note(held, lines.id_of(connection), mark)
-            finally:
-                held.let_go()
-
-        self._read(learned, missing_ok=True)
-
-    def check_in_use(self) -> None:
-        """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet.
-
-        One that cannot be reached, and of which no move was heard, may be in use: whoever needs it hears that.
-        """
-        with suppress(faults.LedgerAway):
-            self._refuse(self.moved())
-
-    def verify(self) -> Verification:
-        """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import doubt
-        from cloudgpu.ledger.base import Verification
-
-        record = self._told_record()
-
-        def judged(connection: Connection | None) -> Verification:
-            if connection is None:
-                missing = doubt.of_missing(self.place, record)
-                return Verification(0, "", (missing,) if missing else ())
-            with self._store.snapshot():
-                return doubt.verification(connection, self.place, record, self._store.missing_guards())
-
-        return self._read(judged, missing_ok=True)
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
@@ -402,42 +205,9 @@ class Book:
         with self._own, self._store.told():
             held = self._hold_head()
             try:
-                _note(held, ledger, mark)
+                note(held, ledger, mark)
             finally:
                 held.let_go()
-
-    def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.locks.hold` here."""
-        return self._store.hold(name, wait)
-
-    def held(self, name: str) -> bool:
-        """Say whether a living client of this ledger on another machine holds the lock `name`."""
-        with self._own, self._store.told():
-            return self._store.held(name)
-
-    def check_hold(self, name: str) -> None:
-        """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
-        self._store.check_hold(name)
-
-    def role(self) -> Role:
-        """Return what this client's user may do here; ALONE where no team shares the ledger."""
-        return self._read(lambda _: self._store.who(), missing_ok=True)[0]
-
-    def person(self) -> str:
-        """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
-        return self._read(lambda _: self._store.who(), missing_ok=True)[1]
-
-    def members(self) -> tuple[str, ...]:
-        """Return the database users who may write, payers too, by name; none where no team shares the ledger."""
-        return self._read(lambda _: self._store.members(), missing_ok=True)
-
-    def payers(self) -> tuple[str, ...]:
-        """Return the database users who have the payer's role, by name; none where no team shares the ledger."""
-        return self._read(lambda _: self._store.payers(), missing_ok=True)
-
-    def sharing(self) -> Sharing | None:
-        """Return how a team shares the ledger, and what it lacks; None for a ledger that no team can share."""
-        return self._read(lambda _: self._store.sharing(), missing_ok=True)
 
     def share(self, wish: Wish) -> Sharing:
         """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
@@ -463,53 +233,6 @@ class Book:
             return []
         body = {"members": team.members, "payers": team.payers}
         return [replace(self._own_draft(TEAM_SET, body, f"{TEAM_SET}:{view.head()[0] + 1}"), subject=TEAM_SUBJECT)]
-
-    def close(self) -> None:
-        """Let go of the database."""
-        with self._own, self._store.told():
-            self._store.close()
-
-    def _read(self, look: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
-        """Return what `look` finds, once more over a new connection where the first was lost meanwhile.
-
-        It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
-        Raises LedgerLeft where nothing can be read and this client knows that the ledger has moved.
-        """
-        try:
-            return self._looked(look, missing_ok=missing_ok)
-        except LedgerUnavailable as fault:
-            raise self._known_left(fault) from fault.__cause__
-
-    def _known_left(self, fault: LedgerUnavailable) -> LedgerUnavailable:
-        """Return that the ledger has moved where this client knows that, else the fault itself."""
-        from cloudgpu.ledger.marks import left, mark_of
-
-        mark = None
-        with suppress(LedgerUnavailable):
-            mark = mark_of(self.remembered())
-        return fault if mark is None else left(mark, self.place)
-
-    def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
-        with self._own, self._store.told():
-            try:
-                return look(self._reader(missing_ok=missing_ok))
-            except Exception:
-                if self._store.is_writing or self._is_looking or not self._store.is_lost:
-                    raise
-                self._store.close()
-            return look(self._reader(missing_ok=missing_ok))
-
-    def _reader(self, *, missing_ok: bool) -> Connection | None:
-        connection = self._store.reader()
-        if connection is None and not missing_ok:
-            record = self._record()
-            connection = self._store.reader()  # again: it may have been made between the two looks
-            if connection is None:
-                self._miss(record)
-        return connection
-
-    def _page(self, subject: str | None, after: int) -> list[Event]:
-        return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
 
     @contextmanager
     def _writing(
@@ -541,17 +264,6 @@ class Book:
             finally:
                 self._store.undo()
                 held.let_go()
-
-    def _refuse(self, mark: Mark | None) -> None:
-        if mark is not None:
-            from cloudgpu.ledger.marks import refusal
-
-            raise refusal(mark, self.place)
-
-    def _hold_head(self) -> HeldHead:
-        from cloudgpu.ledger.head import hold_head
-
-        return hold_head(self._head_path, self._patience)
 
     def _begun(self, record: Record, *, anew: bool) -> Connection:
         connection = self._store.begin()
@@ -591,27 +303,3 @@ class Book:
             del states[next(iter(states))]
         self._states = states
         return written, end
-
-    def _told_record(self) -> Record:
-        with self._own, self._store.told():
-            return self._record()
-
-    def _record(self) -> Record:
-        from cloudgpu.ledger.head import read_head
-
-        return read_head(self._head_path, self._patience)
-
-    def _miss(self, record: Record) -> None:
-        from cloudgpu.ledger.doubt import of_missing
-        from cloudgpu.ledger.marks import left, mark_of
-
-        mark = mark_of(record)
-        if mark is not None:
-            raise left(mark, self.place)
-        sentence = of_missing(self.place, record)
-        if sentence is not None:
-            raise faults.missing(self.place, sentence)
-
-
-def _note(held: HeldHead, ledger: str, mark: Mark) -> None:
-    held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)
