@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 
 WORTH_SHOWING = 1_000_000  # bytes: less is there before it could be read
 SHOWN = 10  # paths that were not copied, one a line
-# What cp and scp need, or allow, for what is always done here.
-NEEDLESS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
 def _complete_path(incomplete: str) -> list[str]:
@@ -67,20 +62,6 @@ def command(
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
     emit(output, copied(done), f"{files}, {done.bytes:,} bytes")
     _tell_failed(done)
-
-
-def needless(args: Sequence[str], option: str) -> InvalidRequest | None:
-    """Return the error for a flag of cp or scp that asks for what is always done here; None for another option."""
-    if option not in NEEDLESS:
-        return None
-    paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
-    pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)
-    return InvalidRequest(
-        f"{option} is not needed: cp copies directories whole, and keeps permissions and times.",
-        field=option,
-        value=None,
-        next=f"Run: cloudgpu cp {pasted}",
-    )
 
 
 def _tell_failed(done: Copied) -> None:

@@ -34,7 +34,7 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
     from cloudgpu.cli.verbs import VERBS
 
     if args and args[0] == "cp" and type(fault).__name__ == "NoSuchOption":
-        from cloudgpu.cli.cp import needless
+        from cloudgpu.cli.cp_flags import needless
 
         known = needless(args, fault.option_name)
         if known is not None:
