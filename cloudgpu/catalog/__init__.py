@@ -1,7 +1,7 @@
 """The dated prices of GPU machines, embedded and refreshed, and what is known of their GPUs. Read when first asked.
 
-Nothing is imported before a name of the list below is asked for: who only says where refreshed prices lie
-(`cloudgpu.catalog.place`) pays for nothing else.
+Nothing is imported before it is asked for: who only says where refreshed prices lie (`cloudgpu.catalog.place`) pays for
+nothing else.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ __all__ = [
     "types",
 ]
 _HOMES = {
-    **dict.fromkeys(("driver_for", "public_images"), "images"),
-    **dict.fromkeys(("history", "parts"), "past"),
-    **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "storage"),
+    **dict.fromkeys(("driver_for", "public_images"), "cloudgpu.catalog.images"),
+    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.past"),
+    **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "cloudgpu.catalog.storage"),
 }
 
 
@@ -70,6 +70,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'read')}"), name)
+    found = getattr(import_module(_HOMES.get(name, "cloudgpu.catalog.read")), name)
     globals()[name] = found
     return found

@@ -12,15 +12,20 @@ if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
 
 # Who reads a table, by provider. A plug-in reads its own when it is opened, which takes more than `ls` may load.
-READERS = {"aws": "aws_options", "azure": "azure_options", "gcp": "gcp_options", "local": "local_options"}
+READERS = {
+    "aws": ("cloudgpu.providers.aws.options", "aws_options"),
+    "azure": ("cloudgpu.providers.azure.options", "azure_options"),
+    "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
+    "local": ("cloudgpu.providers.local.options", "local_options"),
+}
 
 
 def table_faults(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each account of a shipped provider whose table has a fault, such as an unknown key."""
     for account in settings.accounts.values():
         if account.options and account.provider in READERS:
-            module = import_module(f"cloudgpu.providers.{account.provider}.options")
+            module, reader = READERS[account.provider]
             try:
-                getattr(module, READERS[account.provider])(account.name, account.options)
+                getattr(import_module(module), reader)(account.name, account.options)
             except InvalidRequest as fault:
                 yield fault.message

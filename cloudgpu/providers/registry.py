@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _OURS = "cloudgpu"
-_PRICE_LISTS = {kind: f"cloudgpu.providers.{kind}.pricelist" for kind in ("aws", "azure", "gcp")}
+_PRICE_LISTS = {
+    "aws": "cloudgpu.providers.aws.pricelist",
+    "azure": "cloudgpu.providers.azure.pricelist",
+    "gcp": "cloudgpu.providers.gcp.pricelist",
+}
 
 
 def kinds() -> tuple[str, ...]:
